@@ -27,15 +27,19 @@ from circuits import compile_sql
 from streaming import ViewSink
 
 SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
-#: The share of the rows that a view keeps, and the divisor of their values.
-EVERY = {"1 %": 100, "50 %": 2}
+#: By the share of the rows that a view keeps: the divisor of the values in these rows.
+DIVISORS = {"1 %": 100, "50 %": 2}
 PHASES = ("read", "decode", "step", "write", "publish")
-FACTOR, MILLISECONDS = 1.5, 30.0  # the target
+#: The target: at most this factor of the bare function's milliseconds, plus this many.
+FACTOR, MILLISECONDS = 1.5, 30.0
 
 
 @dataclass
-class Turn:
-    """One of the functions, with the seconds and the ids of its micro-batches."""
+class MeasuredFunction:
+    """One of the functions, with the seconds and the ids of its micro-batches.
+
+    ``on_delta`` describes the sink's callback for deltas; None if it has none.
+    """
 
     name: str
     function: Callable[[DataFrame, int], object]
@@ -55,64 +59,75 @@ def measure_overhead(
     verdict: Verdict,
 ) -> list[Row]:
     """Return a row for each sink, at one size of micro-batches; the first rounds are a warm-up."""
-    turns = [Turn("bare", lambda df, _: df.toArrow())]
-    counted: list[int] = []
-    for name, every in EVERY.items():
-        turns.append(_sink(name, every, folder / name.replace(" ", "")))
-    turns.append(_sink("50 %", 2, folder / "counted", counted))
-    triggers = _run(session, turns, folder, rows=rows, rounds=rounds + warm)
-    bare = turns[0]
+    functions = [MeasuredFunction("bare", lambda df, _: df.toArrow())]
+    counted_rows: list[int] = []
+    for name, divisor in DIVISORS.items():
+        functions.append(_sink(name, divisor, folder / name.replace(" ", "")))
+    functions.append(_sink("50 %", 2, folder / "counted", counted_rows))
+    triggers = _run(session, functions, folder, rows=rows, rounds=rounds + warm)
+    bare = functions[0]
     results: list[Row] = []
-    for number, turn in enumerate(turns[1:], 1):
-        assert turn.sink is not None
-        every = EVERY[turn.name]
-        what = f"{rows:,} rows, a view of {turn.name}"
-        verdict.set_truth(what, sum(_kept(rows, batch, every) for batch in turn.batches))
-        given = [metrics.rows_out["view"] for metrics in turn.sink.metrics]
-        verdict.compare("its deltas", what, sum(given))
-        if turn.on_delta:
-            verdict.compare("the frames given to on_delta", what, sum(counted))
-        results.append(_row(rows, bare, turn, triggers, number, warm))
-        turn.sink.close()
+    for function in functions[1:]:
+        assert function.sink is not None
+        divisor = DIVISORS[function.name]
+        case = f"{rows:,} rows, a view of {function.name}"
+        verdict.set_truth(case, sum(_count_kept(rows, b, divisor) for b in function.batches))
+        delta_rows = [metrics.rows_out["view"] for metrics in function.sink.metrics]
+        verdict.compare("its deltas", case, sum(delta_rows))
+        if function.on_delta:
+            verdict.compare("the frames given to on_delta", case, sum(counted_rows))
+        results.append(_row(rows, bare, function, triggers, warm))
+        function.sink.close()
     return results
 
 
-def _sink(name: str, every: int, folder: Path, counted: list[int] | None = None) -> Turn:
+def _sink(
+    name: str, divisor: int, folder: Path, counted_rows: list[int] | None = None
+) -> MeasuredFunction:
+    """Return a sink whose view keeps the multiples of a divisor.
+
+    Its callback appends the rows of each delta to ``counted_rows``; there is none without it.
+    """
     circuit = compile_sql(
-        f"SELECT timestamp, value FROM r WHERE value % {every} = 0", {"r": SCHEMA}, name="view"
+        f"SELECT timestamp, value FROM r WHERE value % {divisor} = 0", {"r": SCHEMA}, name="view"
     )
 
     def count(frame: DataFrame, batch_id: int) -> None:
-        assert counted is not None
-        counted.append(frame.count())
+        assert counted_rows is not None
+        counted_rows.append(frame.count())
 
-    sink = ViewSink(circuit, None if counted is None else count, state_dir=folder)
-    return Turn(name, sink, sink, None if counted is None else "counts")
+    sink = ViewSink(circuit, None if counted_rows is None else count, state_dir=folder)
+    return MeasuredFunction(name, sink, sink, None if counted_rows is None else "counts")
 
 
 def _run(
-    session: SparkSession, turns: Sequence[Turn], folder: Path, *, rows: int, rounds: int
+    session: SparkSession,
+    functions: Sequence[MeasuredFunction],
+    folder: Path,
+    *,
+    rows: int,
+    rounds: int,
 ) -> list[float]:
     """Stream until every function has had ``rounds`` turns; return the seconds of each trigger."""
-    wanted = rounds * len(turns)
+    batches = rounds * len(functions)
     done = threading.Event()
 
-    def take(df: DataFrame, batch_id: int) -> None:
-        number, position = divmod(batch_id, len(turns))
-        if batch_id >= wanted:
+    def process_batch(df: DataFrame, batch_id: int) -> None:
+        number, position = divmod(batch_id, len(functions))
+        if batch_id >= batches:
             done.set()
             return
-        turn = turns[position]
-        begun = time.perf_counter()
-        turn.function(df, number)
-        turn.seconds.append(time.perf_counter() - begun)
-        turn.batches.append(batch_id)
+        function = functions[position]
+        start = time.perf_counter()
+        function.function(df, number)
+        function.seconds.append(time.perf_counter() - start)
+        function.batches.append(batch_id)
 
-    session.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(wanted + 10))
+    session.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + 10))
     source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", max(rows, 1))
     stream = source.load() if rows else source.load().where("value < 0")
     query = (
-        stream.writeStream.foreachBatch(take)
+        stream.writeStream.foreachBatch(process_batch)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )
@@ -124,37 +139,39 @@ def _run(
     finally:
         progress = {p["batchId"]: p["durationMs"] for p in query.recentProgress}
         query.stop()
-    return [progress[batch]["triggerExecution"] / 1000 for batch in range(wanted)]
+    return [progress[batch]["triggerExecution"] / 1000 for batch in range(batches)]
 
 
-def _kept(rows: int, batch: int, every: int) -> int:
-    """Count the values of a micro-batch that ``every`` divides; values count up from 0."""
+def _count_kept(rows: int, batch: int, divisor: int) -> int:
+    """Count the multiples of ``divisor`` in a micro-batch; the stream counts up from 0."""
     first, end = batch * rows, (batch + 1) * rows
-    return -(-end // every) - -(-first // every)
+    return -(-end // divisor) - -(-first // divisor)
 
 
-def _row(rows: int, bare: Turn, turn: Turn, triggers: list[float], number: int, warm: int) -> Row:
-    assert turn.sink is not None
-    metrics = list(turn.sink.metrics)[warm:]
-    mine, other = _median(turn.seconds[warm:]), _median(bare.seconds[warm:])
+def _row(
+    rows: int, bare: MeasuredFunction, function: MeasuredFunction, triggers: list[float], warm: int
+) -> Row:
+    assert function.sink is not None
+    metrics = list(function.sink.metrics)[warm:]
+    sink_ms, bare_ms = _median(function.seconds[warm:]), _median(bare.seconds[warm:])
     # Counting the rows in ``on_delta`` runs a Spark job, so such a sink has no target.
-    target = None if turn.on_delta else FACTOR * other + MILLISECONDS
+    target = None if function.on_delta else FACTOR * bare_ms + MILLISECONDS
     return {
         "rows/batch": rows,
-        "view keeps": turn.name,
-        "on_delta": turn.on_delta,
+        "view keeps": function.name,
+        "on_delta": function.on_delta,
         "batches": len(metrics),
-        "bare ms": other,
-        "sink ms": mine,
-        "times": mine / other,
+        "bare ms": bare_ms,
+        "sink ms": sink_ms,
+        "times": sink_ms / bare_ms,
         "target ms": target,
-        "met": None if target is None else mine <= target,
+        "met": None if target is None else sink_ms <= target,
         **{
-            f"{phase} ms": _median([one.seconds.get(phase, 0.0) for one in metrics])
+            f"{phase} ms": _median([batch.seconds.get(phase, 0.0) for batch in metrics])
             for phase in PHASES
         },
         "bare trigger ms": _median([triggers[batch] for batch in bare.batches[warm:]]),
-        "sink trigger ms": _median([triggers[batch] for batch in turn.batches[warm:]]),
+        "sink trigger ms": _median([triggers[batch] for batch in function.batches[warm:]]),
     }
 
 

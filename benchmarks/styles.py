@@ -29,7 +29,7 @@ _GREY: Final = "#999999"
 _VIOLET: Final = "#8a63d2"
 _BROWN: Final = "#a0703c"
 
-#: The colour of a level to compare with.
+#: The colour of a horizontal line to compare with, such as a target.
 LINE_COLOUR: Final = _GREY
 
 _SOLID: Final = "-"

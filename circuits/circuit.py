@@ -164,10 +164,10 @@ class Circuit:
         )
         self._clock = clock
         self._version = 0
-        # Set during a commit, and for good if the commit fails.
-        self._broken = False
-        # Set if a commit failed. Readers are refused only then.
-        self._lost = False
+        # True while a commit runs, and after one that failed: a writer has no state to change.
+        self._is_state_undefined = False
+        # True after a commit that failed. While a commit runs, readers have the state before it.
+        self._has_commit_failed = False
         self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
         self._turns = WriterLock()
         self.codecs = Codecs()
@@ -178,7 +178,9 @@ class Circuit:
             self._committed = CircuitVersion.of(self.graph)
             # The names of the traces of materialized relations, the same in any graph of the plans.
             names = self.graph.registry.names
-            self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
+            self._traces = {
+                name: names[id(integral.trace)] for name, integral in self._integrals.items()
+            }
         except RecursionError:
             raise CircuitError(
                 "a view is nested too deeply; put parts of it in views of their own"
@@ -346,7 +348,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         turn: WriterTurn,
     ) -> CircuitStep:
         self._check_writable()
-        known, previous_watermarks = self._trim_dictionaries(), self.graph.watermarks
+        lengths, previous_watermarks = self._trim_dictionaries(), self.graph.watermarks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
@@ -366,12 +368,12 @@ columns 'nmae'; the relation needs name, age and may have weight
                         self.graph.checked_inputs[name].decode_rejected(
                             rows, previous_watermarks.get(watermark_of(name))
                         )
-                        for rows in many
+                        for rows in rejected_rows
                     ]
-                    for name, many in step.rejected.items()
+                    for name, rejected_rows in step.rejected.items()
                 }
         except BaseException:
-            self.graph.registry.truncate(known)  # a step that fails leaves no codes behind
+            self.graph.registry.truncate(lengths)  # a step that fails leaves no codes behind
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -380,7 +382,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             self,
             self._version,
             encoded.zsets,
-            (known, self.graph.registry.lengths()),
+            (lengths, self.graph.registry.lengths()),
             rejected,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
@@ -410,23 +412,23 @@ columns 'nmae'; the relation needs name, age and may have weight
     def _commit(self, step: CircuitStep) -> None:
         self._check_writable()
         self.check_step(step)
-        self._broken = True
+        self._is_state_undefined = True
         try:
             step.step.commit()
             self._committed = self._committed.after(step.step)
         except BaseException:
-            self._lost = True
+            self._has_commit_failed = True
             self._turns.end_all()  # no prepared step can be committed any more
             raise
         self._version += 1  # from here on the step cannot be abandoned
-        self._broken = False
+        self._is_state_undefined = False
 
     def abandon_step(self, step: CircuitStep) -> None:
         """Give up a prepared step; see `CircuitStep.abandon`."""
         self._turns.run_exclusively(self._abandon, step)
 
     def _abandon(self, step: CircuitStep) -> None:
-        if step.is_abandoned or self._version != step.version or self._broken:
+        if step.is_abandoned or self._version != step.version or self._is_state_undefined:
             return
         step.is_abandoned = True
         before, after = step.lengths
@@ -470,13 +472,13 @@ columns 'nmae'; the relation needs name, age and may have weight
             UnknownViewError: There is no input or view of that name.
         """
         check_type("name", name, str, "the name of an input or a view")
-        found = self._schemas.get(name) or self.inputs.get(name)
-        if found is None:
+        schema = self._schemas.get(name) or self.inputs.get(name)
+        if schema is None:
             known = ", ".join([*self.inputs, *self._schemas])
             raise UnknownViewError(
                 f"{name!r} is no input or view of the circuit; known are {known}"
             )
-        return found
+        return schema
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
@@ -657,7 +659,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             O(rows) for each arrangement that is not in the state.
         """
         check_type("state", state, State, "a State")
-        if self._broken:
+        if self._is_state_undefined:
             self._turns.run_exclusively(self._end_broken_turns)
         turn = self._turns.take(timeout)
         try:
@@ -672,7 +674,7 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def _end_broken_turns(self) -> None:
         """End the turns of a broken circuit: the steps prepared in them are lost."""
-        if self._broken:
+        if self._is_state_undefined:
             self._turns.end_all()
 
     def _replace(
@@ -685,7 +687,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         self.codecs, self.graph, self._integrals = codecs, graph, integrals
         self._committed = committed
         self._version += 1
-        self._broken = self._lost = False
+        self._is_state_undefined = self._has_commit_failed = False
 
     def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations."""
@@ -733,11 +735,11 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def _check_readable(self) -> None:
         """Raise an error for readers, and before waiting for a turn, if a commit failed."""
-        if self._lost:
+        if self._has_commit_failed:
             self._check_writable()
 
     def _check_writable(self) -> None:
-        if self._broken:
+        if self._is_state_undefined:
             raise BrokenCircuitError(
                 "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "
                 "feed it again"
@@ -759,7 +761,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             codecs: The codes of values.
             checked: The inputs with options, with these codecs.
         """
-        given: dict[str, ZSet] = {}
+        zsets: dict[str, ZSet] = {}
         advanced: dict[str, int] = {}
         row_count = 0
         if not isinstance(watermarks, Mapping):
@@ -776,14 +778,14 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name, table in tables_of(tables, schemas).items():
             row_count += table.num_rows
             if name not in checked:
-                given[name] = self.inputs[name].encode_table(
+                zsets[name] = self.inputs[name].encode_table(
                     table, codecs, read=self.graph.read_columns(name)
                 )
                 continue
-            given[name], watermark = checked[name].read(table)
+            zsets[name], watermark = checked[name].read(table)
             if watermark is not None:
                 advanced[name] = max(watermark, advanced.get(name, watermark))
-        return _EncodedInputs(given, advanced, row_count)
+        return _EncodedInputs(zsets, advanced, row_count)
 
 
 @dataclass

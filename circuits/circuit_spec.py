@@ -28,6 +28,7 @@ from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
+from circuits.plan.traversal import iter_nodes
 from circuits.plan.user_call import UserCall
 from circuits.schema import Schema
 from circuits.user_functions import UserFunction
@@ -119,17 +120,9 @@ class CircuitSpec:
     @property
     def user_signatures(self) -> dict[str, str]:
         """The declarations of the user-defined functions that the views call, by name."""
-        called: dict[str, str] = {}
-        visited: set[int] = set()
-        pending = list(self.plans.values())
-        while pending:
-            plan = pending.pop()
-            if id(plan) not in visited:
-                visited.add(id(plan))
-                pending += plan.inputs
-                if isinstance(plan, UserCall):
-                    called[plan.name] = plan.function.signature
-        return dict(sorted(called.items()))
+        nodes = iter_nodes(*self.plans.values())
+        called = {node.name: node.function for node in nodes if isinstance(node, UserCall)}
+        return {name: function.signature for name, function in sorted(called.items())}
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

@@ -152,10 +152,10 @@ def compile_sql(
         warnings.warn(notice, SqlNotice, stacklevel=2)
     source = SourceText("sql", text, name, dialect)
     all_schemas = _with_declared_schemas(given, declarations)
-    checked = check_functions(functions)
-    plans = plans_of(source, all_schemas, checked)
+    checked_functions = check_functions(functions)
+    plans = plans_of(source, all_schemas, checked_functions)
     if outputs is None:
-        outputs = _published(plans, declarations)
+        outputs = _default_outputs(plans, declarations)
     options = CircuitOptions(
         outputs=outputs,
         materialize=materialize,
@@ -165,7 +165,7 @@ def compile_sql(
         input_options=_with_declared_options(input_options, declarations),
         limits=limits,
     )
-    spec = CircuitSpec(plans, all_schemas, options, source, checked)
+    spec = CircuitSpec(plans, all_schemas, options, source, checked_functions)
     return Circuit(spec, executor=executor)
 
 
@@ -174,8 +174,8 @@ def _with_declared_schemas(
 ) -> dict[str, pa.Schema]:
     """Return the schemas of all inputs.
 
-    A relation that is given and declared, with equal types, has the NOT NULL of the declaration;
-    the planner reports a relation whose types differ.
+    A relation may be given and declared. If the types are equal, the declared schema is used, which
+    says which columns are NOT NULL; if they differ, the planner raises an error.
     """
     schemas = dict(given)
     names = {name.casefold(): name for name in given}
@@ -201,8 +201,8 @@ def _with_declared_options(
     return options
 
 
-def _published(plans: Mapping[str, PlanNode], declarations: Declarations) -> list[str]:
-    """Return the views that are no temporary ones; all of them if there are no others."""
+def _default_outputs(plans: Mapping[str, PlanNode], declarations: Declarations) -> list[str]:
+    """Return the views that are not temporary; all of them if every view is temporary."""
     temporary = {name.casefold() for name in declarations.temporary_views}
     return [name for name in plans if name.casefold() not in temporary] or list(plans)
 
@@ -272,8 +272,10 @@ def compile_datalog(
         limits=limits,
     )
     declared = arrow_schemas(schemas)  # once, because some frames can be read only once
-    source, checked = SourceText("datalog", text), check_functions(functions)
-    spec = CircuitSpec(plans_of(source, declared, checked), declared, options, source, checked)
+    source, checked_functions = SourceText("datalog", text), check_functions(functions)
+    spec = CircuitSpec(
+        plans_of(source, declared, checked_functions), declared, options, source, checked_functions
+    )
     return Circuit(spec, executor=executor)
 
 

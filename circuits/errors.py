@@ -129,8 +129,16 @@ class StepLimitError(CircuitError, LimitError):
         self.view = view
         self.operator = operator
 
-    def renamed(self, view: str | None, where: str = "") -> StepLimitError:
-        """Return the same error with another view, for a cell that computes a part of a view."""
+    def with_view(self, view: str | None, where: str = "") -> StepLimitError:
+        """Return the same error with the name of another view.
+
+        A cell of a distributed view reports the name of the part that it computes; the user knows
+        the name of the view.
+
+        Args:
+            view: The name of the view; None for none.
+            where: A text after the name, such as the cell.
+        """
         message = str(self).removeprefix(f"view {self.view!r}: ")
         message = f"{where}{message}" if view is None else f"view {view!r}: {where}{message}"
         error = type(self)(message, view, self.operator, self.limit, self.allowed, self.reached)

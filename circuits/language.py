@@ -10,6 +10,7 @@ __all__ = ["is_datalog"]
 # Quoted text and comments of either language.
 QUOTED_OR_COMMENT: Final = re.compile(r"""'[^']*'|"[^"]*"|(%|//|--)[^\n]*|/\*.*?\*/""", re.DOTALL)
 IMPLIES: Final = re.compile(r"\)\s*:-")
+# Facts such as ``e(1, 2).``; VALUES (1, 2) is SQL.
 FACTS: Final = re.compile(r"\s*(?!values\b)(?:[\w./-]+\s*\([^()]*\)\s*(?:\.\s*|$))+", re.IGNORECASE)
 
 
@@ -23,5 +24,8 @@ def is_datalog(text: str) -> bool:
     >>> is_datalog("SELECT 'p(x) :- q(x).' AS rule"), is_datalog("SELEC src FROM tx")
     (False, False)
     """
-    plain = QUOTED_OR_COMMENT.sub(" ", text)
-    return IMPLIES.search(plain) is not None or FACTS.fullmatch(plain) is not None
+    text_without_quotes = QUOTED_OR_COMMENT.sub(" ", text)
+    return (
+        IMPLIES.search(text_without_quotes) is not None
+        or FACTS.fullmatch(text_without_quotes) is not None
+    )

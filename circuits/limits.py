@@ -39,7 +39,7 @@ def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
     except StepLimitError:
         raise
     except LimitError as error:
-        view, operator = _names(graph, budget.operator)
+        view, operator = _find_names(graph, budget.operator)
         raise StepLimitError(
             f"{_where(view, operator)}{error}; {_HOW_TO_FIX}or raise the limit {error.limit} of "
             "the circuit (None switches it off)",
@@ -50,7 +50,7 @@ def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
             error.reached,
         ) from error
     except (MemoryError, pa.ArrowCapacityError) as error:
-        view, operator = _names(graph, budget.operator)
+        view, operator = _find_names(graph, budget.operator)
         raise StepMemoryError(
             f"{_where(view, operator)}out of memory ({error or type(error).__name__}); "
             f"{_HOW_TO_FIX}or give the process more memory; lower limits (max_step_rows, "
@@ -67,16 +67,20 @@ def _where(view: str | None, operator: str | None) -> str:
     return f"view {view!r}: {operator}: " if view is not None else f"{operator}: "
 
 
-def _names(graph: Graph, number: int | None) -> tuple[str | None, str | None]:
+def _find_names(graph: Graph, number: int | None) -> tuple[str | None, str | None]:
     """Return the first view that depends on a node, and the node as `explain` shows it."""
     if number is None:
         return None, None
     node = graph.nodes[number]
-    dependents: set[int] = set()
-    found = {number}
-    while found != dependents:  # in a recursion, a node may be listed before its inputs
-        dependents = found
-        readers = {n for n, other in enumerate(graph.nodes) if not found.isdisjoint(other.inputs)}
-        found = dependents | readers
+    dependents = {number}
+    while True:  # in a recursion, a node may be listed before its inputs
+        readers = {
+            index
+            for index, reader in enumerate(graph.nodes)
+            if not dependents.isdisjoint(reader.inputs)
+        }
+        if readers <= dependents:
+            break
+        dependents |= readers
     view = next((name for name, output in graph.views.items() if output in dependents), None)
     return view, f"{node.name} {node_label(graph, node)}"

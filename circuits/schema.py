@@ -27,12 +27,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from circuits.errors import SchemaError
-from circuits.inputs.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
+from circuits.inputs.tables import UNNAMED_INDEX, ArrowArray, ArrowStream, Rows, table_of
 from circuits.phases import DECODE
 from circuits.plan.nodes import Field
 from circuits.types.codecs.codec import NULL, Codecs
 from circuits.types.ddl import field_of, schema_of_ddl
-from circuits.types.safe_cast import lossless
+from circuits.types.safe_cast import cast_lossless
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArgumentTypeError
@@ -234,7 +234,7 @@ columns: name; the relation needs name, age and may have weight
                 f"{', '.join(table.column_names) or 'none'}; {self._requirements}"
             )
         try:
-            column = lossless(table.column(name), field.type)
+            column = cast_lossless(table.column(name), field.type)
         except SchemaError as error:
             raise self._column_error(name, error) from error
         if not field.nullable and _null_count(column):
@@ -396,7 +396,7 @@ def _schema_of_rows(rows: Any) -> pa.Schema | None:
         return None
     fields = []
     for field in found:
-        if field.name != WEIGHT and not INDEX.fullmatch(field.name):
+        if field.name != WEIGHT and not UNNAMED_INDEX.fullmatch(field.name):
             categories = pa.types.is_dictionary(field.type)
             type = field.type.value_type if categories else field.type
             fields.append(pa.field(field.name, type, field.nullable))

@@ -35,7 +35,7 @@ from circuits.plan.expressions import Call, Expression
 from circuits.types.arrow_types import Family, family_of, is_nested, part_types
 from circuits.types.codecs.codec import Codecs
 from circuits.types.ddl import field_of
-from circuits.types.functions.coercion import adapt, cast_to
+from circuits.types.functions.casting.coercion import adapt, cast_to
 from circuits.types.functions.type_rules import common_type
 from dbsp_wcoj import ArgumentTypeError
 from dbsp_wcoj.arguments import check_type
@@ -332,6 +332,7 @@ def _cast_argument(argument: Expression, type: pa.DataType) -> Expression:
     """Return an argument in the type of its parameter; only safe casts are implicit."""
     if argument.type == type:
         return argument
+    # adapt() casts a literal to the type of another argument: here a call that returns ``type``.
     adapted = adapt([argument, Call("", (), type)])[0]
     try:
         common = common_type([adapted.type, type])

@@ -5,8 +5,8 @@
     python -m docs.functions           # write the pages in docs/reference
     python -m docs.functions --check   # exit status 1 if a page differs from the table
 
-Every function of `circuits.types.functions.table` has an example here; a function without one is an
-error. The engine computes the results when the pages are written.
+Every function of `circuits.types.functions.registry` has an example here; a function without one is
+an error. The engine computes the results when the pages are written.
 """
 
 from __future__ import annotations

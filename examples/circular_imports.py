@@ -90,9 +90,9 @@ def imports_of(package: str) -> Edges:
             files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
     edges = set()
     for module, file in files.items():
-        inside = module if file.name == "__init__.py" else module.rpartition(".")[0]
+        enclosing = module if file.name == "__init__.py" else module.rpartition(".")[0]
         for statement in run_on_import(ast.parse(file.read_bytes()).body):
-            edges.update((module, target) for target in modules_of(statement, inside, files))
+            edges.update((module, target) for target in modules_of(statement, enclosing, files))
     return {(importer, imported) for importer, imported in edges if importer != imported}
 
 
@@ -111,15 +111,15 @@ def run_on_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]
 
 
 def modules_of(
-    statement: ast.Import | ast.ImportFrom, inside: str, known: Collection[str]
+    statement: ast.Import | ast.ImportFrom, enclosing: str, known: Collection[str]
 ) -> Iterator[str]:
-    """Yield the modules that a statement in the package ``inside`` imports."""
+    """Yield the modules that a statement in the package ``enclosing`` imports."""
     if isinstance(statement, ast.Import):
         yield from (alias.name for alias in statement.names)
         return
     base = statement.module or ""
     if statement.level:
-        parts = inside.split(".")
+        parts = enclosing.split(".")
         base = ".".join([*parts[: len(parts) - statement.level + 1], *filter(None, [base])])
     for alias in statement.names:  # "from a import b": the module a.b if it exists, else a
         yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base

@@ -29,7 +29,7 @@ from circuits import compile_sql
 from streaming import DeltaTarget, Output, ParquetTarget, ViewSink, start_session
 
 SHOPS = ["Aachen", "Basel", "Ghent", "Lyon", "Turin"]
-FILES, BROKEN = 12, 7
+FILES, FAILING_BATCH = 12, 7
 
 
 def main() -> None:
@@ -39,9 +39,9 @@ def main() -> None:
         directory = Path(name)
         expected = write_sales(directory / "in")
         try:
-            run(spark, directory, break_at=BROKEN)
+            run(spark, directory, fail_at=FAILING_BATCH)
         except StreamingQueryException:
-            print(f"The job broke down in micro-batch {BROKEN}. The table then:")
+            print(f"The job broke down in micro-batch {FAILING_BATCH}. The table then:")
             show(directory / "lake")
         run(spark, directory)
         print("Started again, to the end:")
@@ -50,7 +50,7 @@ def main() -> None:
         print(f"Equal to the sum of all {FILES} files.")
 
 
-def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> None:
+def run(spark: SparkSession, directory: Path, fail_at: int | None = None) -> None:
     """Run the query until it has read all files, or it fails."""
     sales = pa.schema({"shop": pa.string(), "cents": pa.int64()})
     circuit = compile_sql(
@@ -70,7 +70,7 @@ def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> No
 
     def step(frame: DataFrame, batch_id: int) -> None:
         sink(frame, batch_id)
-        if batch_id == break_at:  # the worst time: all is written, but Spark has not committed it
+        if batch_id == fail_at:  # the worst time: all is written, but Spark has not committed it
             raise OSError("the power is gone")
 
     query = (

@@ -1,9 +1,9 @@
 """Lists the cases that are measured, and their sizes.
 
 The full cross product of shape, n (number of atoms), changed relations, batch size and data would
-take too long. Two sets of cases answer the questions: all n at small and middle batch sizes show
-from which n a recursive formula is faster; a few n over all batch sizes, on larger relations, show
-from which batch size.
+take too long. Two sets of cases suffice: all n at small and middle batch sizes show from which n a
+recursive formula is faster; a few n over all batch sizes, on larger relations, show from which
+batch size.
 
 Sizes are chosen so that most steps of the slowest formula stay within a second. The walks over a
 cycle grow with the degree to the power n, so longer cycles have sparser relations. With five atoms
@@ -38,6 +38,7 @@ BY_BATCH: dict[str, dict[int, tuple[int, int]]] = {
     "cycle": {4: (16, 120_000)},
     "clique": {3: (16, 120_000)},
 }
+# By shape: n, scale and rows.
 QUICK: dict[str, tuple[int, int, int]] = {
     "star": (3, 9, 900),
     "path": (5, 9, 900),

@@ -51,10 +51,16 @@ from dbsp_wcoj.grammar import SyntaxFault, parse_tree, unquote
 
 __all__ = ["parse"]
 
-FUNCTIONS: Final[Mapping[str, str]] = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
+FUNCTIONS_OF_SIGNS: Final[Mapping[str, str]] = {
+    "+": "add",
+    "-": "subtract",
+    "*": "multiply",
+    "/": "divide",
+}
 EQUATION_SIGNS: Final = frozenset({"=", ":="})
-SYNONYMS: Final[Mapping[str, str]] = {"<>": "!="}
+COMPARISON_SYNONYMS: Final[Mapping[str, str]] = {"<>": "!="}
 MAX_DECIMAL_DIGITS: Final = 38
+# Python converts longer texts slowly; the exact bound is checked when the sign is known.
 MAX_INTEGER_DIGITS: Final = 20
 TEXT: Final = pa.string()
 
@@ -137,14 +143,17 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def disjunction(self, meta: Meta, items: list[Item]) -> Or:
         return Or(
-            tuple(i.items if isinstance(i, And) else (i,) for i in items), offset=_offset_of(meta)
+            tuple(item.items if isinstance(item, And) else (item,) for item in items),
+            offset=_offset_of(meta),
         )
 
     def comparison(self, meta: Meta, children: list[Any]) -> Comparison | Equation:
         left, op, right = children
         if op in EQUATION_SIGNS:
             return Equation(left, right, offset=_offset_of(meta))
-        return Comparison(left, SYNONYMS.get(op, str(op)), right, offset=_offset_of(meta))
+        return Comparison(
+            left, COMPARISON_SYNONYMS.get(op, str(op)), right, offset=_offset_of(meta)
+        )
 
     def prefix_comparison(self, meta: Meta, children: list[Any]) -> Comparison | Equation:
         op, left, right = children
@@ -152,12 +161,13 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def binary(self, meta: Meta, children: list[Any]) -> FunctionCall:
         left, op, right = children
-        return FunctionCall(FUNCTIONS[op], (left, right), offset=_offset_of(meta))
+        return FunctionCall(FUNCTIONS_OF_SIGNS[op], (left, right), offset=_offset_of(meta))
 
     def prefix(self, meta: Meta, children: list[Any]) -> Term:
+        # An operator before its operands: + a b c.
         op, first, *others = children
         for other in others:
-            first = FunctionCall(FUNCTIONS[op], (first, other), offset=_offset_of(meta))
+            first = FunctionCall(FUNCTIONS_OF_SIGNS[op], (first, other), offset=_offset_of(meta))
         return cast(Term, first)
 
     def negative(self, meta: Meta, children: list[Any]) -> Term:
@@ -194,7 +204,6 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
                 if len(token.lstrip("0")) > MAX_INTEGER_DIGITS:
                     message = f"an integer of {len(token)} digits; int64 has at most 19"
                     raise SyntaxFault(message, offset)
-                # _check_limits checks the bound, when the sign is known.
                 return TypedConstant(int(token), pa.int64(), offset=offset)
             case "DECIMAL":
                 return _decimal(token, offset)

@@ -165,13 +165,12 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
     for index, name in enumerate(names):
         constants = [row[index] for row in rows]
         try:
-            type_ = common_type([constant.type for constant in constants])
+            column_type = common_type([constant.type for constant in constants])
         except FunctionError as error:
             raise source.error(f"column {name!r}: {error}", constants[-1].offset) from None
-        fields.append(Field(name, type_))
-        columns_of_values.append([
-            pa.scalar(constant.value, constant.type).cast(type_).as_py() for constant in constants
-        ])  # fmt: skip
+        fields.append(Field(name, column_type))
+        scalars = (pa.scalar(constant.value, constant.type) for constant in constants)
+        columns_of_values.append([scalar.cast(column_type).as_py() for scalar in scalars])
     distinct_rows = dict.fromkeys(zip(*columns_of_values, strict=True) if names else [()])
     return Values(tuple(fields), tuple(distinct_rows))
 

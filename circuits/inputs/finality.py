@@ -77,6 +77,7 @@ from circuits.plan.nodes import (
 )
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
+from circuits.plan.traversal import read_relations
 from circuits.plan.unnest import Unnest
 from circuits.plan.user_call import UserCall
 from circuits.plan.window import Window
@@ -153,8 +154,8 @@ def check_finality(
     for view, plan in plans.items():
         inputs_by_view[view] = frozenset(
             name
-            for scan in _scans(plan)
-            for name in inputs_by_view.get(scan.relation, {scan.relation})
+            for relation in read_relations(plan)
+            for name in inputs_by_view.get(relation, {relation})
         )
         _check_same_on_expiry(view, inputs_by_view[view], kept, retained.keys() - kept)
         check = _FinalityCheck(view, plan, inputs, options, branches_by_view)
@@ -321,9 +322,8 @@ class _FinalityCheck:
             self._raise_error(clause, inputs, why, _USE_RETRACT)
 
     def _check_recursion(self, plan: Fixpoint) -> Branches:
-        inputs = sorted(
-            name for scan in _scans(plan) for name in _input_names(self._relation(scan.relation))
-        )
+        relations = map(self._relation, read_relations(plan))
+        inputs = sorted({name for branches in relations for name in _input_names(branches)})
         if inputs:
             why = "a row that expires may leave results that other rows derive as well"
             self._raise_error("a recursion", inputs, why, _USE_RETRACT)
@@ -441,16 +441,3 @@ def _equate_columns(branches: Branches, first: int, second: int) -> Branches:
                 yield time._replace(column=first)
 
     return _with_time_columns(branches, equate)
-
-
-def _scans(plan: PlanNode) -> Iterator[Scan]:
-    """Yield the scans in a plan; visit each node once."""
-    visited: set[int] = set()
-    pending = [plan]
-    while pending:
-        node = pending.pop()
-        if id(node) not in visited:
-            visited.add(id(node))
-            if isinstance(node, Scan):
-                yield node
-            pending.extend(node.inputs)

@@ -274,12 +274,12 @@ class InputOptions:
                 f"retain={self.retain!r} must be a Retention, such as Retention(column, '7 days')"
             )
         self._check_lateness()
-        kept_by = self.retain.column if self.retain and self.retain.keeps_results else None
-        if kept_by is not None and self.keys and kept_by not in self.keys:
+        expiry_column = self.retain.column if self.retain and self.retain.keeps_results else None
+        if expiry_column is not None and self.keys and expiry_column not in self.keys:
             raise InputOptionsError(
                 f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get a "
                 "new row, and the published results of both rows would stay: add "
-                f"{kept_by!r} to the keys, or use on_expiry='retract'"
+                f"{expiry_column!r} to the keys, or use on_expiry='retract'"
             )
         if self.sequence is not None and not self.keys:
             raise InputOptionsError(

@@ -32,7 +32,8 @@ from typing import Protocol
 
 import numpy as np
 
-from circuits.plan.nodes import Filter, Map, PlanNode, RowIdEncode, Scan
+from circuits.plan.nodes import Filter, Map, PlanNode, Scan
+from circuits.plan.physical_nodes import RowIdEncode
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet
@@ -75,28 +76,29 @@ class DeletionWitnesses:
             relations: The traces of the nodes that are arranged, by name.
             keyed: The inputs with keys; they are left out.
         """
-        # The input from which a node selects rows or columns, by the index of the node.
-        source_of: dict[int, str] = {}
+        # The input from which a node selects rows or columns, by the index of the node. The trace
+        # of an unchanged input is full; that of a filter or projection of it is partial.
+        input_of_node: dict[int, str] = {}
         full_traces: dict[str, list[tuple[int, Trace]]] = {}
         partial_traces: dict[str, list[tuple[int, Trace]]] = {}
         for number, node in enumerate(nodes):
             child = node.inputs[0] if len(node.inputs) == 1 else -1
             if isinstance(node.operator, Integrate):
-                if child in source_of:
+                if child in input_of_node:
                     traces = full_traces if nodes[child].operator is None else partial_traces
-                    traces.setdefault(source_of[child], []).append((child, node.operator.trace))
+                    traces.setdefault(input_of_node[child], []).append((child, node.operator.trace))
                 continue
             if node.operator is None and isinstance(node.plan, Scan) and node.name not in keyed:
-                source_of[number] = node.name
+                input_of_node[number] = node.name
             elif (
                 isinstance(node.plan, Filter | Map | RowIdEncode)
-                and child in source_of
+                and child in input_of_node
                 and not node.is_nested
             ):
-                source_of[number] = source_of[child]
-            if number in source_of and node.is_arranged and node.name in relations:
+                input_of_node[number] = input_of_node[child]
+            if number in input_of_node and node.is_arranged and node.name in relations:
                 traces = full_traces if node.operator is None else partial_traces
-                traces.setdefault(source_of[number], []).append((number, relations[node.name]))
+                traces.setdefault(input_of_node[number], []).append((number, relations[node.name]))
         # One full trace gives the exact count; without one, all partial traces are looked up.
         first_full_traces = {name: traces[:1] for name, traces in full_traces.items()}
         return DeletionWitnesses(len(nodes), {**partial_traces, **first_full_traces})

@@ -32,7 +32,7 @@ __all__ = ["table_of_dicts"]
 # them costs a column with a value for every row.
 _MAX_OTHER_KEYS: Final = 16
 # The order matters: in Python a bool is also a number, and a datetime is also a date.
-_FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
+_CLASSES_OF_KIND: Final[dict[str, type | tuple[type, ...]]] = {
     "true or false": (bool, np.bool_),
     "numbers": Number,
     "texts": str,
@@ -179,15 +179,17 @@ def _check_kinds(values: list[Any], kinds: set[type]) -> None:
     Raises:
         ValueError: The values are of several kinds, or one does not fit a column.
     """
-    families = sorted(set(map(_family, kinds)))
-    if len(families) > 1:
-        raise ValueError(f"some are {families[0]} and some are {families[1]}: give one kind")
-    if families == ["times"] or families == ["times of day"]:
+    kinds_of_values = sorted(set(map(_kind_of, kinds)))
+    if len(kinds_of_values) > 1:
+        raise ValueError(
+            f"some are {kinds_of_values[0]} and some are {kinds_of_values[1]}: give one kind"
+        )
+    if kinds_of_values == ["times"] or kinds_of_values == ["times of day"]:
         timed = (value for value in values if isinstance(value, datetime | time))
-        zoned = {value.tzinfo is not None for value in timed}
-        if len(zoned) > 1:
+        have_zone = {value.tzinfo is not None for value in timed}
+        if len(have_zone) > 1:
             raise ValueError("some times have a zone and some have none: give all of them one")
-        if zoned == {True} and families == ["times of day"]:
+        if have_zone == {True} and kinds_of_values == ["times of day"]:
             raise ValueError("a time of day has a zone, and no column type has one: remove it")
     for kind in kinds:
         for part in ("nanosecond", "nanoseconds"):
@@ -195,9 +197,9 @@ def _check_kinds(values: list[Any], kinds: set[type]) -> None:
                 raise ValueError("a time has nanoseconds, and Arrow would drop them: give a frame")
 
 
-def _family(kind: type) -> str:
+def _kind_of(kind: type) -> str:
     """Return the name of the kind of a Python type, as error messages show it."""
-    for name, types_ in _FAMILIES.items():
-        if issubclass(kind, types_):
+    for name, classes in _CLASSES_OF_KIND.items():
+        if issubclass(kind, classes):
             return name
     return kind.__name__

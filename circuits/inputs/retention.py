@@ -113,6 +113,7 @@ class EventTimeBound:
         self._expiry_units = 0 if retain is None else retain.units(self.type) - self._units
         self._codecs = codecs
         self._groups = tuple(groups)
+        # The same watermarks are asked for in each step; a computation takes many evaluations.
         self.expired_before = lru_cache(maxsize=4)(self._expired_before)
 
     def order(self, arity: int) -> ColumnOrder:
@@ -126,7 +127,7 @@ class EventTimeBound:
 
     @property
     def expiry_text(self) -> str:
-        """How long after the watermark rows expire, for messages; empty for not at all."""
+        """The text after "watermark" in messages, such as " - 10 ticks of int64"; or empty."""
         units = f" - {self._expiry_units:,} ticks of {self.type}"
         return units if self.has_expiry and self._expiry_units else ""
 
@@ -158,15 +159,17 @@ class EventTimeBound:
             return max(code, _MIN_CODE)  # the source has subtracted its own lateness
         return self.watermark_after(code)
 
-    def expired(self, trace: Trace, before: int | None, watermark: int) -> ZSet:
+    def expired(self, trace: Trace, previous: int | None, watermark: int) -> ZSet:
         """Return the rows of the trace between the previous watermark and the new one."""
-        low = _MIN_CODE if before is None else before
+        low = _MIN_CODE if previous is None else previous
         if watermark <= low:
             return ZSet.empty(trace.arity)
         return range_scan(trace, self.order(trace.arity), low, watermark - 1)
 
     def _expired_before(self, watermark: int) -> int:
-        """Return the time before which rows are deleted: the watermark, or the start of its groups.
+        """Return the time before which rows are deleted, so that no group loses only some rows.
+
+        It is the watermark, moved back to the first time of the groups that contain it.
 
         Complexity:
             About ten evaluations of each function, on at most 64 times each.
@@ -256,15 +259,15 @@ def _nanoseconds(value: Any, type: pa.DataType) -> int | None:
 
     None if the value does not fit the type of the column, for example if only one has a time zone.
     """
-    zoned = types.is_timestamp(type) and type.tz is not None
+    has_zone = types.is_timestamp(type) and type.tz is not None
     if isinstance(value, pa.TimestampScalar):
-        if (value.type.tz is not None) != zoned:
+        if (value.type.tz is not None) != has_zone:
             return None
         return int(value.value) * _NANOSECONDS_PER_UNIT[value.type.unit]
     if isinstance(value, datetime):
-        if (value.tzinfo is not None) != zoned:
+        if (value.tzinfo is not None) != has_zone:
             return None
-        scalar = pa.scalar(value, pa.timestamp("us", tz="UTC" if zoned else None))
+        scalar = pa.scalar(value, pa.timestamp("us", tz="UTC" if has_zone else None))
         return int(scalar.value) * _NANOSECONDS_PER_UNIT["us"]
     if types.is_date(type):
         if isinstance(value, pa.Date32Scalar):

@@ -28,10 +28,18 @@ import pyarrow as pa
 from circuits.errors import SchemaError, UnknownInputError
 from circuits.inputs.python_rows import table_of_dicts
 
-__all__ = ["INDEX", "ArrowArray", "ArrowStream", "Rows", "check_input", "table_of", "tables_of"]
+__all__ = [
+    "UNNAMED_INDEX",
+    "ArrowArray",
+    "ArrowStream",
+    "Rows",
+    "check_input",
+    "table_of",
+    "tables_of",
+]
 
 #: The name that pandas gives to the column of an index without a name.
-INDEX: Final = re.compile(r"__index_level_\d+__")
+UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")
 
 
 class ArrowStream(Protocol):
@@ -123,7 +131,9 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     """
     table = _read(relation, rows, schema)
     index = [
-        name for name in table.column_names if INDEX.fullmatch(name) and name not in schema.names
+        name
+        for name in table.column_names
+        if UNNAMED_INDEX.fullmatch(name) and name not in schema.names
     ]
     if index:
         table = table.drop_columns(index)
@@ -143,7 +153,7 @@ def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     if isinstance(rows, list | tuple):
-        return _of_list(relation, rows, schema)
+        return _table_of_list(relation, rows, schema)
     if not (hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")):
         fix = "make a list of the row, or a table" if isinstance(rows, Mapping) else "make one"
         raise SchemaError(
@@ -161,7 +171,7 @@ def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
         ) from error
 
 
-def _of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
+def _table_of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
     kinds = set(map(type, rows))
     if all(issubclass(kind, Mapping) for kind in kinds):
         if not rows:

@@ -46,7 +46,7 @@ from circuits.plan.nodes import Field
 from circuits.schema import Schema
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray
 from circuits.types.codecs.codec import Codecs
-from circuits.types.safe_cast import lossless
+from circuits.types.safe_cast import cast_lossless
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.trace import ColumnOrder
@@ -129,11 +129,11 @@ class UpsertInput:
         weights = schema.weights(table)
         if weights is None or (weights > 0).all():
             return _merge_events([self._encode_upserts(table)])
-        pieces = [self._encode_deletions(table.filter(pa.array(weights < 0)), kept_column)]
+        encoded_parts = [self._encode_deletions(table.filter(pa.array(weights < 0)), kept_column)]
         upserts = table.filter(pa.array(weights > 0))
         if upserts.num_rows:
-            pieces.append(self._encode_upserts(upserts))
-        return _merge_events(pieces)
+            encoded_parts.append(self._encode_upserts(upserts))
+        return _merge_events(encoded_parts)
 
     def rows(self, events: Int64Array) -> Int64Array:
         """Return the rows of events, in the columns of the schema."""
@@ -194,15 +194,17 @@ class UpsertInput:
         """
         k = len(self.keys)
         sequence, deleted = events[k], self.deletion_mask(events)
-        equal = (events[k + 1 :, 1:] == events[k + 1 :, :-1]).all(axis=0) | (
+        is_same_change = (events[k + 1 :, 1:] == events[k + 1 :, :-1]).all(axis=0) | (
             deleted[1:] & deleted[:-1]
         )
         # NULL is the least code, so it comes first.
-        tied = (sequence[1:] == sequence[last[1:]]) & (sequence[:-1] == sequence[1:])
-        wrong = same_key[1:] & ~equal & (tied | (sequence[first[1:]] == NULL))
-        if not wrong.any():
+        is_last_value_tied = (sequence[1:] == sequence[last[1:]]) & (sequence[:-1] == sequence[1:])
+        is_ambiguous = (
+            same_key[1:] & ~is_same_change & (is_last_value_tied | (sequence[first[1:]] == NULL))
+        )
+        if not is_ambiguous.any():
             return
-        index = int(wrong.argmax()) + 1
+        index = int(is_ambiguous.argmax()) + 1
         key = events[:k, index : index + 1]
         values = first_row(self._key_schema.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
         del values["weight"]
@@ -236,7 +238,7 @@ class UpsertInput:
             For each existing row, the position of its key in ``keys``; and the rows.
         """
         order = list(self.order)
-        if trace.arity == len(keys):
+        if trace.arity == len(keys):  # all columns are keys: look up whole rows
             rows = np.empty_like(keys)
             rows[order] = keys
             weights = trace.weights_of(ZSet(rows, np.ones(keys.shape[1], np.int64)))
@@ -284,7 +286,7 @@ class UpsertInput:
         try:
             if name in self._schema.columns:
                 type = self._schema.fields[self._schema.columns.index(name)].type
-                return self._codecs.codec(type).encode(lossless(column, type))
+                return self._codecs.codec(type).encode(cast_lossless(column, type))
             codec = self._codecs.codec(column.type)
             if codec.ordered:
                 return codec.encode(column)
@@ -296,8 +298,8 @@ class UpsertInput:
         )
 
 
-def _merge_events(pieces: list[Int64Array]) -> ZSet:
+def _merge_events(encoded_parts: list[Int64Array]) -> ZSet:
     """Concatenate events of several tables; sort them, and merge equal ones."""
-    rows = np.concatenate(pieces, axis=1)
+    rows = np.concatenate(encoded_parts, axis=1)
     distinct = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
     return ZSet(distinct.row_array, np.ones(len(distinct), np.int64))

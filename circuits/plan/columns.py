@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["LINEAR_FUNCTIONS", "AggregateCall", "Field", "Fields", "Order"]
+__all__ = [
+    "LINEAR_FUNCTIONS",
+    "AggregateCall",
+    "Field",
+    "Fields",
+    "Order",
+    "join_names",
+    "label_keys",
+]
 
 #: Aggregates whose results follow from sums of weights of rows
-#: (`circuits.runtime.operators.linear_aggregate`).
+#: (`circuits.runtime.operators.aggregates.linear_aggregate`).
 LINEAR_FUNCTIONS: Final = frozenset(
     ("count", "sum", "avg", "comoment", "bit_and", "bit_or", "bit_xor")
 )
@@ -100,3 +109,13 @@ class AggregateCall:
             f"{self.function}({'distinct ' if self.distinct else ''}{', '.join(arguments)}"
             f"{f' order by {order}' if order else ''})"
         )
+
+
+def join_names(fields: Sequence[Field]) -> str:
+    """Return the names of columns, for labels of nodes."""
+    return ", ".join(field.name for field in fields)
+
+
+def label_keys(keys: Sequence[Field]) -> str:
+    """Return the end of the label of a node with these keys, which is empty without keys."""
+    return f" by {join_names(keys)}" if keys else ""

@@ -44,7 +44,7 @@ MAX_ITERATIONS: Final = 10_000
 
 @dataclass(frozen=True)
 class DistinctMode:
-    """The choice which of the rows that a body derives are kept.
+    """Which of the rows that a body derives are kept.
 
     Attributes:
         kind: "set": each row once. "bag": all. "min", "max": per value of the other columns the

@@ -11,15 +11,15 @@ decreases. A frontier says how such a bound follows from the watermarks::
     OldestSession(...)                           the start of the oldest session that is open
     NEVER                                        no later row at all
 
-Values are codes (`circuits.types.codecs.codec`). NULL is before every bound: a frontier says
-nothing about rows in which the column is NULL, so they are kept.
+Values are codes (`circuits.types.codecs.codec`). A frontier says nothing about rows in which the
+column is NULL, so they are kept.
 
 Each plan node computes the frontiers of its columns from those of its inputs
 (`circuits.plan.node.PlanNode.bounds_of_changes`), and which stored rows it still needs
 (`circuits.plan.node.PlanNode.needed_rows`). `circuits.runtime.state_bounds` drops all others.
 
-Reference: Feldera's LATENESS and the monotonicity analysis of its compiler
-(https://docs.feldera.com/sql/streaming).
+Reference: LATENESS in Feldera's documentation of streaming SQL, and the monotonicity analysis of
+its compiler.
 """
 
 from __future__ import annotations
@@ -89,16 +89,21 @@ ColumnBounds = Mapping[int, Frontier]
 
 @dataclass(frozen=True)
 class WatermarkOf(Frontier):
-    """The watermark of an input, less the time that its rows are retained after it."""
+    """The time before which no later step changes a row of an input.
+
+    Attributes:
+        input: The name of the input.
+        expiry_text: For `label`: how far this is behind the watermark; empty for not at all.
+    """
 
     input: str
-    retained: str = ""
+    expiry_text: str = ""
 
     def value(self, source: FrontierSource) -> int | None:
         return source.watermark(self.input)
 
     def label(self) -> str:
-        return f"watermark of {self.input}{self.retained}"
+        return f"watermark of {self.input}{self.expiry_text}"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """PlanNode: the interface of all plan nodes; rules, graph and explain need no list of node types.
 
-A node class answers every question about it. `PlanNode.key` and `PlanNode.label` are abstract, so a
-node class without them cannot be instantiated: a missing key would merge operators that differ. The
-other defaults are safe for any node: not linear, not partitionable, every column nullable and
-without a frontier.
+A node class answers every question about its nodes. `PlanNode.key` and `PlanNode.label` are
+abstract, so a node class without them cannot be instantiated: a missing key would merge operators
+that differ. The other defaults are safe for any node: not linear, not partitionable, every column
+nullable and without a frontier.
 
 Subclass `LeafNode`, `UnaryNode`, `BinaryNode` or `NaryNode` by the number of inputs. Then register
 the operator that executes the node (`circuits.runtime.operators.registry`).
@@ -108,8 +108,8 @@ class PlanNode(ABC):
     def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
         """Return, for each input, which of its rows later steps need.
 
-        An input row is not needed if any column of it is before its bound in the result: the
-        state may drop the row, and the results that were published stay right.
+        The result has a bound for some columns of each input. An input row with a column before its
+        bound is not needed: the state may drop the row, and published results stay right.
 
         Args:
             inputs: The frontiers of the columns of each input.

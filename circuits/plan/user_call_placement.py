@@ -56,11 +56,12 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
-from circuits.plan.structural_hash import PlanHasher
+from circuits.plan.traversal import iter_nodes
+from circuits.plan.unread_columns import drop_unread_columns
 from circuits.plan.user_call import UserCall
 from circuits.user_functions import UserFunction, user_function_name
 
-__all__ = ["drop_unread_columns", "place_user_calls"]
+__all__ = ["place_user_calls"]
 
 
 def place_user_calls(
@@ -77,19 +78,23 @@ def place_user_calls(
     """
     if not functions:
         return dict(plans)
-    placed = {name: _Placement(plan, functions, name).plan(plan) for name, plan in plans.items()}
+    placed = {
+        name: _CallPlacer(plan, functions, name).remove_calls(plan) for name, plan in plans.items()
+    }
     return {name: drop_unread_columns(plan) for name, plan in placed.items()}
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """A plan with the rows of an original plan, and further columns.
+class _RowsWithResults:
+    """A plan with the rows of an original plan, and further columns for the results of calls.
+
+    Expressions of the text read the columns of the original plan; `rewrite` makes them read this.
 
     Attributes:
         plan: The plan.
         columns: For each column of the original plan, the column of ``plan``.
-        results: The columns of ``plan`` with the results of calls, by the call over the columns of
-            the original plan.
+        results: For each call, as an expression over the original plan, the column of ``plan``
+            with its result.
     """
 
     plan: PlanNode
@@ -97,7 +102,7 @@ class _Rows:
     results: Mapping[Expression, Column] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: PlanNode) -> _Rows:
+    def of(cls, plan: PlanNode) -> _RowsWithResults:
         return cls(plan, columns(plan))
 
     def rewrite(self, expression: Expression) -> Expression:
@@ -111,7 +116,7 @@ class _Rows:
         arguments = tuple(map(self.rewrite, expression.arguments))
         return Call(expression.function, arguments, expression.type)
 
-    def where(self, predicate: Expression) -> _Rows:
+    def where(self, predicate: Expression) -> _RowsWithResults:
         """Return the rows for which a condition over the original plan is true."""
         return replace(self, plan=Filter(self.plan, self.rewrite(predicate)))
 
@@ -155,7 +160,7 @@ def _expressions_of(plan: PlanNode) -> tuple[Expression, ...]:
     return ()
 
 
-class _Placement:
+class _CallPlacer:
     """Places the calls of one view; visits each node of the DAG once.
 
     Args:
@@ -167,47 +172,39 @@ class _Placement:
     def __init__(self, plan: PlanNode, functions: Mapping[str, UserFunction], view: str) -> None:
         self._functions = functions
         self._view = view
-        # By the ``id`` of a node, which stays unique as long as the plan is referenced here.
-        self._root = plan
-        self._readers: Counter[int] = Counter()
+        # By the ``id`` of a node, which is unique while the caller holds the plan.
+        self._readers = Counter(id(input) for node in iter_nodes(plan) for input in node.inputs)
         self._calls_below: dict[int, bool] = {}
-        self._rows: dict[int, _Rows] = {}
-        self._count_readers(plan)
+        self._rows: dict[int, _RowsWithResults] = {}
 
-    def _count_readers(self, root: PlanNode) -> None:
-        visited = {id(root)}
-        pending = [root]
-        while pending:
-            plan = pending.pop()
-            for input in plan.inputs:
-                self._readers[id(input)] += 1
-                if id(input) not in visited:
-                    visited.add(id(input))
-                    pending.append(input)
-
-    def plan(self, plan: PlanNode) -> PlanNode:
+    def remove_calls(self, plan: PlanNode) -> PlanNode:
         """Return a plan with the same columns, whose expressions have no calls."""
-        return self.rows(plan).restore(plan)
+        return self.place(plan).restore(plan)
 
-    def rows(self, plan: PlanNode) -> _Rows:
+    def place(self, plan: PlanNode) -> _RowsWithResults:
+        """Return the rows of a plan with a node for each call in it; computed once per node."""
         if id(plan) not in self._rows:
-            self._rows[id(plan)] = self._place(plan) if self._is_caller(plan) else _Rows.of(plan)
+            self._rows[id(plan)] = (
+                self._place(plan) if self._is_caller(plan) else _RowsWithResults.of(plan)
+            )
         return self._rows[id(plan)]
 
     def _is_caller(self, plan: PlanNode) -> bool:
         """Return whether there is a call in the node or below it."""
-        known = self._calls_below.get(id(plan))
-        if known is None:
-            known = any(map(_has_call, _expressions_of(plan)))
-            known = known or any([self._is_caller(input) for input in plan.inputs])
-            self._calls_below[id(plan)] = known
-        return known
+        is_caller = self._calls_below.get(id(plan))
+        if is_caller is None:
+            is_caller = any(map(_has_call, _expressions_of(plan)))
+            is_caller = is_caller or any([self._is_caller(input) for input in plan.inputs])
+            self._calls_below[id(plan)] = is_caller
+        return is_caller
 
-    def _place(self, plan: PlanNode) -> _Rows:
+    def _place(self, plan: PlanNode) -> _RowsWithResults:
         match plan:
             case Map(input, expressions, names):
-                rows = self._add_calls(self.rows(input), _calls_of(expressions))
-                return _Rows.of(Map(rows.plan, tuple(map(rows.rewrite, expressions)), names))
+                rows = self._add_calls(self.place(input), _calls_of(expressions))
+                return _RowsWithResults.of(
+                    Map(rows.plan, tuple(map(rows.rewrite, expressions)), names)
+                )
             case Filter() | CrossJoin() | Semijoin():
                 return self._place_block(plan)
             case OuterJoin():
@@ -215,11 +212,13 @@ class _Placement:
             case Union():
                 return self._place_union(plan)
             case TemporalFilter(input, value):
-                rows = self._add_calls(self.rows(input), _calls_of([value]))
+                rows = self._add_calls(self.place(input), _calls_of([value]))
                 return replace(rows, plan=replace(plan, input=rows.plan, value=rows.rewrite(value)))
-        return _Rows.of(plan.with_inputs([self.plan(input) for input in plan.inputs]))
+        return _RowsWithResults.of(
+            plan.with_inputs([self.remove_calls(input) for input in plan.inputs])
+        )
 
-    def _add_calls(self, rows: _Rows, calls: Iterable[Call]) -> _Rows:
+    def _add_calls(self, rows: _RowsWithResults, calls: Iterable[Call]) -> _RowsWithResults:
         """Return the rows with the results of calls; a call follows those in its arguments."""
         for expression in calls:
             if expression in rows.results:
@@ -234,15 +233,15 @@ class _Placement:
                 names = [field.name for field in plan.fields]
                 names += [f"argument_{number}" for number in range(len(values) - len(names))]
                 plan = Map(plan, tuple(values), tuple(names))
-            places = tuple(map(values.index, arguments))
-            plan = UserCall(plan, name, self._functions[name], places, self._view)
+            argument_columns = tuple(map(values.index, arguments))
+            plan = UserCall(plan, name, self._functions[name], argument_columns, self._view)
             result = Column(len(plan.fields) - 1, expression.type)
-            rows = _Rows(plan, rows.columns, {**rows.results, expression: result})
+            rows = _RowsWithResults(plan, rows.columns, {**rows.results, expression: result})
         return rows
 
-    def _place_union(self, plan: Union) -> _Rows:
+    def _place_union(self, plan: Union) -> _RowsWithResults:
         """Return the union, with the results that all its inputs have."""
-        parts = [self.rows(input) for input in plan.inputs]
+        parts = [self.place(input) for input in plan.inputs]
         shared = [c for c in parts[0].results if all(c in part.results for part in parts)]
         names = [field.name for field in plan.fields]
         names += [f"result_{number}" for number in range(len(shared))]
@@ -251,20 +250,22 @@ class _Placement:
             for part in parts
         ]
         union = Union(tuple(inputs))
-        own = columns(union)
+        union_columns = columns(union)
         width = len(plan.fields)
-        return _Rows(union, own[:width], dict(zip(shared, own[width:], strict=True)))
+        results = dict(zip(shared, union_columns[width:], strict=True))
+        return _RowsWithResults(union, union_columns[:width], results)
 
-    def _place_outer_join(self, plan: OuterJoin) -> _Rows:
+    def _place_outer_join(self, plan: OuterJoin) -> _RowsWithResults:
         width = len(plan.left.fields)
         left_calls, right_calls = self._split(plan, [plan.predicate], width, "an outer join")
-        left = self._add_calls(self.rows(plan.left), left_calls)
-        right = self._add_calls(self.rows(plan.right), right_calls)
+        left = self._add_calls(self.place(plan.left), left_calls)
+        right = self._add_calls(self.place(plan.right), right_calls)
         both = _product([left, right], (left.plan, right.plan))
         joined = OuterJoin(left.plan, right.plan, both.rewrite(plan.predicate), plan.kind)
-        # A row without a partner has NULL in place of results, also where a call of NULL has none.
+        # The row of a side without a partner has NULL as the result of a call, but a call over its
+        # NULLs may have another result. So only results of a side that has all rows are kept.
         results = left.results if plan.kind == "left" else {}
-        return _Rows(joined, both.columns, results)
+        return _RowsWithResults(joined, both.columns, results)
 
     def _split(
         self, plan: PlanNode, predicates: Sequence[Expression], width: int, operator: str
@@ -287,69 +288,69 @@ class _Placement:
                 )
         return left, right
 
-    def _place_block(self, plan: PlanNode) -> _Rows:
+    def _place_block(self, plan: PlanNode) -> _RowsWithResults:
         """Place the calls in conditions over the items of FROM, joined or not."""
         block = _Block()
         self._flatten(plan, block)
-        atoms = [self.rows(atom) for atom in block.atoms]
-        local: list[list[Expression]] = [[] for _ in atoms]
-        rest: list[Expression] = []
+        atoms = [self.place(atom) for atom in block.atoms]
+        # Conditions without calls: of one item, of several; then conditions with calls.
+        predicates_of_atom: list[list[Expression]] = [[] for _ in atoms]
+        join_predicates: list[Expression] = []
         with_calls: list[Expression] = []
         for predicate in block.predicates:
-            owners = block.owners([predicate])
+            items_read = block.items_read([predicate])
             if _has_call(predicate):
                 with_calls.append(predicate)
-            elif len(owners) == 1:
-                local[min(owners)].append(predicate)
+            elif len(items_read) == 1:
+                predicates_of_atom[min(items_read)].append(predicate)
             else:
-                rest.append(predicate)
+                join_predicates.append(predicate)
         semijoins = [self._place_semijoin(semijoin) for semijoin in block.semijoins]
-        for number, predicates in enumerate(local):
+        for number, predicates in enumerate(predicates_of_atom):
             start = block.starts[number]
             for predicate in predicates:
                 atoms[number] = atoms[number].where(_shift(predicate, -start))
-        joining: list[Expression] = []
-        last: list[Expression] = []
+        after_join: list[Expression] = []  # with a call that reads the rows of the join
         for predicate in with_calls:
             self._call_for_atoms(block, atoms, [predicate])
-            owners = block.owners([predicate])
+            items_read = block.items_read([predicate])
             if self._needs_join(block, [predicate]):
-                last.append(predicate)
-            elif len(owners) == 1:
-                number = min(owners)
+                after_join.append(predicate)
+            elif len(items_read) == 1:
+                number = min(items_read)
                 atoms[number] = atoms[number].where(_shift(predicate, -block.starts[number]))
             else:
-                joining.append(predicate)
+                join_predicates.append(predicate)
         for semijoin in semijoins:
             self._call_for_atoms(block, atoms, semijoin.left_calls)
         plan = atoms[0].plan if len(atoms) == 1 else CrossJoin(tuple(a.plan for a in atoms))
         rows = _product(atoms, tuple(atom.plan for atom in atoms))
         rows = replace(rows, plan=plan)
-        rows = reduce(_Rows.where, [*rest, *joining], rows)
+        rows = reduce(_RowsWithResults.where, join_predicates, rows)
         for semijoin in sorted(
             semijoins, key=lambda item: self._needs_join(block, item.left_calls)
         ):
             rows = self._add_calls(rows, semijoin.left_calls)
             rows = semijoin.apply(rows)
-        for predicate in last:
+        for predicate in after_join:
             rows = self._add_calls(rows, _calls_of([predicate])).where(predicate)
         return rows
 
     def _call_for_atoms(
-        self, block: _Block, atoms: list[_Rows], expressions: Sequence[Expression]
+        self, block: _Block, atoms: list[_RowsWithResults], expressions: Sequence[Expression]
     ) -> None:
         """Compute the calls that read one item of FROM for the rows of that item."""
         for expression in _calls_of(expressions):
-            owners = block.owners([expression])
-            if len(owners) == 1:
-                number = min(owners)
-                local = _shift_call(expression, -block.starts[number])
-                atoms[number] = self._add_calls(atoms[number], [local])
+            items_read = block.items_read([expression])
+            if len(items_read) == 1:
+                number = min(items_read)
+                call = _shift_call(expression, -block.starts[number])
+                atoms[number] = self._add_calls(atoms[number], [call])
 
     @staticmethod
     def _needs_join(block: _Block, expressions: Sequence[Expression]) -> bool:
         """Return whether a call reads several items of FROM, or none."""
-        return any(len(block.owners([c])) != 1 for c in _calls_of(expressions))
+        return any(len(block.items_read([c])) != 1 for c in _calls_of(expressions))
 
     def _flatten(self, plan: PlanNode, block: _Block) -> None:
         """Add a plan to a block: its items, and its conditions over them.
@@ -380,7 +381,7 @@ class _Placement:
         plan, start = semijoin
         width = len(plan.left.fields)
         left_calls, right_calls = self._split(plan, [plan.predicate], width, "EXISTS or IN")
-        right = self._add_calls(self.rows(plan.right), right_calls)
+        right = self._add_calls(self.place(plan.right), right_calls)
         shifted = [_shift_call(expression, start) for expression in left_calls]
         return _PlacedSemijoin(plan, start, shifted, right)
 
@@ -408,7 +409,7 @@ class _Block:
         self.starts.append(self.width)
         self.width += len(plan.fields)
 
-    def owners(self, expressions: Iterable[Expression]) -> set[int]:
+    def items_read(self, expressions: Iterable[Expression]) -> set[int]:
         """Return the numbers of the items whose columns the expressions read."""
         return {
             max(number for number, start in enumerate(self.starts) if start <= column)
@@ -424,25 +425,25 @@ class _PlacedSemijoin:
     plan: Semijoin
     start: int
     left_calls: list[Call]
-    right: _Rows
+    right: _RowsWithResults
 
-    def apply(self, left: _Rows) -> _Rows:
+    def apply(self, left: _RowsWithResults) -> _RowsWithResults:
         """Return the rows of a block, which have the results of the calls, that match."""
         width, start = len(self.plan.left.fields), self.start
-        own_results = {
+        left_results = {
             _shift(call, -start): column
             for call, column in left.results.items()
             if all(start <= column < start + width for column in columns_of(call))
         }
-        own = _Rows(left.plan, left.columns[start : start + width], own_results)
-        both = _product([own, self.right], (left.plan, self.right.plan), width)
+        left_side = _RowsWithResults(left.plan, left.columns[start : start + width], left_results)
+        both = _product([left_side, self.right], (left.plan, self.right.plan), width)
         predicate = both.rewrite(self.plan.predicate)
         return replace(left, plan=Semijoin(left.plan, self.right.plan, predicate, self.plan.anti))
 
 
 def _product(
-    parts: Sequence[_Rows], plans: Sequence[PlanNode], first_width: int | None = None
-) -> _Rows:
+    parts: Sequence[_RowsWithResults], plans: Sequence[PlanNode], first_width: int | None = None
+) -> _RowsWithResults:
     """Return the columns of several rows side by side; ``plan`` is that of the first ones.
 
     Args:
@@ -450,110 +451,17 @@ def _product(
         plans: Their plans, whose columns are side by side.
         first_width: The number of columns of the first original plan, if it is not all columns.
     """
-    every: list[Column] = []
+    all_columns: list[Column] = []
     results: dict[Expression, Column] = {}
-    offset = original = 0
+    offset = original_offset = 0  # of the part: in the joined plans, in the joined original plans
     for number, (part, plan) in enumerate(zip(parts, plans, strict=True)):
-        every += [Column(c.index + offset, c.type) for c in part.columns]
+        all_columns += [Column(c.index + offset, c.type) for c in part.columns]
         for expression, column in part.results.items():
-            shifted = _shift(expression, original)
+            shifted = _shift(expression, original_offset)
             results[shifted] = Column(column.index + offset, column.type)
         offset += len(plan.fields)
         is_first = number == 0 and first_width is not None
-        original += first_width if is_first and first_width is not None else len(part.columns)
-    return _Rows(parts[0].plan, tuple(every), results)
-
-
-def drop_unread_columns(plan: PlanNode) -> PlanNode:
-    """Return the plan with calls over the columns that some node above them reads.
-
-    All equal calls keep the same columns, so that they remain equal.
-    """
-    hasher = PlanHasher()
-    order = _inputs_first(plan)
-    if not any(isinstance(node, UserCall) for node in order):
-        return plan
-    read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
-    for node in reversed(order):
-        own = read.setdefault(hasher.hash(node), set())
-        for input, used in zip(node.inputs, _columns_read(node, own), strict=True):
-            read.setdefault(hasher.hash(input), set()).update(used)
-    rebuilt: dict[int, PlanNode] = {}
-    for node in order:
-        inputs = [rebuilt[id(input)] for input in node.inputs]
-        is_same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        result = node if is_same else node.with_inputs(inputs)
-        if isinstance(result, UserCall):
-            result = _narrow(result, read[hasher.hash(node)])
-        rebuilt[id(node)] = result
-    return rebuilt[id(plan)]
-
-
-def _inputs_first(root: PlanNode) -> list[PlanNode]:
-    """Return the nodes of a plan, each once and after its inputs."""
-    order: list[PlanNode] = []
-    visited: set[int] = set()
-    pending: list[tuple[PlanNode, bool]] = [(root, False)]
-    while pending:
-        node, is_done = pending.pop()
-        if is_done:
-            order.append(node)
-        elif id(node) not in visited:
-            visited.add(id(node))
-            pending.append((node, True))
-            pending += [(input, False) for input in node.inputs]
-    return order
-
-
-def _columns_read(node: PlanNode, own: set[int]) -> list[set[int]]:
-    """Return the columns of each input that a node reads, if ``own`` of its columns are read."""
-    widths = [len(input.fields) for input in node.inputs]
-    match node:
-        case Map(_, expressions):
-            return [
-                {
-                    column
-                    for place, expression in enumerate(expressions)
-                    if place in own or not isinstance(expression, Column)
-                    for column in columns_of(expression)
-                }
-            ]
-        case Filter(_, predicate):
-            return [own | columns_of(predicate)]
-        case TemporalFilter(_, value):
-            return [own | columns_of(value)]
-        case UserCall(arguments=arguments):
-            return [(own | set(arguments)) - {widths[0]}]
-        case CrossJoin():
-            used = own
-        case Semijoin(_, _, predicate):
-            used = {c for c in own if c < widths[0]} | columns_of(predicate)
-        case OuterJoin(_, _, predicate):
-            used = own | columns_of(predicate)
-        case Union():
-            return [set(own) for _ in widths]
-        case _:
-            return [set(range(width)) for width in widths]
-    starts = [sum(widths[:number]) for number in range(len(widths))]
-    return [
-        {column - start for column in used if start <= column < start + width}
-        for start, width in zip(starts, widths, strict=True)
-    ]
-
-
-def _narrow(node: UserCall, read: set[int]) -> PlanNode:
-    """Return a call over the columns that are read, with NULL in place of the others."""
-    width = len(node.input.fields)
-    kept = sorted({column for column in read if column < width} | set(node.arguments))
-    if len(kept) == width:
-        return node
-    fields = node.input.fields
-    names = tuple(fields[column].name for column in kept)
-    input = Map(node.input, tuple(columns(node.input)[c] for c in kept), names)
-    narrow = replace(node, input=input, arguments=tuple(map(kept.index, node.arguments)))
-    values: list[Expression] = [
-        Column(kept.index(column), field.type) if column in kept else Literal(None, field.type)
-        for column, field in enumerate(fields)
-    ]
-    values.append(Column(len(kept), node.function.returns))
-    return Map(narrow, tuple(values), tuple(field.name for field in node.fields))
+        original_offset += (
+            first_width if is_first and first_width is not None else len(part.columns)
+        )
+    return _RowsWithResults(parts[0].plan, tuple(all_columns), results)

@@ -22,7 +22,7 @@ class WindowClose(UnaryNode):
     """The rows of the input that are final after the step.
 
     Attributes:
-        place: Where the text asks for it, for errors.
+        place: The position of EMIT ON WINDOW CLOSE in the text, for errors.
     """
 
     place: str = field(default="", compare=False)

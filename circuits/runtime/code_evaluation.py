@@ -131,7 +131,7 @@ class CodeEvaluator:
         codes = self.codes(value)
         is_null = codes == NULL
         ticks = np.where(is_null, 0, codes)
-        if not _within(ticks, _INFINITE - 2 * size):
+        if not _within(ticks, _INFINITE - 2 * size):  # the start of a bucket fits in int64
             return None
         return np.where(is_null, NULL, ticks - (ticks - offset % size) % size)
 
@@ -139,14 +139,15 @@ class CodeEvaluator:
         value, *amounts = call.arguments
         months, days, micros = (amount.value for amount in amounts if isinstance(amount, Literal))
         factor = _TICKS_PER_MICROSECOND.get(call.type.unit)
+        # Below 2**52 microseconds, the nanoseconds fit in int64.
         if months or days or factor is None or abs(micros) >= 2**52:
             return None
-        codes, added = self.codes(value), micros * factor
+        codes, added_ticks = self.codes(value), micros * factor
         is_null = codes == NULL
         ticks = np.where(is_null, 0, codes)
-        if not _within(ticks, _INFINITE - 1 - abs(added)):
+        if not _within(ticks, _INFINITE - 1 - abs(added_ticks)):
             return None
-        return np.where(is_null, NULL, ticks + added)
+        return np.where(is_null, NULL, ticks + added_ticks)
 
 
 def _within(ticks: Int64Array, limit: int) -> bool:

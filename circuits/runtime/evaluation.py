@@ -30,15 +30,15 @@ from circuits.excerpt import shorten
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.codecs.nested import Lists
 from circuits.types.functions.argument_rows import fill_rows, scatter_rows
+from circuits.types.functions.casting.text_formatting import format_scalar
 from circuits.types.functions.function import Kernel, Values
-from circuits.types.functions.lambdas import (
+from circuits.types.functions.nested.lambdas import (
     LAMBDA_FUNCTIONS,
     Pairs,
     apply_lambda,
     sort_by_comparisons,
 )
 from circuits.types.functions.registry import TABLE
-from circuits.types.functions.text_formatting import format_scalar
 from circuits.types.functions.type_rules import plain
 
 __all__ = ["evaluate"]

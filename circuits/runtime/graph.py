@@ -50,7 +50,7 @@ from circuits.runtime.operators.registry import (
     OperatorRegistry,
     builtin_operators,
 )
-from circuits.runtime.operators.window_close import WindowCloseOperator
+from circuits.runtime.operators.time.window_close import WindowCloseOperator
 from circuits.runtime.publication import publish
 from circuits.runtime.read_columns import read_columns
 from circuits.runtime.state_bounds import BoundedStep, StateBounds

@@ -89,7 +89,7 @@ def prepare_node(
 def operator_phase(kind: type[Operator]) -> str:
     """The phase in which operators of a class prepare a step.
 
-    >>> from circuits.runtime.operators.partial_aggregate import PartialAggregateOperator
+    >>> from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggregateOperator
     >>> operator_phase(PartialAggregateOperator)
     'partial aggregate'
     """

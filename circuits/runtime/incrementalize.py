@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from circuits.plan.nodes import Fields, PlanNode, Scan
+from circuits.plan.nodes import Fields, PlanNode
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.rewrite.row_ids import remove_row_ids
+from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Clock, Graph
 from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.operators.registry import OperatorRegistry, builtin_operators
@@ -75,23 +76,8 @@ def incrementalize(
     bounded = set(bounded_inputs)
     for name, plan in plans.items():
         physical = rewrite_plan(plan)
-        if bounded and not bounded.isdisjoint(_relations_of(plan)):
+        if bounded and not bounded.isdisjoint(read_relations(plan)):
             bounded.add(name)
             physical = remove_row_ids(physical)
         graph.add_view(name, physical)
     return graph
-
-
-def _relations_of(plan: PlanNode) -> set[str]:
-    """Return the inputs and views that a plan reads; visit each node once."""
-    relations: set[str] = set()
-    visited: set[int] = set()
-    pending = [plan]
-    while pending:
-        node = pending.pop()
-        if id(node) not in visited:
-            visited.add(id(node))
-            if isinstance(node, Scan):
-                relations.add(node.relation)
-            pending += node.inputs
-    return relations

@@ -20,10 +20,10 @@ __all__ = ["read_columns"]
 def read_columns(
     nodes: Sequence[Node], published: Collection[int], position: int
 ) -> frozenset[int]:
-    """Return the columns of one node that the nodes behind it read.
+    """Return the columns of one node that the nodes after it read.
 
     Args:
-        nodes: The nodes of a graph, each behind its inputs.
+        nodes: The nodes of a graph, each after its inputs.
         published: The positions of nodes of which all columns are read, such as views.
         position: The position of the node.
 

@@ -42,8 +42,8 @@ from circuits.runtime.evaluation import evaluate
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Closing
-from circuits.runtime.operators.session_bound import SessionBoundOperator
-from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_by
+from circuits.runtime.operators.time.session_bound import SessionBoundOperator
+from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_beginning_with
 from circuits.types.codecs.arrow_buffers import NULL
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
@@ -75,16 +75,16 @@ class TraceBound:
     @property
     def order(self) -> ColumnOrder:
         """A column order that begins with the column."""
-        return order_by(self.trace, self.column)
+        return order_beginning_with(self.trace, self.column)
 
 
 @dataclass(frozen=True)
-class Sessions:
-    """An operator that drops closed sessions.
+class SessionStateBound:
+    """The sessions that an operator keeps: those that a later row can still extend.
 
     Attributes:
         operator: The operator.
-        frontier: The bound of the times that a later row can be in one session with.
+        frontier: A later row can be in one session only with rows from this time on.
         start: The frontier of the starts of sessions.
     """
 
@@ -108,9 +108,8 @@ class StateBounds:
         closing: The nodes that emit final rows, by position, each with the column of its input that
             decides when a row is final, and the frontier of this column.
         relations: The bound of the rows of each node that joins read, by position.
-        operators: The bounds of the traces of each operator that has some, by position.
-        sessions: The operators that drop closed sessions, by position, each with its node's
-            frontier of the times and the position of the start.
+        operators: The bounds of the traces of each other operator, by position.
+        sessions: The bounds of the operators that drop closed sessions, by position.
     """
 
     def __init__(
@@ -126,9 +125,10 @@ class StateBounds:
         self.frontiers: list[ColumnBounds] = []
         self.relations: dict[int, TraceBound] = {}
         self.operators: dict[int, tuple[TraceBound, ...]] = {}
-        self.sessions: dict[int, Sessions] = {}
+        self.sessions: dict[int, SessionStateBound] = {}
         self.closing: dict[int, tuple[int, Frontier]] = {}
-        # What each reader of a relation needs of it. The trace keeps what any of them needs.
+        # For each node, a bound per reader of its rows. The trace keeps the rows that any reader
+        # needs.
         needed: dict[int, list[ColumnBounds]] = {}
         for position, node in enumerate(nodes):
             self.frontiers.append(self._frontiers_of(position, node))
@@ -137,19 +137,19 @@ class StateBounds:
                 needed.setdefault(position, []).append(by_time)
             if node.operator is None or isinstance(node.operator, Integrate):
                 continue
-            below = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
-            needs = node.plan.needed_rows(below)
+            input_bounds = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
+            needs = node.plan.needed_rows(input_bounds)
             if node.plan.reads_watermarks:
-                column = closing_column(below[0])
+                column = closing_column(input_bounds[0])
                 if column is not None:
-                    self.closing[position] = column, below[0][column]
+                    self.closing[position] = column, input_bounds[0][column]
             if type(node.plan) in joins:
                 for i, bounds in zip(node.inputs, needs, strict=True):
                     needed.setdefault(i, []).append(bounds)
             elif isinstance(node.operator, SessionBoundOperator):
                 if node.operator.time in needs[0] and not node.operator.is_reversed:
                     start = self.frontiers[position][len(node.plan.fields) - 1]
-                    self.sessions[position] = Sessions(
+                    self.sessions[position] = SessionStateBound(
                         node.operator, needs[0][node.operator.time], start
                     )
             elif getattr(node.operator, "traces_begin_with_partitioning", False):
@@ -174,12 +174,12 @@ class StateBounds:
         return {checked.bounded_column: WatermarkOf(name, checked.expiry_text)}
 
     def _bound_operator(self, position: int, node: Node, needed: ColumnBounds) -> None:
-        for place, column in enumerate(node.plan.partitioning or ()):
+        for trace_column, column in enumerate(node.plan.partitioning or ()):
             if column in needed:
                 name = node.plan.inputs[0].fields[column].name
                 traces: Sequence[Trace] = getattr(node.operator, "traces", ())
                 self.operators[position] = tuple(
-                    TraceBound(trace, place, needed[column], name) for trace in traces
+                    TraceBound(trace, trace_column, needed[column], name) for trace in traces
                 )
                 return
 
@@ -204,7 +204,7 @@ class BoundedStep:
         bounds: The bounds of the graph.
         watermarks: The watermark after the step of each input that has one, by name. The first
             drop reads them.
-        passed: ``limits`` of the step before.
+        previous_limits: ``limits`` of the step before.
 
     Attributes:
         limits: The value of each bound after the step.
@@ -214,14 +214,14 @@ class BoundedStep:
         self,
         bounds: StateBounds,
         watermarks: Callable[[str], int | None],
-        passed: Mapping[object, int],
+        previous_limits: Mapping[object, int],
     ) -> None:
         self._bounds = bounds
         self._watermarks = watermarks
-        self._passed = passed
+        self._previous_limits = previous_limits
         self._values: dict[Frontier, int | None] = {}
         self._oldest: dict[int, int | None] = {}
-        self.limits: dict[object, int] = dict(passed)
+        self.limits: dict[object, int] = dict(previous_limits)
 
     def value(self, frontier: Frontier) -> int | None:
         """Return the value of a frontier after the step."""
@@ -277,9 +277,9 @@ class BoundedStep:
             limit = self.value(sessions.frontier)
             if limit is None:
                 return staged
-            low = self._passed.get(sessions.start, MIN_CODE)
-            passed = self._advance(sessions.frontier, limit)
-            oldest = sessions.operator.drop_closed_sessions(steps, passed, limit, low)
+            low = self._previous_limits.get(sessions.start, MIN_CODE)
+            previous_limit = self._advance(sessions.frontier, limit)
+            oldest = sessions.operator.drop_closed_sessions(steps, previous_limit, limit, low)
             self._oldest[position] = oldest
             self._advance(sessions.start, self.value(sessions.start) or low)
             return StagedGroup(steps.values())
@@ -307,18 +307,18 @@ class BoundedStep:
         limit = self.value(bound.frontier)
         if limit is None or not bound.trace.orders:
             return step
-        passed = self._advance((id(bound.trace), bound.frontier), limit)
+        previous_limit = self._advance((id(bound.trace), bound.frontier), limit)
         delta = ZSet.empty(bound.trace.arity) if step is None else step.delta
-        kept = kept_delta(bound.trace, bound.column, delta, passed, limit)
+        kept = kept_delta(bound.trace, bound.column, delta, previous_limit, limit)
         if kept is delta:
             return step
         return bound.trace.prepare(kept) if len(kept) else None
 
     def _advance(self, key: object, limit: int) -> int:
         """Record the value of a bound, and return the one before."""
-        passed = self._passed.get(key, MIN_CODE)
-        self.limits[key] = max(limit, passed)
-        return passed
+        previous_limit = self._previous_limits.get(key, MIN_CODE)
+        self.limits[key] = max(limit, previous_limit)
+        return previous_limit
 
 
 def _reader_of(name: str, bound: TraceBound) -> Callable[[], Mapping[str, Collection[ColumnOrder]]]:

@@ -25,7 +25,7 @@ class StateSize(NamedTuple):
         operator: The name of the input, or ``#`` and a number, as in `Circuit.explain`.
         kind: The kind of the operator, and what the state is.
         bound: The rows that it keeps; `UNBOUNDED` if it grows for ever.
-        rows: Their number. Rows that are deleted and not merged away yet count as well.
+        rows: The number of stored rows, with those that are deleted but not merged away yet.
     """
 
     operator: str
@@ -40,12 +40,18 @@ def state_sizes(state: CircuitVersion) -> list[StateSize]:
     return [
         size
         for position, node in enumerate(graph.nodes)
-        for size in (*_relation_size(state, position, node), *_own_size(state, position, node))
+        for size in (
+            *_relation_sizes(state, position, node),
+            *_operator_sizes(state, position, node),
+        )
     ]
 
 
 def describe_state(state: CircuitVersion) -> list[str]:
-    """Return a line per operator with state; no lines if no input has an event time."""
+    """Return a line per operator with state, for explain.
+
+    There are no lines if no input has an event time: then nothing but deletions bounds any state.
+    """
     inputs = state.graph.checked_inputs.values()
     if not any(checked.options.time_column is not None for checked in inputs):
         return []
@@ -55,7 +61,7 @@ def describe_state(state: CircuitVersion) -> list[str]:
     ]
 
 
-def _relation_size(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
+def _relation_sizes(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
     trace = state.traces.get(relation_trace(node.state_name))
     if trace is None or not trace.trace.orders:
         return
@@ -67,11 +73,11 @@ def _relation_size(state: CircuitVersion, position: int, node: Node) -> Iterator
     if bound is not None:
         text = f"rows with {bound.label()}"
     elif checked is not None and checked.options.retain is not None:
-        text = _retained(checked)
+        text = _retention_text(checked)
     yield StateSize(node.name, "rows that joins read", text, trace.trace.rows)
 
 
-def _own_size(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
+def _operator_sizes(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
     traces = getattr(node.operator, "traces", ())
     if node.operator is None or not traces:
         return
@@ -82,12 +88,12 @@ def _own_size(state: CircuitVersion, position: int, node: Node) -> Iterator[Stat
     yield StateSize(
         node.name,
         operator_phase(type(node.operator)),
-        _own_bound(state.graph, position, node),
+        _operator_bound(state.graph, position, node),
         rows,
     )
 
 
-def _own_bound(graph: Graph, position: int, node: Node) -> str:
+def _operator_bound(graph: Graph, position: int, node: Node) -> str:
     bounds = graph.state_bounds
     if bounds is not None and position in bounds.operators:
         return f"{node.plan.state_unit} with {bounds.operators[position][0].label()}"
@@ -99,5 +105,5 @@ def _own_bound(graph: Graph, position: int, node: Node) -> str:
     return node.plan.state_limit or UNBOUNDED
 
 
-def _retained(checked: CheckedInput) -> str:
+def _retention_text(checked: CheckedInput) -> str:
     return f"retained rows, {checked.options.retain}"

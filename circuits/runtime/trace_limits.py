@@ -4,8 +4,8 @@
 
     T'  =  (T + d)[column >= limit]         kept_delta  =  T' - T
 
-The limit never decreases, and T has no rows before the limit of the step before (``passed``). So
-only the rows between the two limits are read. NULL is before no limit.
+The limit never decreases, and T has no rows before the limit of the previous step. So only the rows
+between the two limits are read. NULL is before no limit.
 
 Cost: O(runs log N), and O(columns) per row that is dropped (`dbsp_wcoj.storage.range_scan`).
 """
@@ -21,16 +21,16 @@ from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.range_scan import range_scan
 from dbsp_wcoj.storage.trace import ColumnOrder
 
-__all__ = ["MIN_CODE", "first_value", "kept_delta", "order_by", "split_at"]
+__all__ = ["MIN_CODE", "first_value", "kept_delta", "order_beginning_with", "split_at"]
 
 #: The least code of a value.
 MIN_CODE: Final = NULL + 1
 
 
-def order_by(trace: Trace, column: int) -> ColumnOrder:
+def order_beginning_with(trace: Trace, column: int) -> ColumnOrder:
     """Return a column order that begins with a column, of an arrangement if there is one.
 
-    >>> order_by(Trace(3, [(2, 1, 0)]), 2), order_by(Trace(3), 2)
+    >>> order_beginning_with(Trace(3, [(2, 1, 0)]), 2), order_beginning_with(Trace(3), 2)
     ((2, 1, 0), (2, 0, 1))
     """
     for order in trace.orders:
@@ -54,15 +54,15 @@ def split_at(zset: ZSet, column: int, limit: int) -> tuple[ZSet, ZSet]:
     return before, ZSet(np.ascontiguousarray(rows[:, ~is_before]), weights[~is_before])
 
 
-def kept_delta(trace: Trace, column: int, delta: ZSet, passed: int, limit: int) -> ZSet:
+def kept_delta(trace: Trace, column: int, delta: ZSet, previous_limit: int, limit: int) -> ZSet:
     """Return the change of a trace that has no rows before the limit afterwards.
 
     Args:
         trace: The rows.
         column: The column with the limit.
         delta: The change by the step.
-        passed: The limit of the step before.
-        limit: The limit.
+        previous_limit: The limit of the previous step.
+        limit: The limit of this step.
 
     >>> trace = Trace(1)
     >>> trace.update(ZSet.from_rows([(1,), (5,)]))
@@ -70,8 +70,8 @@ def kept_delta(trace: Trace, column: int, delta: ZSet, passed: int, limit: int) 
     ZSet({(1,): -1, (6,): 1})
     """
     _, kept = split_at(delta, column, limit)
-    if limit > passed and not trace.is_empty:
-        old = range_scan(trace, order_by(trace, column), passed, limit - 1)
+    if limit > previous_limit and not trace.is_empty:
+        old = range_scan(trace, order_beginning_with(trace, column), previous_limit, limit - 1)
         kept = kept - old if len(old) else kept
     return kept
 
@@ -97,7 +97,7 @@ def first_value(trace: Trace, column: int, delta: ZSet, low: int, limit: int) ->
     >>> first_value(trace, 1, ZSet.from_rows([(8, 30)], [-1]), 0, 100)
     40
     """
-    order, width = order_by(trace, column), 1
+    order, width = order_beginning_with(trace, column), 1
     while low < limit:
         high = min(low + width, limit)
         rows = range_scan(trace, order, low, high - 1)

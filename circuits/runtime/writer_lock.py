@@ -49,11 +49,12 @@ class WriterLock:
     """The turns of all threads at one circuit, and its mutex."""
 
     def __init__(self) -> None:
-        self._guard = Lock()
-        self._changed = Condition(self._guard)
+        # Held for a moment to read or change the list of turns.
+        self._turns_lock = Lock()
+        self._turn_ended = Condition(self._turns_lock)
         self._turns: list[ref[WriterTurn]] = []
-        self._waiting = 0
-        self._lock = Lock()
+        self._waiting_threads = 0
+        self._mutex = Lock()
         # The id of the thread that holds the mutex.
         self._mutex_thread: int | None = None
 
@@ -73,7 +74,7 @@ class WriterLock:
                 "takes"
             )
         turn = WriterTurn(current_thread())
-        with self._guard:
+        with self._turns_lock:
             if self._turns:
                 self._wait(turn.thread, timeout)
             self._turns.append(ref(turn))
@@ -81,17 +82,17 @@ class WriterLock:
 
     def end(self, turn: WriterTurn | None) -> None:
         """End a turn. Nothing happens if it has ended already."""
-        with self._guard:
+        with self._turns_lock:
             self._turns = [other for other in self._turns if other() not in (None, turn)]
-            if self._waiting:
-                self._changed.notify_all()
+            if self._waiting_threads:
+                self._turn_ended.notify_all()
 
     def end_all(self) -> None:
         """End all turns; call it when the steps prepared in them can no longer be committed."""
-        with self._guard:
+        with self._turns_lock:
             self._turns.clear()
-            if self._waiting:
-                self._changed.notify_all()
+            if self._waiting_threads:
+                self._turn_ended.notify_all()
 
     @property
     def open_turns(self) -> int:
@@ -105,12 +106,12 @@ class WriterLock:
             BusyCircuitError: This thread is already computing a step, and a callback or a signal
                 handler has called this method.
         """
-        if self._mutex_thread == get_ident() and self._lock.locked():
+        if self._mutex_thread == get_ident() and self._mutex.locked():
             raise BusyCircuitError(
                 "this thread is already making a step of the circuit, and steps do not nest: make "
                 "the next step after this one"
             )
-        with self._lock:
+        with self._mutex:
             return self._run_with_thread_id(work, *args, **kwargs)
 
     def _run_with_thread_id(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -121,21 +122,21 @@ class WriterLock:
             self._mutex_thread = None
 
     def _wait(self, thread: Thread, timeout: float | None) -> None:
-        """Wait until no other thread has a turn; the caller holds the guard."""
+        """Wait until no other thread has a turn; the caller holds ``_turns_lock``."""
         end = None if timeout is None else monotonic() + timeout
-        self._waiting += 1
+        self._waiting_threads += 1
         try:
             while (other := self._other_writer(thread)) is not None:
-                left = POLL_INTERVAL_S if end is None else end - monotonic()
-                if left <= 0:
+                remaining_s = POLL_INTERVAL_S if end is None else end - monotonic()
+                if remaining_s <= 0:
                     raise BusyCircuitError(
                         f"thread {other.name!r} is making a step, and this one has waited "
                         f"{timeout:g} s for its turn: wait longer (timeout=), or have that step "
                         "committed or abandoned"
                     )
-                self._changed.wait(min(left, POLL_INTERVAL_S))
+                self._turn_ended.wait(min(remaining_s, POLL_INTERVAL_S))
         finally:
-            self._waiting -= 1
+            self._waiting_threads -= 1
 
     def _other_writer(self, thread: Thread) -> Thread | None:
         """Return another live thread that has a turn, or None. Removes freed turns."""

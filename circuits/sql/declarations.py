@@ -31,9 +31,9 @@ from sqlglot import exp
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
-from circuits.sql.parsing import UNSUPPORTED_COLUMN_PART
-from circuits.sql.source import SqlSource
-from circuits.sql.types import arrow_type
+from circuits.sql.syntax.parsing import UNSUPPORTED_COLUMN_PART
+from circuits.sql.syntax.source import SqlSource
+from circuits.sql.syntax.types import arrow_type
 
 __all__ = [
     "WEIGHT_COLUMN",
@@ -47,7 +47,7 @@ __all__ = [
 #: The column of the weights of the rows of a relation.
 WEIGHT_COLUMN: Final = "weight"
 # Types whose parameter limits the digits of a second; the codes count microseconds.
-TIMES: Final = frozenset(
+TIME_TYPES: Final = frozenset(
     {
         *(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ),
         *(exp.DType.TIMESTAMPLTZ, exp.DType.TIME, exp.DType.DATETIME),
@@ -63,7 +63,7 @@ STORAGE_PROPERTIES: Final = (
 CHANGING_PROPERTIES: Final = {
     "emit_final": "the view would be emitted only when it is final; write EMIT ON WINDOW CLOSE",
 }
-UNCHECKED: Final[dict[type[exp.Expr], str]] = {
+UNCHECKED_CONSTRAINTS: Final[dict[type[exp.Expr], str]] = {
     exp.CheckColumnConstraint: "CHECK",
     exp.ForeignKey: "FOREIGN KEY",
     exp.Reference: "REFERENCES",
@@ -139,8 +139,8 @@ def read_declarations(statements: Iterable[tuple[SqlSource, exp.Expr]]) -> Decla
         if isinstance(tree, exp.Insert):
             sinks.add(inserted_table(source, tree)[0].name.casefold())
         elif isinstance(tree, exp.Create) and tree.kind == "TABLE":
-            table, found = _read_table(source, tree)
-            notices += found
+            table, table_notices = _read_table(source, tree)
+            notices += table_notices
             same = [name for name in tables if name.casefold() == table.name.casefold()]
             if not same:
                 tables[table.name] = table
@@ -149,8 +149,8 @@ def read_declarations(statements: Iterable[tuple[SqlSource, exp.Expr]]) -> Decla
                     tree.this, f"table {table.name!r} is declared twice; drop one declaration"
                 )
         elif isinstance(tree, exp.Create) and tree.kind == "VIEW":
-            is_temporary, found = view_properties(source, tree)
-            notices += found
+            is_temporary, view_notices = view_properties(source, tree)
+            notices += view_notices
             if is_temporary:
                 target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
                 temporary_views.append(target.name)
@@ -231,6 +231,7 @@ class _TableReader:
         self._required: set[str] = set()
         self._keys: tuple[exp.Identifier, ...] | None = None
         self._is_enforced = not source.is_spark
+        # The node for errors, the name of the column, and how late its rows may be.
         self._lateness: tuple[exp.Expr, str, str | int] | None = None
 
     def table(self, tree: exp.Create, name: str) -> TableDeclaration:
@@ -249,8 +250,8 @@ class _TableReader:
         )
         lateness = None
         if self._lateness is not None:
-            place, time, bound = self._lateness
-            column = self._column_name(place, time, "WATERMARK")
+            error_node, time, bound = self._lateness
+            column = self._column_name(error_node, time, "WATERMARK")
             if bound == 0 and not pa.types.is_integer(self._types[column]):
                 bound = "0 seconds"
             lateness = column, bound
@@ -274,9 +275,9 @@ class _TableReader:
         if isinstance(part, exp.TemporaryProperty | exp.SchemaCommentProperty):
             return
         if not isinstance(part, STORAGE_PROPERTIES):
-            described = self._source.describe(part).removesuffix(" PROPERTY")
+            construct = self._source.describe(part).removesuffix(" PROPERTY")
             raise self._source.unsupported(
-                part, f"{described} in CREATE TABLE", "list the columns and leave it out"
+                part, f"{construct} in CREATE TABLE", "list the columns and leave it out"
             )
         name = f"property {part.name!r}" if type(part) is exp.Property else "the storage"
         self.notices.append(_notice(self._source, part, f"{name} of the table"))
@@ -286,7 +287,7 @@ class _TableReader:
         constraints = [constraint.kind for constraint in node.args.get("constraints") or []]
         for kind in constraints:
             if isinstance(kind, exp.ComputedColumnConstraint):
-                raise self._computed(node)
+                raise self._computed_column_error(node)
         if node.kind is None:
             raise self._source.error(node, f"column {name!r} has no type; add one, as in a BIGINT")
         if name.casefold() == WEIGHT_COLUMN:
@@ -306,31 +307,38 @@ class _TableReader:
             elif not isinstance(kind, exp.CommentColumnConstraint):
                 self._read_constraint(node, kind)
 
-    def _read_constraint(self, place: exp.Expr, kind: exp.Expr) -> None:
+    def _read_constraint(self, error_node: exp.Expr, kind: exp.Expr) -> None:
         if isinstance(kind, exp.WatermarkColumnConstraint):
-            self._read_watermark(place, kind)
+            self._read_watermark(error_node, kind)
             return
         if isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
-            raise self._computed(place)
+            raise self._computed_column_error(error_node)
         if isinstance(kind, exp.DefaultColumnConstraint):
             self.notices.append(
-                _notice(self._source, place, "DEFAULT", "each row must have a value for the column")
+                _notice(
+                    self._source, error_node, "DEFAULT", "each row must have a value for the column"
+                )
             )
-        elif type(kind) in UNCHECKED:
+        elif type(kind) in UNCHECKED_CONSTRAINTS:
             self.notices.append(
-                _notice(self._source, place, UNCHECKED[type(kind)], "the rows are not checked")
+                _notice(
+                    self._source,
+                    error_node,
+                    UNCHECKED_CONSTRAINTS[type(kind)],
+                    "the rows are not checked",
+                )
             )
         else:
-            described = kind.meta.get(UNSUPPORTED_COLUMN_PART) or self._source.describe(kind)
+            construct = kind.meta.get(UNSUPPORTED_COLUMN_PART) or self._source.describe(kind)
             raise self._source.unsupported(
-                place,
-                f"{described.removesuffix(' COLUMN CONSTRAINT')} in CREATE TABLE",
+                error_node,
+                f"{construct.removesuffix(' COLUMN CONSTRAINT')} in CREATE TABLE",
                 "give each column a name, a type and NOT NULL or PRIMARY KEY",
             )
 
-    def _set_keys(self, place: exp.Expr, keys: list[exp.Expr], *, is_enforced: bool) -> None:
+    def _set_keys(self, error_node: exp.Expr, keys: list[exp.Expr], *, is_enforced: bool) -> None:
         if self._keys is not None:
-            raise self._source.error(place, "the table has two primary keys; drop one")
+            raise self._source.error(error_node, "the table has two primary keys; drop one")
         for key in keys:
             if not isinstance(key, exp.Identifier):
                 raise self._source.unsupported(
@@ -342,26 +350,26 @@ class _TableReader:
             self.notices.append(
                 _notice(
                     self._source,
-                    place,
+                    error_node,
                     "a PRIMARY KEY that is not enforced",
                     "a second row of a key does not replace the first; for upserts give "
                     "input_options={table: InputOptions(keys=...)}",
                 )
             )
 
-    def _column_name(self, place: exp.Expr, name: str, clause: str) -> str:
+    def _column_name(self, error_node: exp.Expr, name: str, clause: str) -> str:
         for column in self._types:
             if column.casefold() == name.casefold():
                 return column
         raise self._source.error(
-            place, f"unknown column {name!r} in {clause}; columns: {', '.join(self._types)}"
+            error_node, f"unknown column {name!r} in {clause}; columns: {', '.join(self._types)}"
         )
 
-    def _read_watermark(self, place: exp.Expr, node: exp.WatermarkColumnConstraint) -> None:
+    def _read_watermark(self, error_node: exp.Expr, node: exp.WatermarkColumnConstraint) -> None:
         """Read ``WATERMARK FOR ts AS ts - bound``, or ``LATENESS bound`` after a column."""
         bound = node.args.get("expression")
-        if isinstance(place, exp.ColumnDef):
-            name = place.name
+        if isinstance(error_node, exp.ColumnDef):
+            name = error_node.name
         else:
             name = node.this.name
             if isinstance(bound, exp.Column) and bound.name.casefold() == name.casefold():
@@ -382,21 +390,21 @@ class _TableReader:
             value = int(bound.name)
         if value is None:
             raise self._source.unsupported(
-                place,
+                error_node,
                 "this watermark",
                 "write WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, with the same column",
             )
         if self._lateness is not None:
-            raise self._source.error(place, "the table has two watermarks; drop one")
+            raise self._source.error(error_node, "the table has two watermarks; drop one")
         try:
             Lateness(name, value)
         except InputOptionsError as error:
-            raise self._source.error(place, str(error)) from None
-        self._lateness = place, name, value
+            raise self._source.error(error_node, str(error)) from None
+        self._lateness = error_node, name, value
 
     def _read_type(self, node: exp.DataType) -> pa.DataType:
         digits = [part.name for part in node.expressions if isinstance(part, exp.DataTypeParam)]
-        if node.this in TIMES and digits:
+        if node.this in TIME_TYPES and digits:
             if not digits[0].isdigit() or int(digits[0]) > MAX_SECOND_DIGITS:
                 raise self._source.unsupported(
                     node, f"a time with {digits[0]} digits of a second", "use 6 digits or fewer"
@@ -404,7 +412,7 @@ class _TableReader:
             node = exp.DataType(this=node.this)
         return arrow_type(self._source, node)
 
-    def _computed(self, node: exp.Expr) -> Exception:
+    def _computed_column_error(self, node: exp.Expr) -> Exception:
         return self._source.unsupported(
             node, "a computed column", "leave it out, and compute it in a CREATE VIEW"
         )

@@ -32,15 +32,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field
 from circuits.sql.declarations import read_declarations
-from circuits.sql.readers import READERS
-from circuits.sql.source import SqlSource
+from circuits.sql.expressions.readers import READERS
+from circuits.sql.expressions.user_functions import with_user_functions
 from circuits.sql.statements import (
     NO_FUNCTIONS,
     StatementPlanner,
     names_itself,
     order_statements,
 )
-from circuits.sql.user_functions import with_user_functions
+from circuits.sql.syntax.source import SqlSource
 from circuits.user_functions import UserFunction
 from dbsp_wcoj.text_position import point_at
 

@@ -16,8 +16,9 @@ from sqlglot import exp
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Field, Map, PlanNode, Scan
 from circuits.plan.window_close import WindowClose
-from circuits.sql import query
-from circuits.sql.clause import ReaderTable, call_function
+from circuits.sql.binding.clause import ReaderTable, call_function
+from circuits.sql.binding.environment import Environment, names_table, rename_columns
+from circuits.sql.binding.select_builder import QueryReader
 from circuits.sql.declarations import (
     WEIGHT_COLUMN,
     Declarations,
@@ -26,13 +27,12 @@ from circuits.sql.declarations import (
     read_declarations,
     view_properties,
 )
-from circuits.sql.environment import Environment, names_table, rename_columns
-from circuits.sql.equations import Equation, order_by_needs, plan_equations
-from circuits.sql.parsing import EMIT_ON_CLOSE
-from circuits.sql.readers import READERS
-from circuits.sql.select_builder import QueryReader
-from circuits.sql.source import SqlSource
-from circuits.sql.user_functions import with_user_functions
+from circuits.sql.expressions.readers import READERS
+from circuits.sql.expressions.user_functions import with_user_functions
+from circuits.sql.queries import query
+from circuits.sql.queries.equations import Equation, order_by_needs, plan_equations
+from circuits.sql.syntax.parsing import EMIT_ON_CLOSE
+from circuits.sql.syntax.source import SqlSource
 from circuits.user_functions import UserFunction
 
 __all__ = ["StatementPlanner", "declared_by", "names_itself", "order_statements", "plan_sql"]

@@ -110,6 +110,7 @@ def _decimal128(type: pa.DataType) -> pa.DataType:
 
 
 def _lake_decimal(type: pa.DataType) -> pa.DataType:
+    """Return a decimal of 0 to 38 digits after the point; a negative scale adds zeros before it."""
     scale = max(type.scale, 0)
     digits = type.precision + scale - type.scale
     return pa.decimal128(min(38, max(digits, scale)), scale)

@@ -8,7 +8,8 @@ without a JVM: ``TIMESTAMP`` is a timestamp in UTC, ``TIMESTAMP_NTZ`` has no tim
 ``STRUCT<a: INT, b: STRING>``, ``MAP<STRING, INT>``) or as in DuckDB (``INT[]``,
 ``STRUCT(a INT, b VARCHAR)``, ``MAP(VARCHAR, INT)``).
 
-The type names in a CAST of a query depend on the dialect of the query (`circuits.sql.types`).
+The type names in a CAST of a query depend on the dialect of the query
+(`circuits.sql.syntax.types`).
 """
 
 from __future__ import annotations
@@ -90,6 +91,15 @@ def field_of(name: str, text: str) -> pa.Field:
 
 
 def _field(text: str, name: str, type: str, problem: str = "", depth: int = 0) -> pa.Field:
+    """Parse the type of a column or of a field of a struct.
+
+    Args:
+        text: The whole text of the user, for errors.
+        name: The name of the field.
+        type: The type, possibly followed by NULL or NOT NULL.
+        problem: The beginning of an error message; by default it names this column.
+        depth: The number of types around this one.
+    """
     match = _NULLABLE.match(type)
     assert match is not None
     problem = problem or f"schema {text!r}: invalid column {f'{name} {type}'!r}"

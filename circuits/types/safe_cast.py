@@ -12,8 +12,7 @@ float                  a float that is at least as wide
 decimal                any decimal, if all values fit
 string, binary         the same in another layout
 date, time, duration   another unit, if all values fit; a date also a timestamp without zone
-timestamp              another unit, if all values fit; another zone, but a time without a zone
-                       never gets one, and none is removed
+timestamp              another unit, if all values fit; another zone, if both types have one
 dictionary of T        the types to which T is cast
 list, struct, map      the same kind, if the parts are cast; a struct also gets more fields, as NULL
 null                   anything
@@ -33,7 +32,7 @@ from circuits.types.arrow_types import NUMBERS, Family, family_of, is_nested, pa
 from circuits.types.codecs.arrow_buffers import plain
 from circuits.types.codecs.nested import list_array, list_parts, struct_array
 
-__all__ = ["lossless"]
+__all__ = ["cast_lossless"]
 
 # The families to which each family is cast; the width, unit and zone can still exclude a type.
 _TARGETS: Final[dict[Family, frozenset[Family]]] = {
@@ -54,7 +53,7 @@ _TARGETS: Final[dict[Family, frozenset[Family]]] = {
 }
 
 
-def lossless(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+def cast_lossless(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """Return the column as ``type``.
 
     Raises:
@@ -63,9 +62,9 @@ def lossless(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     Complexity:
         O(n); nothing when the types are equal.
 
-    >>> lossless(pa.chunked_array([[1, 2]]), pa.int8()).type
+    >>> cast_lossless(pa.chunked_array([[1, 2]]), pa.int8()).type
     DataType(int8)
-    >>> lossless(pa.chunked_array([["1"]]), pa.int8())
+    >>> cast_lossless(pa.chunked_array([["1"]]), pa.int8())
     Traceback (most recent call last):
     circuits.errors.SchemaError: the type is string, declared is int8, and a cast may change \
 values: cast it yourself, or declare string
@@ -119,7 +118,7 @@ def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
         # checks the values themselves.
         column = column.cast(pa.decimal256(76, max(target.scale, 0)))
     if types.is_fixed_size_binary(target) and target != column.type:
-        column = _of_width(column, target)
+        column = _check_width(column, target)
     column = column.cast(target)
     return column if target == type else pc.dictionary_encode(column).cast(type)
 
@@ -154,10 +153,10 @@ def _cast_parts(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_part(array: pa.Array, type: pa.DataType) -> pa.Array:
-    return pa.concat_arrays(lossless(pa.chunked_array([array]), type).chunks)
+    return pa.concat_arrays(cast_lossless(pa.chunked_array([array]), type).chunks)
 
 
-def _of_width(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+def _check_width(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     column = column.cast(pa.large_binary())
     lengths = pc.binary_length(column)
     if pc.any(pc.not_equal(lengths, type.byte_width)).as_py():

@@ -80,6 +80,7 @@ def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64A
     levels = len(plan.order)
     shape = _Shape(plan)
     max_depth = max((factor.depth for factor in plan.factors), default=0)
+    # In the order of the words that `join_layout` declares; zeros are set below.
     header = [
         len(plan.factors),
         levels,
@@ -275,9 +276,9 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
         else:
             continue
         has_unequal |= op == "!="
-    innermost = level == len(plan.order) - 1 and level >= shape.emitted_levels
+    is_innermost = level == len(plan.order) - 1 and level >= shape.emitted_levels
     has_fast_sum = factor_count == 1 or (factor_count == 2 and are_last_columns)
-    is_summed = innermost and not has_unequal and has_fast_sum
+    is_summed = is_innermost and not has_unequal and has_fast_sum
     return [
         NONE,
         join_layout.SUM_LAST if is_summed else join_layout.SUM_NONE,

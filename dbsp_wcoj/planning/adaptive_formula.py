@@ -1,6 +1,6 @@
 """Adaptive formula selection: measure the work of two delta formulas and run the cheaper one.
 
-The first candidate is `collapsed`, the second a recursion over partial deltas
+The first candidate is `collapsed`, the second a recursive formula over partial deltas
 (`dbsp_wcoj.planning.formula_candidates`). Statistics predict the work of a step poorly when the
 data is skewed, but the engine counts the work of each step. So the selection keeps the average work
 per changed row of each candidate, separately for each magnitude of the delta, and runs the
@@ -14,8 +14,8 @@ candidate with the lower average. It runs the recursion if
 The right side is the overhead of the recursion: each partial delta is summed, sorted and built into
 a run, which is not counted as work. A candidate without an average is tried if it may be cheaper.
 The recursion is always safe to try, because its work is bounded. The work of `collapsed` is bounded
-only by the number of joined paths; so if a delta has more than a few rows, a sample of them is
-joined first.
+only by the number of rows of the join; so if a delta has more than a few rows, a sample of them
+is joined first.
 
 A measurement takes a microsecond per term. So once both averages are known, only one step in
 `MEASURE_EVERY_N` is measured; if all the work of `collapsed` is less than the overhead of the

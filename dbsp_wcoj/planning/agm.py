@@ -65,7 +65,8 @@ def agm_bound(query: Query, sizes: Sequence[int]) -> AgmBound:
         ArityError: The number of sizes differs from the number of atoms.
 
     Complexity:
-        One linear program of ``len(query.body)`` constraints; well below a millisecond.
+        One linear program, solved in its dual form, which has one constraint per atom; well below
+        a millisecond.
 
     References:
         Atserias, Grohe, Marx, section 3.

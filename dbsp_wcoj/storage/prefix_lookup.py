@@ -7,8 +7,8 @@ first, top-k the first k. The call returns the weights of each row before and af
 so that the caller computes the delta of its result from one pass.
 
 Some columns determine the sort order only up to ties, such as the first eight bytes of strings.
-A caller that sorts by these passes their number as ``decided`` and gets all rows that are tied with
-the last one.
+A caller that sorts by these passes their number as ``tie_columns`` and gets all rows that are tied
+with the last one.
 
 Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternative considered:
 an ordered multiset per group. It would be a second copy of the rows, in separate objects.
@@ -49,7 +49,7 @@ def prefix_lookup(
     prefixes: Int64Array,
     *,
     limit: int | None = None,
-    decided: int | None = None,
+    tie_columns: int | None = None,
     signed: bool = False,
     step: TraceStep | None = None,
     starts: Int64Array | None = None,
@@ -61,8 +61,8 @@ def prefix_lookup(
         trace: The trace; an arrangement in ``order`` is built if it has none.
         prefixes: Values of the first k columns of the order, shape ``(k, n)``; fastest when sorted.
         limit: Return rows until their weights add up to this; at least 1, or None for all rows.
-        decided: Also return the rows that equal the last one in this many columns after the prefix
-            (ties). By default no two rows are tied.
+        tie_columns: Also return the rows that equal the last one in this many columns after the
+            prefix (ties). By default no two rows are tied.
         signed: Return rows of negative weight as well; only without a limit.
         step: The staged step of the trace; without it the new weights are the old ones.
         starts: For each prefix, the row at which to start: values of the columns after the prefix,
@@ -106,7 +106,7 @@ def prefix_lookup(
     delta_run = step.run(order) if step is not None else None
     prefixes = np.ascontiguousarray(prefixes)
     bounds = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
-    ties = depth if decided is None else decided
+    ties = depth if tie_columns is None else tie_columns
     parts: list[PrefixRows] = []
     capacity = max(256, 4 * n)
     start = 0

@@ -53,8 +53,8 @@ class RankSearch:
     def __init__(self, traces: Sequence[Trace], steps: Sequence[TraceStep] = ()) -> None:
         self._arity = traces[0].arity
         order = tuple(range(self._arity))
-        # The tables have the addresses of the runs, with those of an overlay. The spines and steps
-        # keep the runs alive.
+        # The table of a spine lists the addresses of its runs, including those of an overlay. The
+        # spines and steps keep the runs alive.
         self._traces, self._steps = traces, steps
         tables = [trace.arrange(order).spine.table for trace in traces]
         addresses = [
@@ -73,9 +73,9 @@ class RankSearch:
         n = keys.shape[1]
         if not len(keys):  # all rows: those up to the greatest value of the first column
             keys = np.full((1, n), 2**63 - 1)
-            return self._weights_before(keys, is_after=True)
-        return self._weights_before(keys, is_after=True) - self._weights_before(
-            keys, is_after=False
+            return self._weights_up_to(keys, include_keys=True)
+        return self._weights_up_to(keys, include_keys=True) - self._weights_up_to(
+            keys, include_keys=False
         )
 
     def find(self, keys: Int64Array, ranks: Int64Array) -> Int64Array:
@@ -99,13 +99,14 @@ class RankSearch:
         )
         return np.concatenate((keys, rows))
 
-    def _weights_before(self, keys: Int64Array, *, is_after: bool) -> Int64Array:
+    def _weights_up_to(self, keys: Int64Array, *, include_keys: bool) -> Int64Array:
+        """Return the weight of all rows before each key, with or without the rows of the key."""
         n = keys.shape[1]
         positions, weights = np.empty((2, len(self._runs), n), np.int64)
         seek_rows(
             self._runs,
             np.ascontiguousarray(keys),
-            np.full(n, is_after),
+            np.full(n, include_keys),
             self._arity,
             positions,
             weights,

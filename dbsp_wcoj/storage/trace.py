@@ -487,6 +487,7 @@ class TraceStep(Staged):
         if arena is not None and arena is trace.arena and arena.add(self._runs):
             return
         for arrangement in trace.arrangements:
+            # Merging first leaves one run, so the only sum that is formed later is the checked one.
             if self.must_compact:
                 arrangement.spine.compact()
             arrangement.spine.append(self.run(arrangement.order))

@@ -58,7 +58,7 @@ class Checks:
     differences: list[Difference] = field(default_factory=list)
     recounts: int = 0
 
-    def after(self, position: int, totals: Totals) -> None:
+    def compare(self, position: int, totals: Totals) -> None:
         """Compare the totals after a number of changes with all expected values."""
         actual = asdict(totals.counts)
         if position in self.moments:

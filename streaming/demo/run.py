@@ -42,7 +42,7 @@ class History:
         totals: The current views.
         counts: The totals after each micro-batch so far.
         peak: The highest value of each total, and the number of the micro-batch that had it first.
-        busiest: The leading nodes of each view when the graph had most directed triangles.
+        busiest: The leading nodes of each view when the graph had the most directed triangles.
         seconds: Wall time of each micro-batch since the one before, the first from the start.
     """
 
@@ -71,7 +71,7 @@ class History:
                 if name == "triangles":
                     self.busiest = self.leaders()
         self.counts.append(counts)
-        self.checks.after(self.position, self.totals)
+        self.checks.compare(self.position, self.totals)
 
     def leaders(self) -> dict[str, list[tuple[int, int]]]:
         """The nodes with the highest current counts."""
@@ -106,7 +106,7 @@ def run(
 
     sink = ViewSink(circuit, observers=observers)
 
-    def step(df: DataFrame, batch_id: int) -> None:
+    def process_batch(df: DataFrame, batch_id: int) -> None:
         nonlocal last
         sink(df, batch_id)
         if sink.last is None or batch_id < len(history.counts):
@@ -120,7 +120,7 @@ def run(
     try:
         has_ended = run_query(
             read_files(session, directory / "changes"),
-            step,
+            process_batch,
             checkpoint=directory / "checkpoint",
             name="triangles",
             once=True,

@@ -66,51 +66,53 @@ def explain_stages(
     count = len(stages.stages)
     lines = [f"{count} stage{'s' * (count != 1)}"]
     for stage, grid in zip(stages.stages, grids, strict=True):
-        lines += _stage(stage, grid, rows or {})
-        lines += _load_lines(loads.get(stage.number, ()))
-        lines += [_line("heavy", _heavy(heavy, grid)) for heavy in grid.heavy]
+        lines += _describe_stage(stage, grid, rows or {})
+        lines += _describe_loads(loads.get(stage.number, ()))
+        lines += [_format_line("heavy", _describe_heavy(heavy, grid)) for heavy in grid.heavy]
     for name, parts in stages.outputs.items():
-        lines.append(f"view {name}: {_sources([part.source for part in parts])}")
+        lines.append(f"view {name}: {_join_sources([part.source for part in parts])}")
     return "\n".join(lines)
 
 
-def _stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
+def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
     operator = type(stage.plan).__name__.lower()
     fields = {relation.name: relation.fields for relation in stage.relations}
     if stage.atoms:
-        atoms = ", ".join(_atom(atom, fields[atom.relation]) for atom in grid.shares.atoms)
+        atoms = ", ".join(_describe_atom(atom, fields[atom.relation]) for atom in grid.shares.atoms)
         lines = [f"stage {stage.number}: {operator} {atoms}"]
     else:
         (relation,) = stage.relations
         keys = ", ".join(relation.fields[key].name for key in relation.keys or ()) or "nothing"
         lines = [f"stage {stage.number}: {operator} {relation.name} by {keys}"]
     for relation in stage.relations:
-        lines.append(_line(relation.name, _sources_of(relation)))
+        lines.append(_format_line(relation.name, _describe_sources(relation)))
     shares = [
-        f"{_variable(stage, grid, name, fields)} {parts}"
+        f"{_variable_name(stage, grid, name, fields)} {parts}"
         for name, parts in grid.shares.parts.items()
         if parts > 1
     ]
     cells = f"{grid.cells} cell{'s' * (grid.cells != 1)}{', in the driver' * stage.is_small}"
-    lines.append(_line("grid", f"{cells}: {' × '.join(shares)}" if shares else cells))
+    lines.append(_format_line("grid", f"{cells}: {' × '.join(shares)}" if shares else cells))
     for relation in stage.relations:
         copies = grid.shares.copies(relation.name)
         count = f"{copies:.3g} cop{'y' if copies == 1 else 'ies'} of a changed row"
-        lines.append(_line("sent", f"{relation.name}: {count}{_heavy_copies(grid, relation)}"))
-    lines.append(_line("load", _load(grid, rows)))
+        lines.append(
+            _format_line("sent", f"{relation.name}: {count}{_heavy_copies(grid, relation)}")
+        )
+    lines.append(_format_line("load", _describe_load(grid, rows)))
     return lines
 
 
-def _line(label: str, text: str) -> str:
+def _format_line(label: str, text: str) -> str:
     return f"  {label:<7} {text}"
 
 
-def _atom(atom: JoinInput, fields: Fields) -> str:
+def _describe_atom(atom: JoinInput, fields: Fields) -> str:
     bound = ", ".join(f"{name} = {fields[k].name}" for name, k in atom.columns.items())
     return f"{atom.relation}({bound})"
 
 
-def _variable(stage: Stage, grid: Grid, name: str, fields: Mapping[str, Fields]) -> str:
+def _variable_name(stage: Stage, grid: Grid, name: str, fields: Mapping[str, Fields]) -> str:
     together = grid.shares.together[name]
     if stage.atoms:
         return "+".join(together)
@@ -118,11 +120,11 @@ def _variable(stage: Stage, grid: Grid, name: str, fields: Mapping[str, Fields])
     return "+".join(fields[atom.relation][atom.columns[other]].name for other in together)
 
 
-def _sources_of(relation: Relation) -> str:
-    return _sources([part.source for part in relation.parts])
+def _describe_sources(relation: Relation) -> str:
+    return _join_sources([part.source for part in relation.parts])
 
 
-def _sources(sources: Sequence[str | int | None]) -> str:
+def _join_sources(sources: Sequence[str | int | None]) -> str:
     names = {
         source: f"stage {source}" if isinstance(source, int) else source or "constants"
         for source in sources
@@ -137,7 +139,7 @@ def _heavy_copies(grid: Grid, relation: Relation) -> str:
     return f", and up to {factor:.2f} times as many for heavy values" if factor > 1.005 else ""
 
 
-def _load(grid: Grid, rows: Mapping[str, float]) -> str:
+def _describe_load(grid: Grid, rows: Mapping[str, float]) -> str:
     atoms = grid.shares.atoms
     has_sizes = all(atom.relation in rows for atom in atoms)
     sizes = [rows[atom.relation] if has_sizes else atom.rows for atom in atoms]
@@ -156,24 +158,26 @@ def _load(grid: Grid, rows: Mapping[str, float]) -> str:
     )
 
 
-def _load_lines(loads: Sequence[int]) -> list[str]:
+def _describe_loads(loads: Sequence[int]) -> list[str]:
     """Describe the actual number of rows in the cells, as opposed to the expected load."""
     total = sum(loads)
     if not total:
         return []
     times = f"{max(loads) * len(loads) / total:.2f} times the mean"
-    return [_line("kept", f"{total:,} rows in all cells, {max(loads):,} in the fullest, {times}")]
+    return [
+        _format_line("kept", f"{total:,} rows in all cells, {max(loads):,} in the fullest, {times}")
+    ]
 
 
-def _heavy(heavy: Heavy, grid: Grid) -> str:
+def _describe_heavy(heavy: Heavy, grid: Grid) -> str:
     names = ", ".join(heavy.names[:MAX_HEAVY_NAMES]) or f"{len(heavy.hashes)} values"
     remaining = len(heavy.names) - MAX_HEAVY_NAMES
     names += f" and {remaining:,} more" if remaining > 0 else ""
-    split = []
+    atom_texts = []
     for number, (atom, parts) in enumerate(zip(grid.shares.atoms, heavy.parts, strict=True)):
         if heavy.variable in atom.columns:
             part = f"{100 * heavy.rows[number]:.3g} % of its rows " if heavy.rows else ""
-            how = f"split into {parts}" if parts > 1 else "sent to all"
-            split.append(f"atom {number} {atom.relation}: {part}{how}")
+            placement = f"split into {parts}" if parts > 1 else "sent to all"
+            atom_texts.append(f"atom {number} {atom.relation}: {part}{placement}")
     variable = "+".join(grid.shares.together[heavy.variable])
-    return f"{variable} = {names}; {'; '.join(split)}"
+    return f"{variable} = {names}; {'; '.join(atom_texts)}"

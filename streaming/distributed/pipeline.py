@@ -350,4 +350,4 @@ def _name_view(error: Exception, stages: Stages, stage: int, cell: int) -> Excep
         for name, parts in stages.outputs.items()
         if any(part.source in dependent_stages for part in parts)
     ]
-    return error.renamed(views[0] if views else None, f"cell {cell} of stage {stage}: ")
+    return error.with_view(views[0] if views else None, f"cell {cell} of stage {stage}: ")

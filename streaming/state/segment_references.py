@@ -51,7 +51,7 @@ def size_level(rows: int) -> int:
     >>> size_level(0), size_level(7), size_level(8), size_level(4096)
     (0, 0, 1, 4)
     """
-    return (max(rows, 1).bit_length() - 1) // 3
+    return (max(rows, 1).bit_length() - 1) // 3  # 3 = log2(LEVEL_FANOUT)
 
 
 def count_merged_parts(rows: Sequence[int], new: int) -> int:

@@ -1,7 +1,7 @@
 """State labels: describe each part of a circuit's state by the operator that keeps it.
 
 The state of an operator is stored under the hash of its plan (`circuits.state.registry`). A label
-tells people the operator, and the views that use it::
+names the operator in words, and the views that use it::
 
     operator #3f0c2a7d9b1e 0   ->   aggregate max(dst) by src       in view a
     relation e                 ->   rows of input e(src, dst)       in views a, b
@@ -39,7 +39,7 @@ def operator_labels(circuit: Circuit) -> list[StateLabel]:
     views_of = graph.views_of()
     labels = []
     for number, node in enumerate(graph.nodes):
-        if isinstance(node.operator, Integrate):  # the rows of its input, kept as a whole
+        if isinstance(node.operator, Integrate):  # it keeps the rows of its input, which is named
             number = node.inputs[0]
             views = [name for name, top in graph.views.items() if top == number]
             label = node_label(graph, graph.nodes[number])

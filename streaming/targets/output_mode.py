@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
-from circuits.types.functions.text_formatting import readable
+from circuits.types.functions.casting.text_formatting import readable
 from streaming.errors import TargetError
 
 __all__ = [
@@ -165,24 +165,28 @@ the view; columns are nr, items
         touched = delta.select(self.keys)
         touched = touched.take(_first_positions(_group_numbers(touched)))
         touched = touched.cast(pa.schema([schema.field(key) for key in self.keys]))
-        now = after.rows_of(touched).select(schema.names).cast(delta.schema)
-        groups = _group_numbers(pa.concat_tables([now.select(self.keys), delta.select(self.keys)]))
-        now_groups, delta_groups = groups[: now.num_rows], groups[now.num_rows :]
-        self._check_unique(view, now, now_groups)
+        current = after.rows_of(touched).select(schema.names).cast(delta.schema)
+        groups = _group_numbers(
+            pa.concat_tables([current.select(self.keys), delta.select(self.keys)])
+        )
+        current_groups, delta_groups = groups[: current.num_rows], groups[current.num_rows :]
+        self._check_unique(view, current, current_groups)
         is_deletion = pc.less(delta.column(WEIGHT), 0).to_numpy(zero_copy_only=False)
-        deleted = np.flatnonzero(is_deletion & ~np.isin(delta_groups, now_groups))
+        deleted = np.flatnonzero(is_deletion & ~np.isin(delta_groups, current_groups))
         tombstones = delta.take(deleted[_first_positions(delta_groups[deleted])])
-        return pa.concat_tables([_with_weight(now, 1), _with_weight(tombstones, -1)]).cast(schema)
+        return pa.concat_tables([_with_weight(current, 1), _with_weight(tombstones, -1)]).cast(
+            schema
+        )
 
-    def _check_unique(self, view: str, now: pa.Table, groups: npt.NDArray[np.int64]) -> None:
-        weights = now.column(WEIGHT).to_numpy()
+    def _check_unique(self, view: str, current: pa.Table, groups: npt.NDArray[np.int64]) -> None:
+        weights = current.column(WEIGHT).to_numpy()
         counts = np.bincount(groups, minlength=1)
         bad = np.flatnonzero((weights != 1) | (counts[groups] > 1))
         if not len(bad):
             return
-        rows = readable(now.take(np.flatnonzero(groups == groups[bad[0]])[:2])).to_pylist()
+        rows = readable(current.take(np.flatnonzero(groups == groups[bad[0]])[:2])).to_pylist()
         key = ", ".join(f"{name} = {_format_value(rows[0][name])}" for name in self.keys)
-        others = [name for name in now.column_names if name not in (*self.keys, WEIGHT)]
+        others = [name for name in current.column_names if name not in (*self.keys, WEIGHT)]
         raise TargetError(
             f"view {view!r}: mode 'upsert' needs one row for every ({', '.join(self.keys)}), but "
             f"after this step {key} has "
@@ -234,7 +238,8 @@ def _group_numbers(table: pa.Table) -> npt.NDArray[np.int64]:
     for column in table.columns:
         _, inverse = np.unique(codecs.codec(column.type).encode(column), return_inverse=True)
         width = int(inverse.max(initial=0)) + 1
-        _, groups = np.unique(groups * width + inverse, return_inverse=True)  # < rows ** 2
+        _, groups = np.unique(groups * width + inverse, return_inverse=True)
+        # Both factors are at most the number of rows, so the product fits an int64.
     return groups
 
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from circuits.plan.expressions import Column
-from circuits.plan.nodes import Distinct, Filter, Join, Map
+from circuits.plan.nodes import Distinct, Filter, Map
+from circuits.plan.physical_nodes import Join
 from circuits.runtime.graph import Graph
 
 __all__ = ["Pattern", "pattern_of"]

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from circuits import Circuit
-from circuits.plan.nodes import Aggregate, Filter, FinalAggregate, Map
+from circuits.plan.nodes import Aggregate, Filter, Map
+from circuits.plan.physical_nodes import FinalAggregate
 from circuits.runtime.graph import Graph
 from circuits.schema import WEIGHT
 from dbsp_wcoj.storage.run import Run

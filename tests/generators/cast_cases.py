@@ -238,7 +238,7 @@ _WORD_AFTER_CLOCK = re.compile(r":\d*(\.\d*)?\s+(?!\s*$|Z$|(?i:utc|gmt)$)\S")
 def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
     """Return whether a cast differs from DuckDB on purpose.
 
-    See `circuits.types.functions.casts`, and `reading` and `reading_time` there.
+    See `circuits.types.functions.casting.casts`, and `reading` and `reading_time` there.
     """
     data_type = TYPES[target]
     if source == "VARCHAR":

@@ -19,7 +19,7 @@ LAYOUTS = {
     "negative": lambda v: v - 45,
     "lowest": lambda v: LOWEST + v,
     "below the highest": lambda v: HIGHEST - NODES + v,
-    "too wide to mark": lambda v: v * (1 << 21),
+    "too wide for a bitmap": lambda v: v * (1 << 21),
     "over all of int64": lambda v: (v - NODES // 2) * (1 << 57),
 }
 WEIGHTS = {
@@ -32,25 +32,25 @@ WEIGHTS = {
 def steps(
     seed: int, layout: str, weights: str, names: set[str], *, size: int = 1_800
 ) -> list[dict[str, ZSet]]:
-    """Generate steps of falling size, so that two runs remain besides the run of the step."""
+    """Generate steps of falling size: the spine keeps two runs, and the last step adds another."""
     rng = np.random.default_rng(seed)
-    made = []
+    generated = []
     for rows in (size, 140, 12, 1):
         step = {}
         for name in sorted(names):
             source, target = LAYOUTS[layout](rng.integers(0, NODES, (2, rows)))
-            source[: rows // 12] = source[0]  # a hub: its list is the one to mark
+            source[: rows // 12] = source[0]  # a hub with enough targets for a bitmap
             step[name] = ZSet.from_columns([source, target], WEIGHTS[weights](rng, rows))
-        made.append(step)
-    return made
+        generated.append(step)
+    return generated
 
 
-def sums_of(view: DeltaQuery) -> set[int]:
-    """How the levels of the view's terms are summed (`dbsp_wcoj.kernels.join.join_layout`)."""
-    found = set()
+def sum_kinds(view: DeltaQuery) -> set[int]:
+    """Return the kinds of sums (``join_layout.SUM_KIND``) of all levels of the view's terms."""
+    kinds = set()
     for term in view.terms:
-        code = term.physical._program
-        for level in range(int(code[join_layout.LEVELS])):
-            block = int(code[int(code[join_layout.BLOCKS]) + level])
-            found.add(int(code[block + join_layout.SUM_KIND]))
-    return found
+        program = term.physical._program
+        for level in range(int(program[join_layout.LEVELS])):
+            block = int(program[int(program[join_layout.BLOCKS]) + level])
+            kinds.add(int(program[block + join_layout.SUM_KIND]))
+    return kinds

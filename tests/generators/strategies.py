@@ -57,8 +57,8 @@ def bodies(draw: st.DrawFn, domain: Sequence[int]) -> tuple[Atom, ...]:
     if shape == "random":
         return draw(random_bodies(domain))
     edges = draw(_edges(shape))
-    one = draw(st.booleans())
-    if one:
+    is_self_join = draw(st.booleans())
+    if is_self_join:
         return tuple(_atom("e", *edge) for edge in edges)
     names = draw(st.lists(st.sampled_from("rst"), min_size=len(edges), max_size=len(edges)))
     return tuple(
@@ -125,8 +125,10 @@ NAMES = st.sampled_from(["e", "r/to", "last-name"])
 def queries(draw: st.DrawFn, domain: Sequence[int]) -> Query:
     """Any conjunctive query: a body, a head that may be empty or repeat, some comparisons."""
     body = draw(bodies(domain))
-    found = dict.fromkeys(t.name for atom in body for t in atom.terms if isinstance(t, Variable))
-    names = [name for name in found if not name.startswith("_")]
+    names_in_body = dict.fromkeys(
+        t.name for atom in body for t in atom.terms if isinstance(t, Variable)
+    )
+    names = [name for name in names_in_body if not name.startswith("_")]
     if not names:
         return Query("q", (), body, ())
     head = draw(
@@ -144,8 +146,8 @@ def queries(draw: st.DrawFn, domain: Sequence[int]) -> Query:
     flipped = st.builds(
         Comparison, sides, st.sampled_from(OPERATORS), st.sampled_from(names).map(Variable)
     )
-    amount = draw(st.sampled_from([0, 0, 1, 2]))
-    comparisons = draw(st.lists(st.one_of(comparison, flipped), min_size=amount, max_size=amount))
+    number = draw(st.sampled_from([0, 0, 1, 2]))
+    comparisons = draw(st.lists(st.one_of(comparison, flipped), min_size=number, max_size=number))
     return Query("q", head, body, tuple(comparisons))
 
 
@@ -159,7 +161,7 @@ def relation_deltas(arity: int, domain: Sequence[int], *, max_size: int = 6) -> 
 def streams(
     draw: st.DrawFn, query: Query, domain: Sequence[int], *, max_steps: int = 4
 ) -> tuple[Step, ...]:
-    """A prior state, then steps that touch some of the relations or take an earlier step back."""
+    """A prior state, then steps that touch some of the relations or undo an earlier step."""
     arities = query.relations
     first = {
         name: draw(relation_deltas(arity, domain, max_size=14)) for name, arity in arities.items()
@@ -185,7 +187,7 @@ def scenarios(draw: st.DrawFn, *, max_steps: int = 4) -> Scenario:
 
 
 def negate(delta: Mapping[Row, int]) -> Delta:
-    """The delta that takes ``delta`` back."""
+    """The delta that undoes ``delta``."""
     return {row: -weight for row, weight in delta.items()}
 
 

@@ -48,7 +48,10 @@ def _is_number(type: pa.DataType) -> bool:
 
 
 class QueryWriter:
-    """Writes queries of one random source."""
+    """Writes queries; ``source`` makes all random choices.
+
+    A ``test`` selects columns by their type; the default, ``bool``, selects all columns.
+    """
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
@@ -66,8 +69,8 @@ class QueryWriter:
         return (left, right, columns)
 
     def columns(self, table: str, test: Callable[[pa.DataType], bool] = bool) -> list[str]:
-        found = [name for name, type in TABLES[table].items() if test is bool or test(type)]
-        return found or list(TABLES[table])[:1]
+        names = [name for name, type in TABLES[table].items() if test is bool or test(type)]
+        return names or list(TABLES[table])[:1]
 
     def column(self, table: str, test: Callable[[pa.DataType], bool] = bool) -> str:
         return self._random.choice(self.columns(table, test))

@@ -1,8 +1,8 @@
-"""The usage examples of Spark's functions, as a measure of dialect spark that is not ours.
+"""The usage examples of Spark's functions: an independent measure of the dialect spark.
 
 ::
 
-    python -m tests.oracles.spark_documentation cases.json    # what Spark answers: extract once
+    python -m tests.oracles.spark_documentation cases.json    # extract Spark's answers, once
     python -m tests.oracles.spark_documentation --score cases.json [--list]
 
 Spark keeps one or more statements per function in its registry (``DESCRIBE FUNCTION EXTENDED``).
@@ -37,7 +37,8 @@ __all__ = ["OUTCOMES", "cases_of", "move_literals", "outcome", "score"]
 #: an error only here; other rows, or an error only in Spark.
 OUTCOMES = ("equal", "type", "refused", "different")
 
-_NO_VALUE = "NOT_IMPLEMENTED"
+# The condition of PySpark when it cannot collect a value, such as an interval of months.
+_NOT_COLLECTED = "NOT_IMPLEMENTED"
 _EXAMPLE = re.compile(r"^ *> (.*?);? *$")
 _RANDOM = re.compile(
     r"\b(rand\w*|uniform|uuid|now|current_\w+|curdate|localtimestamp|shuffle|monotonically\w*|"
@@ -59,10 +60,10 @@ def cases_of(session: Any) -> Iterator[dict[str, Any]]:
     ):
         identifiers = registry.listFunction().iterator()
         while identifiers.hasNext():
-            found = registry.lookupFunction(identifiers.next())
-            if not found.isDefined():
+            option = registry.lookupFunction(identifiers.next())
+            if not option.isDefined():
                 continue
-            function = found.get()
+            function = option.get()
             for line in function.getExamples().splitlines():
                 match = _EXAMPLE.match(line)
                 if match is None or match[1] in seen or match[1].upper().startswith("SET "):
@@ -73,8 +74,8 @@ def cases_of(session: Any) -> Iterator[dict[str, Any]]:
                     "function": function.getName(),
                     "group": group or function.getGroup(),
                     "text": match[1],
-                    # PySpark cannot collect intervals of months.
-                    "random": bool(_RANDOM.search(match[1])) or answer.get("error") == _NO_VALUE,
+                    "random": bool(_RANDOM.search(match[1]))
+                    or answer.get("error") == _NOT_COLLECTED,
                     **answer,
                 }
 
@@ -134,30 +135,30 @@ def _rows_of(table: pa.Table) -> list[Any]:
 def _arrow_plain(cell: pa.Scalar) -> Any:
     if not cell.is_valid:
         return None
-    of = cell.type
-    if pa.types.is_map(of):
+    type_ = cell.type
+    if pa.types.is_map(type_):
         pairs = [[_arrow_plain(part) for part in pair.values()] for pair in cell.values]
         return sorted(pairs, key=repr)
-    if pa.types.is_struct(of):
-        return [_arrow_plain(cell[at]) for at in range(of.num_fields)]
-    if pa.types.is_list(of) or pa.types.is_large_list(of):
+    if pa.types.is_struct(type_):
+        return [_arrow_plain(cell[index]) for index in range(type_.num_fields)]
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return [_arrow_plain(part) for part in cell.values]
     return _plain(cell.as_py())
 
 
-def spark_type(of: pa.DataType) -> str:
+def spark_type(type_: pa.DataType) -> str:
     """Return the name of a type in Spark."""
     types = pa.types
-    if types.is_decimal(of):
-        return f"decimal({of.precision},{of.scale})"
-    if types.is_timestamp(of):
-        return "timestamp_ntz" if of.tz is None else "timestamp"
-    if types.is_map(of):
-        return f"map<{spark_type(of.key_type)},{spark_type(of.item_type)}>"
-    if types.is_list(of) or types.is_large_list(of):
-        return f"array<{spark_type(of.value_type)}>"
-    if types.is_struct(of):
-        parts = (f"{part.name}:{spark_type(part.type)}" for part in of)
+    if types.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if types.is_timestamp(type_):
+        return "timestamp_ntz" if type_.tz is None else "timestamp"
+    if types.is_map(type_):
+        return f"map<{spark_type(type_.key_type)},{spark_type(type_.item_type)}>"
+    if types.is_list(type_) or types.is_large_list(type_):
+        return f"array<{spark_type(type_.value_type)}>"
+    if types.is_struct(type_):
+        parts = (f"{part.name}:{spark_type(part.type)}" for part in type_)
         return f"struct<{','.join(parts)}>"
     names = {
         "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
@@ -165,11 +166,11 @@ def spark_type(of: pa.DataType) -> str:
         "bool": "boolean", "binary": "binary", "large_binary": "binary", "date32[day]": "date",
         "null": "void", "duration[us]": "interval day to second", "time64[us]": "time(6)",
     }  # fmt: skip
-    return names.get(str(of), str(of))
+    return names.get(str(type_), str(type_))
 
 
 def outcome(case: dict[str, Any], text: str, inputs: pa.Table | None = None) -> tuple[str, str]:
-    """Return one of ``OUTCOMES`` for a statement here against the answer of Spark, and details."""
+    """Compile and run a statement; return one of ``OUTCOMES`` and the details of a difference."""
     try:
         schemas = {} if inputs is None else {"input_row": inputs.schema}
         tables = {} if inputs is None else {"input_row": inputs}
@@ -186,7 +187,7 @@ def outcome(case: dict[str, Any], text: str, inputs: pa.Table | None = None) -> 
     ours, theirs = _rows_of(view), case["rows"]
     if not _same_rows(ours, theirs):
         return "different", f"{ours} but Spark has {theirs}"
-    types = [spark_type(of) for of in view.schema.types[:-1]]
+    types = [spark_type(type_) for type_ in view.schema.types[:-1]]
     if [_kind(name) for name in types] != [_kind(name) for name in case["types"]]:
         return "type", f"{types} but Spark has {case['types']}"
     return "equal", ""
@@ -239,8 +240,8 @@ def move_literals(text: str) -> tuple[str, pa.Table] | None:
     if TokenType.FROM in kinds or TokenType.INTERVAL in kinds or TokenType.SELECT not in kinds:
         return None
     pieces, columns, end = [], [], 0
-    for at, token in enumerate(tokens):
-        before = kinds[at - 1] if at else None
+    for index, token in enumerate(tokens):
+        before = kinds[index - 1] if index else None
         is_alone = before in (
             TokenType.L_PAREN, TokenType.COMMA, TokenType.SELECT, TokenType.L_BRACKET,
             TokenType.PLUS, TokenType.STAR, TokenType.SLASH, TokenType.EQ, TokenType.LT,
@@ -248,7 +249,7 @@ def move_literals(text: str) -> tuple[str, pa.Table] | None:
         )  # fmt: skip
         if not is_alone or token.token_type not in (TokenType.NUMBER, TokenType.STRING):
             continue
-        after = kinds[at + 1] if at + 1 < len(kinds) else None
+        after = kinds[index + 1] if index + 1 < len(kinds) else None
         raw = text[token.start : token.end + 1]
         if raw.upper() != raw and token.token_type == TokenType.NUMBER:
             continue
@@ -262,7 +263,7 @@ def move_literals(text: str) -> tuple[str, pa.Table] | None:
         end = token.end + 1
     if not columns:
         return None
-    table = pa.table({f"lit{at}": column for at, column in enumerate(columns)})
+    table = pa.table({f"lit{index}": column for index, column in enumerate(columns)})
     return "".join(pieces) + text[end:] + " FROM input_row", table
 
 
@@ -278,7 +279,10 @@ def _literal_column(token: Any) -> pa.Array | None:
 
 
 def score(cases: Iterable[dict[str, Any]], *, moved: bool) -> list[tuple[dict[str, Any], str, str]]:
-    """Return each case that has one answer with its outcome and the details of a difference."""
+    """Return the outcome of each case that has one answer, and the details of a difference.
+
+    With ``moved``, the literals are moved to an input table (`move_literals`).
+    """
     results = []
     for case in cases:
         if case["random"]:
@@ -297,16 +301,16 @@ def score(cases: Iterable[dict[str, Any]], *, moved: bool) -> list[tuple[dict[st
 
 def _print(results: list[tuple[dict[str, Any], str, str]], *, details: bool) -> None:
     groups: dict[str, Counter[str]] = defaultdict(Counter)
-    for case, found, _ in results:
-        groups[case["group"]][found] += 1
-        groups["total"][found] += 1
+    for case, name, _ in results:
+        groups[case["group"]][name] += 1
+        groups["total"][name] += 1
     print(f"{'group':20}", *(f"{name:>9}" for name in OUTCOMES))
     for group in sorted(groups, key=lambda name: (name == "total", name)):
         print(f"{group:20}", *(f"{groups[group][name]:9}" for name in OUTCOMES))
     if details:
-        for case, found, reason in results:
-            if found != "equal":
-                print(f"[{found}] {case['text']}\n    {reason.splitlines()[0][:300]}")
+        for case, name, reason in results:
+            if name != "equal":
+                print(f"[{name}] {case['text']}\n    {reason.splitlines()[0][:300]}")
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from streaming.demo.command import SPARK_SETTINGS
 from streaming.distributed import pipeline
 from streaming.java import use_java
 from streaming.session import SETTINGS
-from tests.support.spark_queries import started
+from tests.support.spark_queries import start_query
 
 ROOT = Path(__file__).parents[2]
 MAX_DRIVER_ROWS = pipeline.MAX_DRIVER_ROWS
@@ -92,7 +92,7 @@ def main(place: Path, master: str) -> None:
         .option("maxFilesPerTrigger", 1)
         .parquet(str(place / "in"))
     )
-    started(stream, told, place / "checkpoint").awaitTermination()
+    start_query(stream, told, place / "checkpoint").awaitTermination()
     sink.close()
     print("done", flush=True)
     session.stop()

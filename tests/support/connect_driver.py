@@ -21,7 +21,7 @@ from streaming import Output, ParquetTarget, ViewSink
 from streaming.java import use_java
 from streaming.session import SETTINGS
 from tests.support.crash_driver import changes_in, views
-from tests.support.spark_queries import started
+from tests.support.spark_queries import start_query
 
 
 def session_of(place: Path) -> SparkSession:
@@ -55,7 +55,7 @@ def main(place: Path) -> None:
     )
     error = ""
     try:
-        started(changes_in(place, session), sink, place / "checkpoint").awaitTermination()
+        start_query(changes_in(place, session), sink, place / "checkpoint").awaitTermination()
     except PySparkException as raised:
         error = str(raised)
     rows = [] if error else [list(row) for row in sink.view("cities", session).collect()]

@@ -42,7 +42,7 @@ from streaming import Output, ParquetTarget, SqlTarget, Target, ViewDelta, ViewS
 from streaming.demo.command import SPARK_SETTINGS
 from streaming.state.files import Bytes
 from streaming.state.local_files import LocalFiles
-from tests.support.spark_queries import started
+from tests.support.spark_queries import start_query
 
 SCHEMA = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("city", pa.string())])
 VIEWS = """
@@ -186,7 +186,7 @@ def main(place: Path) -> None:
     point = Point(sys.stdin.readline())
     watch_commits(place, point)
     sink = sink_of(place, point)
-    query = started(changes_in(place, session), watched(sink, point), place / "checkpoint")
+    query = start_query(changes_in(place, session), watched(sink, point), place / "checkpoint")
     print("running", flush=True)
     query.awaitTermination()
     sink.close()

@@ -1,6 +1,6 @@
 """Runs a random SQL program step by step, and compares its view with DuckDB's answer.
 
-A failing case prints its seed, texts, schemas and steps; ``draw_case(seed)`` makes it again.
+A failing case prints its seed, texts, schemas and steps; ``draw_case(seed)`` draws it again.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = [
     "Database",
     "Rows",
     "add_delta",
-    "at",
+    "are_different",
     "case_of",
     "compile_case",
-    "cut",
     "deltas",
-    "differ",
     "draw_case",
     "last_view",
-    "maintained",
+    "rearrange",
     "rows_of",
     "split_late",
+    "sum_of_deltas",
+    "with_time",
 ]
 
 Rows = Counter[tuple[Any, ...]]
@@ -101,7 +101,12 @@ def draw_case(
 
 
 class Database:
-    """DuckDB with the rows of the tables after each step."""
+    """DuckDB with the rows of the tables after each step.
+
+    Attributes:
+        present: How often each row is in each table, by the text of the row.
+        rows: The row with each text, because some values cannot be keys.
+    """
 
     def __init__(self, program: Program) -> None:
         self.connection = duckdb.connect(config={"threads": 1})
@@ -130,16 +135,16 @@ class Database:
             self.connection.unregister("rows_of")
 
     def answer(self, now: datetime) -> Rows:
-        """Return the rows of the query at a time."""
+        """Return the rows of the query when the current time is ``now``."""
         views = self.program.views
         for name, text in views:
-            self.connection.execute(f"CREATE OR REPLACE VIEW {name} AS {at(text, now)}")
-        answer = self.connection.sql(at(self.program.query, now)).to_arrow_table()
+            self.connection.execute(f"CREATE OR REPLACE VIEW {name} AS {with_time(text, now)}")
+        answer = self.connection.sql(with_time(self.program.query, now)).to_arrow_table()
         return Counter(rows_of(answer))
 
 
-def at(text: str, now: datetime) -> str:
-    """Return a text of the oracle with the current time."""
+def with_time(text: str, now: datetime) -> str:
+    """Write the current time into a text of the oracle."""
     return text.replace("@NOW@", str(now))
 
 
@@ -172,7 +177,7 @@ def add_delta(total: Rows, delta: pa.Table) -> None:
             del total[tuple(row)]
 
 
-def differ(ours: Rows, theirs: Rows) -> bool:
+def are_different(ours: Rows, theirs: Rows) -> bool:
     """Return whether two bags of rows differ by more than the rounding of floats."""
     if ours == theirs:
         return False
@@ -214,7 +219,7 @@ def last_view(circuit: Circuit) -> str:
     return "view" if "view" in circuit.outputs else circuit.outputs[-1]
 
 
-def maintained(circuit: Circuit, steps: Sequence[Changes], now: datetime) -> Rows:
+def sum_of_deltas(circuit: Circuit, steps: Sequence[Changes], now: datetime) -> Rows:
     """Return the sum of the view's deltas after steps that all have the same time."""
     total: Rows = Counter()
     for changes in steps:
@@ -222,7 +227,7 @@ def maintained(circuit: Circuit, steps: Sequence[Changes], now: datetime) -> Row
     return total
 
 
-def cut(steps: Sequence[Changes], rng: random.Random) -> list[Changes]:
+def rearrange(steps: Sequence[Changes], rng: random.Random) -> list[Changes]:
     """Return the same changes in another order and other steps.
 
     Each row is still inserted before it is deleted.
@@ -234,13 +239,14 @@ def cut(steps: Sequence[Changes], rng: random.Random) -> list[Changes]:
         for row, weight in rows
     ]
     shuffled = rng.sample(flat, len(flat))
-    places: dict[tuple[str, str], list[int]] = {}
-    for place, (name, row, _) in enumerate(shuffled):
-        places.setdefault((name, repr(row)), []).append(place)
-    for same in places.values():
-        changes_of_row = sorted((shuffled[place] for place in same), key=lambda c: -c[2])
-        for place, change in zip(same, changes_of_row, strict=True):
-            shuffled[place] = change
+    positions: dict[tuple[str, str], list[int]] = {}
+    for position, (name, row, _) in enumerate(shuffled):
+        positions.setdefault((name, repr(row)), []).append(position)
+    for positions_of_row in positions.values():
+        # Insertions (positive weights) first.
+        changes_of_row = sorted((shuffled[p] for p in positions_of_row), key=lambda c: -c[2])
+        for position, change in zip(positions_of_row, changes_of_row, strict=True):
+            shuffled[position] = change
     parts: list[Changes] = [{}]
     for name, row, weight in shuffled:
         if rng.random() < 0.2:
@@ -250,20 +256,20 @@ def cut(steps: Sequence[Changes], rng: random.Random) -> list[Changes]:
 
 
 def split_late(changes: Changes, newest: dict[str, datetime], lateness: timedelta) -> Changes:
-    """Return the changes that are on time, and take up their times in ``newest``, by table.
+    """Return the changes that are on time, and record in ``newest`` the latest time of each table.
 
     A row is late if it is older than the newest row of the steps before by more than ``lateness``.
     A row without a time is rejected as well.
     """
     accepted: Changes = {}
     for name, rows in changes.items():
-        place = SCHEMAS[name].get_field_index("ts")
-        if place < 0:
+        time_column = SCHEMAS[name].get_field_index("ts")
+        if time_column < 0:
             accepted[name] = rows
             continue
         limit = newest[name] - lateness if name in newest else datetime.min
-        on_time = [c for c in rows if c[0][place] is not None and c[0][place] >= limit]
-        times = [row[place] for row, _ in on_time]
+        on_time = [c for c in rows if c[0][time_column] is not None and c[0][time_column] >= limit]
+        times = [row[time_column] for row, _ in on_time]
         if times:
             newest[name] = max([*times, newest.get(name, datetime.min)])
             accepted[name] = on_time

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 
-def started(
+def start_query(
     stream: DataFrame, function: Callable[[Any, int], None], checkpoint: Path
 ) -> StreamingQuery:
     """Start a query that gives each micro-batch to a function, until all input is read."""

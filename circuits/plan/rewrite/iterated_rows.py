@@ -93,13 +93,16 @@ def is_recursive(plan: PlanNode) -> bool:
 
 
 class _IterationRewriter:
-    """Rewrites each node once: a DAG can have far more paths than nodes."""
+    """Rewrites each node once: a DAG can have far more paths than nodes.
+
+    The results are stored by the ``id`` of a node, together with the node: an ``id`` stays unique
+    only as long as its node is referenced.
+    """
 
     def __init__(self) -> None:
-        # By the ``id`` of a node, which stays unique as long as the node is referenced here.
         self._recursive: dict[int, tuple[bool, PlanNode]] = {}
         self._iterated: dict[int, tuple[PlanNode, PlanNode]] = {}
-        self._of_all_iterations: dict[int, tuple[PlanNode, PlanNode]] = {}
+        self._without_iterations: dict[int, tuple[PlanNode, PlanNode]] = {}
 
     def is_recursive(self, plan: PlanNode) -> bool:
         """Return True if rows of a plan may have an iteration other than 0."""
@@ -119,19 +122,19 @@ class _IterationRewriter:
             self._iterated[id(plan)] = self._add_iterations(plan), plan
         return self._iterated[id(plan)][0]
 
-    def of_all_iterations(self, plan: PlanNode) -> PlanNode:
+    def drop_iterations(self, plan: PlanNode) -> PlanNode:
         """Return the plan over the rows of all iterations, without an iteration column."""
         if not self.is_recursive(plan):
             return plan
         if isinstance(plan, RecursiveReference):
             rows = self.with_iterations(plan)
             return Map(rows, columns(rows)[:-1], tuple(field.name for field in plan.fields))
-        if id(plan) not in self._of_all_iterations:
+        if id(plan) not in self._without_iterations:
             if not isinstance(plan, _KEYS_OF_ALL_ITERATIONS):
                 raise AssertionError(f"{type(plan).__name__} on the right side of an antijoin")
-            rewritten = plan.with_inputs([self.of_all_iterations(input) for input in plan.inputs])
-            self._of_all_iterations[id(plan)] = rewritten, plan
-        return self._of_all_iterations[id(plan)][0]
+            rewritten = plan.with_inputs([self.drop_iterations(input) for input in plan.inputs])
+            self._without_iterations[id(plan)] = rewritten, plan
+        return self._without_iterations[id(plan)][0]
 
     def _add_iterations(self, plan: PlanNode) -> PlanNode:
         if not self.is_recursive(plan):
@@ -151,9 +154,9 @@ class _IterationRewriter:
                 names = (*(f.name for f in input.fields[:-1]), "iteration", input.fields[-1].name)
                 moved = (*before[:width], before[-1], before[width])
                 unnested = replace(plan, input=Map(self.with_iterations(input), moved, names))
-                made = columns(unnested)
+                after = columns(unnested)
                 return _map_with_iteration(
-                    unnested, (*made[:width], *made[width + 1 :]), made[width], plan
+                    unnested, (*after[:width], *after[width + 1 :]), after[width], plan
                 )
             case Union(inputs):
                 return Union(tuple(map(self.with_iterations, inputs)))
@@ -172,7 +175,7 @@ class _IterationRewriter:
                 return replace(
                     plan,
                     left=self.with_iterations(left),
-                    right=self.of_all_iterations(right),
+                    right=self.drop_iterations(right),
                     predicate=shifted,
                 )
             case OuterJoin(left, right, predicate, "left") if not self.is_recursive(right):
@@ -180,8 +183,8 @@ class _IterationRewriter:
                 shifted = _shift_right_columns(predicate, width)
                 joined = replace(plan, left=self.with_iterations(left), predicate=shifted)
                 all_columns = columns(joined)  # the iteration follows the columns of the left
-                others = all_columns[:width] + all_columns[width + 1 :]
-                return _map_with_iteration(joined, others, all_columns[width], plan)
+                other_columns = all_columns[:width] + all_columns[width + 1 :]
+                return _map_with_iteration(joined, other_columns, all_columns[width], plan)
             case UserCall(name=name):
                 raise CircuitError(
                     f"the user-defined function {name}() is called for rows of a recursion, which "
@@ -197,16 +200,16 @@ class _IterationRewriter:
         iterated = (self.with_iterations(p) if self.is_recursive(p) else p for p in inputs)
         crossed = CrossJoin(tuple(iterated))
         all_columns = columns(crossed)
-        others: list[Expression] = []
+        other_columns: list[Expression] = []
         iterations: list[Expression] = []
         offset = 0
         for before, after in zip(inputs, crossed.inputs, strict=True):
-            others += all_columns[offset : offset + len(before.fields)]
+            other_columns += all_columns[offset : offset + len(before.fields)]
             offset += len(after.fields)
             if after is not before:  # the last column of a recursive input is its iteration
                 iterations.append(all_columns[offset - 1])
         greatest = iterations[0] if len(iterations) == 1 else call("greatest", *iterations)
-        return _map_with_iteration(crossed, others, greatest, plan)
+        return _map_with_iteration(crossed, other_columns, greatest, plan)
 
 
 def _map_with_iteration(

@@ -26,16 +26,8 @@ from itertools import combinations, islice
 from typing import Final
 
 from circuits.plan.expressions import Call, Column, Expression, columns_of, substitute
-from circuits.plan.nodes import (
-    Join,
-    Negate,
-    PlanNode,
-    RowIdDecode,
-    RowIdEncode,
-    Union,
-    VariableComparison,
-    columns,
-)
+from circuits.plan.nodes import Negate, PlanNode, Union, columns
+from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode, VariableComparison
 from circuits.plan.rewrite.conditions import Conditions
 from circuits.plan.rewrite.iterated_rows import is_recursive
 from circuits.plan.rewrite.projection import push_filter, push_projection

@@ -26,7 +26,6 @@ from circuits.plan.expressions import Column, Expression, Literal, conjuncts, su
 from circuits.plan.nodes import (
     Aggregate,
     Distinct,
-    FinalAggregate,
     Map,
     OuterJoin,
     PlanNode,
@@ -35,6 +34,7 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
+from circuits.plan.physical_nodes import FinalAggregate
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.match_predicates import match_rows
 from circuits.plan.rewrite.projection import push_projection

@@ -5,7 +5,7 @@
     aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(project(partial(A) ⋈ B ⋈ …))
 
 The partial aggregate of A has the values of ``x`` as weights of its rows. So the join adds up
-weights instead of enumerating its rows (`circuits.runtime.operators.partial_aggregate`).
+weights instead of enumerating its rows (`circuits.runtime.operators.aggregates.partial_aggregate`).
 
 The rule applies to joins of at least two atoms whose counts, sums and means are of plain columns of
 one atom. Other expressions could fail for rows that no other atom matches, so they are computed
@@ -20,7 +20,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, PlanNode, columns
+from circuits.plan.nodes import Aggregate, PlanNode, columns
+from circuits.plan.physical_nodes import FinalAggregate, PartialAggregate
 from circuits.plan.rewrite.conditions import Conditions
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.projection import push_filter, push_projection

@@ -16,17 +16,19 @@ from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
     Filter,
-    FinalAggregate,
     Fixpoint,
-    Join,
     Map,
     OuterJoin,
-    PartialAggregate,
     PlanNode,
-    RowIdDecode,
-    RowIdEncode,
     Semijoin,
     TemporalFilter,
+)
+from circuits.plan.physical_nodes import (
+    FinalAggregate,
+    Join,
+    PartialAggregate,
+    RowIdDecode,
+    RowIdEncode,
 )
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.outer_joins import as_left_joins, left_outer

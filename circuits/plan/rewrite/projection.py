@@ -30,12 +30,12 @@ from circuits.plan.nodes import (
     Filter,
     Map,
     Negate,
-    PartialAggregate,
     PlanNode,
     TemporalFilter,
     Union,
     columns,
 )
+from circuits.plan.physical_nodes import PartialAggregate
 from circuits.plan.time_windows import HoppingWindows, TimeNode
 from circuits.plan.window import Window
 from circuits.types.functions import call

@@ -1,11 +1,11 @@
-"""Row ids removed: the columns of the rows themselves instead of one code for all of them.
+"""Remove row ids: keep the columns of the rows instead of one code for all of them.
 
 ::
 
     RowIdDecode(Join(RowIdEncode(A | x, y), B))   becomes   Join(A | x, y; B)
 
-The dictionary of row ids keeps every row that was ever encoded. A view whose state is to stay small
-for ever, because its rows are dropped when they are old, can therefore have none.
+The dictionary of row ids keeps every row that was ever encoded. So the views of a circuit that
+drops old rows must not use row ids: their state would grow for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
-from circuits.plan.nodes import Join, PlanNode, RowIdDecode, RowIdEncode
+from circuits.plan.nodes import PlanNode
+from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode
 
 __all__ = ["remove_row_ids"]
 
@@ -30,11 +31,11 @@ def _remove(plan: PlanNode, visited: dict[int, tuple[PlanNode, PlanNode]]) -> Pl
             case RowIdDecode(input):
                 result = _remove(input, visited)
             case Join(inputs):
-                plain = tuple(
+                plain_inputs = tuple(
                     _remove(input.input if isinstance(input, RowIdEncode) else input, visited)
                     for input in inputs
                 )
-                result = replace(_with_columns(plan), inputs=plain)
+                result = replace(_with_columns(plan), inputs=plain_inputs)
             case _ if plan.inputs:
                 result = plan.with_inputs([_remove(input, visited) for input in plan.inputs])
             case _:
@@ -45,11 +46,11 @@ def _remove(plan: PlanNode, visited: dict[int, tuple[PlanNode, PlanNode]]) -> Pl
 
 def _with_columns(join: Join) -> Join:
     """Return a join that binds a variable to each column of a row id, instead of one to all."""
-    unused = count(1 + max((v for row in join.variables for v in row), default=-1))
+    unused_variables = count(1 + max((v for row in join.variables for v in row), default=-1))
     columns: dict[int, tuple[int, ...]] = {}
     for input, variables in zip(join.inputs, join.variables, strict=True):
         if isinstance(input, RowIdEncode):
-            columns[variables[input.kept]] = tuple(next(unused) for _ in input.encoded)
+            columns[variables[input.kept]] = tuple(next(unused_variables) for _ in input.encoded)
 
     def expand(variables: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(new for v in variables for new in columns.get(v, (v,)))

@@ -27,7 +27,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from circuits.plan.fixpoint import MAX_ITERATIONS
-from circuits.plan.nodes import Join
+from circuits.plan.physical_nodes import Join
 from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import (
     CustomFormula,

@@ -32,12 +32,12 @@ class Closing(NamedTuple):
 
     Attributes:
         column: The column.
-        passed: The limit after the step before.
+        previous_limit: The limit after the previous step.
         limit: The limit after this step.
     """
 
     column: int
-    passed: int
+    previous_limit: int
     limit: int
 
 

@@ -39,8 +39,8 @@ class OrderedRows:
         keys: The number of key columns, which identify the group.
         arity: The number of columns. The columns after the keys determine the order.
         limit: Rows are read until their weights add up to this number; None for all rows.
-        decided: With a limit, also read the rows that are tied with the last one: those that equal
-            it in so many columns after the keys. None if there are no ties.
+        tie_columns: With a limit, also read the rows that are tied with the last one: those that
+            equal it in this many columns after the keys. None if there are no ties.
 
     >>> least = OrderedRows(1, 2, limit=1)
     >>> first_rows, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))
@@ -49,13 +49,13 @@ class OrderedRows:
     """
 
     def __init__(
-        self, keys: int, arity: int, *, limit: int | None, decided: int | None = None
+        self, keys: int, arity: int, *, limit: int | None, tie_columns: int | None = None
     ) -> None:
         self.rows = Trace(arity)
         self.front = Trace(arity)
         self._keys = keys
         self._limit = limit
-        self._decided = decided
+        self._tie_columns = tie_columns
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -84,7 +84,7 @@ class OrderedRows:
             self.rows,
             groups,
             limit=self._limit,
-            decided=self._decided,
+            tie_columns=self._tie_columns,
             step=step,
             starts=None if front is None else self._starts(front, groups.shape[1]),
         )

@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from circuits.runtime.operators.groups import changed_groups
+from circuits.runtime.operators.aggregates.groups import changed_groups
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import (
     change_mask,

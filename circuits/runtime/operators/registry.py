@@ -17,19 +17,21 @@ from circuits.plan.nodes import (
     Aggregate,
     Distinct,
     Filter,
-    FinalAggregate,
-    Join,
     Map,
     Negate,
-    PartialAggregate,
     Positive,
     RecursiveDistinct,
-    RowIdDecode,
-    RowIdEncode,
     TemporalFilter,
     TopK,
     Union,
     Values,
+)
+from circuits.plan.physical_nodes import (
+    FinalAggregate,
+    Join,
+    PartialAggregate,
+    RowIdDecode,
+    RowIdEncode,
 )
 from circuits.plan.single_row import SingleRow
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
@@ -37,12 +39,14 @@ from circuits.plan.unnest import Unnest
 from circuits.plan.user_call import UserCall
 from circuits.plan.window import Window
 from circuits.plan.window_close import WindowClose
-from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.partial_aggregate import (
+    FinalAggregateOperator,
+    PartialAggregateOperator,
+)
 from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
-from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
-from circuits.runtime.operators.latest_time import LatestTimeOperator
 from circuits.runtime.operators.linear import (
     FilterOperator,
     MapOperator,
@@ -50,21 +54,19 @@ from circuits.runtime.operators.linear import (
     UnionOperator,
 )
 from circuits.runtime.operators.operator import Operator
-from circuits.runtime.operators.partial_aggregate import (
-    FinalAggregateOperator,
-    PartialAggregateOperator,
-)
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
-from circuits.runtime.operators.session_bound import SessionBoundOperator
 from circuits.runtime.operators.single_row import SingleRowOperator
-from circuits.runtime.operators.temporal_filter import TemporalFilterOperator
+from circuits.runtime.operators.time.hopping_windows import HoppingWindowsOperator
+from circuits.runtime.operators.time.latest_time import LatestTimeOperator
+from circuits.runtime.operators.time.session_bound import SessionBoundOperator
+from circuits.runtime.operators.time.temporal_filter import TemporalFilterOperator
+from circuits.runtime.operators.time.window_close import WindowCloseOperator
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.unnest import UnnestOperator
 from circuits.runtime.operators.user_call import UserCallOperator
 from circuits.runtime.operators.values import ValuesOperator
-from circuits.runtime.operators.window import WindowOperator
-from circuits.runtime.operators.window_close import WindowCloseOperator
+from circuits.runtime.operators.windows.window import WindowOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 

@@ -35,8 +35,9 @@ class RowOrder:
     Attributes:
         keys: The number of group columns, ``len(keys)``.
         width: The number of columns of the trace.
-        decided: The number of sort columns up to and including the first that are not exact. Rows
-            that are equal in these are in no final order yet. None if all sort columns are exact.
+        tie_columns: The number of sort columns up to and including those of the first value whose
+            sort columns are not exact. Rows that are equal in these may be in another order than
+            their values. None if all sort columns are exact.
         coded_columns: The columns of the trace whose codes come from a dictionary.
     """
 
@@ -61,7 +62,7 @@ class RowOrder:
         self._code_columns = [sort.column for sort in self._sorts if not sort.codec.ordered]
         widths = [sort.width for sort in self._sorts]
         inexact = [i for i, sort in enumerate(self._sorts) if not sort.exact]
-        self.decided = sum(widths[: inexact[0] + 1]) if inexact else None
+        self.tie_columns = sum(widths[: inexact[0] + 1]) if inexact else None
         starts = np.cumsum([self.keys, *widths]).tolist()
         self._starts = dict(zip([sort.column for sort in self._sorts], starts, strict=False))
         self._first_code_row = starts[-1]
@@ -127,8 +128,8 @@ class RowOrder:
         inexact = next((sort for sort in sorts if not sort.exact), None)
         if inexact is None:
             return order
-        decided = rows[self.keys : self._starts[inexact.column] + inexact.width]
-        tied = _tied_rows(group_indices, decided)
+        compared = rows[self.keys : self._starts[inexact.column] + inexact.width]
+        tied = _tied_rows(group_indices, compared)
         if not len(tied):
             return order
         group_indices, rows = group_indices[tied], rows[:, tied]

@@ -70,7 +70,7 @@ class TopKOperator:
             order.width,
             # No sum of weights reaches a stop beyond int64, so then all rows are read.
             limit=stop if stop is not None and stop <= MAX_INT64 else None,
-            decided=order.decided,
+            tie_columns=order.tie_columns,
         )
         self.traces = self._rows.traces
         self.coded_columns = (order.coded_columns,) * len(self.traces)
@@ -102,7 +102,7 @@ class TopKOperator:
         first_rows, steps = self._rows.prepare(stored, prefixes)
         rows = np.concatenate((prefixes[:, first_rows.prefix_index], first_rows.rows))
         group_indices, old, new = first_rows.prefix_index, first_rows.old, first_rows.new
-        if self._order.decided is not None:
+        if self._order.tie_columns is not None:
             order = self._order.sort_positions(group_indices, rows)
             rows, group_indices, old, new = (
                 rows[:, order],

@@ -1,4 +1,4 @@
-"""User call: adds the result of a user-defined function to each row, and remembers it.
+"""User call: appends the result of a user-defined function to each row, and stores it.
 
 ::
 
@@ -87,7 +87,7 @@ class UserCallOperator:
         results = np.full(len(delta), NULL)
         if not len(called):
             return _with_results(delta, results), None
-        codes, is_known = self._remembered(groups)
+        codes, is_known = self._look_up_results(groups)
         if not is_known.all():
             codes[~is_known] = self._call(groups[:, ~is_known], delta, context.budget)
         results[called] = codes[group_of_row]
@@ -98,8 +98,11 @@ class UserCallOperator:
         return _with_results(delta, results), staged
 
     def _group(self, zset: ZSet) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return the rows to call the function for, their distinct arguments, and the place of each
-        row's arguments among these.
+        """Group the rows that the function is called for by their arguments.
+
+        Returns:
+            The indices of these rows; their distinct arguments, shape ``(arguments, groups)``; and
+            for each of these rows, the number of its group.
         """
         keys = zset.row_array[self._keys]
         called = np.arange(len(zset))
@@ -114,7 +117,7 @@ class UserCallOperator:
         group_of_row[order] = np.cumsum(is_first) - 1
         return called, np.ascontiguousarray(ordered[:, is_first]), group_of_row
 
-    def _remembered(self, groups: Int64Array) -> tuple[Int64Array, np.ndarray]:
+    def _look_up_results(self, groups: Int64Array) -> tuple[Int64Array, np.ndarray]:
         """Return the stored result of each combination of arguments, and which have one."""
         codes = np.empty(groups.shape[1], np.int64)
         is_known = np.zeros(groups.shape[1], bool)
@@ -125,8 +128,11 @@ class UserCallOperator:
         # Arguments whose rows all have negative weights: deletions of rows that have yet to arrive.
         missing = np.flatnonzero(~is_known)
         negative = prefix_lookup(self.trace, np.ascontiguousarray(groups[:, missing]), signed=True)
-        places = missing[negative.prefix_index[negative.old != 0]]
-        codes[places], is_known[places] = negative.rows[0][negative.old != 0], True
+        negative_groups = missing[negative.prefix_index[negative.old != 0]]
+        codes[negative_groups], is_known[negative_groups] = (
+            negative.rows[0][negative.old != 0],
+            True,
+        )
         return codes, is_known
 
     def _call(self, groups: Int64Array, zset: ZSet, budget: Budget | None) -> Int64Array:
@@ -153,12 +159,14 @@ class UserCallOperator:
         call, row = f"{plan.name}()", ""
         if failure.row is not None:
             call = f"{plan.name}({', '.join(_show(array, failure.row) for array in arguments)})"
-            wanted = groups[:, failure.row : failure.row + 1]
-            place = int(np.flatnonzero((zset.row_array[self._keys] == wanted).all(axis=0))[0])
+            failed_group = groups[:, failure.row : failure.row + 1]
+            position = int(
+                np.flatnonzero((zset.row_array[self._keys] == failed_group).all(axis=0))[0]
+            )
             values = [
                 _show(codec.decode(codes), 0)
                 for codec, codes in zip(
-                    self._columns, zset.row_array[:, place : place + 1], strict=True
+                    self._columns, zset.row_array[:, position : position + 1], strict=True
                 )
             ]
             pairs = zip(plan.input.fields, values, strict=True)

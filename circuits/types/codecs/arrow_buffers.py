@@ -88,18 +88,18 @@ def numbers_of(array: pa.Array, dtype: np.dtype[Any], width: int = 1) -> npt.NDA
 
 def strings_of(array: pa.Array) -> tuple[Int64Array, Bytes]:
     """Return the offsets and the bytes of a string or binary array that is not a view."""
-    _, second, *rest = array.buffers()
+    _, offsets_or_data, *data = array.buffers()
     rows = len(array)
-    if not rest:  # fixed_size_binary
+    if not data:  # fixed_size_binary has no offsets
         width = array.type.byte_width
         ends = np.arange(array.offset, array.offset + rows + 1) * width
-        return ends, _bytes(second)
-    if second is None or not rows:
+        return ends, _bytes(offsets_or_data)
+    if offsets_or_data is None or not rows:
         return np.zeros(rows + 1, np.int64), _bytes(None)
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     dtype = np.dtype(np.int64 if large else np.int32)
-    offsets = np.frombuffer(second, dtype, rows + 1, array.offset * dtype.itemsize)
-    return offsets.astype(np.int64, copy=False), _bytes(rest[0])
+    offsets = np.frombuffer(offsets_or_data, dtype, rows + 1, array.offset * dtype.itemsize)
+    return offsets.astype(np.int64, copy=False), _bytes(data[0])
 
 
 def array_of(type: pa.DataType, values: npt.NDArray[Any], valid: BoolArray | None) -> pa.Array:
@@ -162,10 +162,10 @@ def check_dictionary_codes(
         size: The number of values of the dictionary.
         type: The type of the column, for the message.
     """
-    unknown = codes < 0 if valid is None else (codes < 0) & valid
-    if unknown.any():
+    is_unknown = codes < 0 if valid is None else (codes < 0) & valid
+    if is_unknown.any():
         raise SchemaError(
-            f"code {codes[unknown][0]} is outside [0, {size - 1}] of {type}: "
+            f"code {codes[is_unknown][0]} is outside [0, {size - 1}] of {type}: "
             "decode with the codec that encoded"
         )
 
@@ -176,8 +176,10 @@ def _fixed(
     width = type.byte_width
     lengths = np.diff(offsets) if valid is None else np.diff(offsets)[valid]
     if (lengths != width).any():
-        wrong = lengths[lengths != width][0]
-        raise SchemaError(f"a value of {wrong} bytes is not of type {type}: declare it as binary")
+        other_length = lengths[lengths != width][0]
+        raise SchemaError(
+            f"a value of {other_length} bytes is not of type {type}: declare it as binary"
+        )
     values = np.zeros((len(offsets) - 1, width), np.uint8)
     values[slice(None) if valid is None else valid] = data.reshape(len(lengths), width)
     return values

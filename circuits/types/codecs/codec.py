@@ -56,8 +56,8 @@ __all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
 class Coding(Protocol):
     """The part of a codec that depends on the type.
 
-    Its arrays are not dictionary-encoded. `Codec` handles NULL. If the type has a
-    dictionary, ``adding`` makes `encode` add new values to it; otherwise they get the code ABSENT.
+    Its arrays are not dictionary-encoded. `Codec` handles NULL. If the type has a dictionary,
+    `encode` adds new values to it if ``adding`` is True; else their code is -1.
     """
 
     @property
@@ -211,8 +211,8 @@ class Codec:
         chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
         if len(chunks) == 1:
             return self._encode_chunk(chunks[0], adding)
-        pieces = [self._encode_chunk(chunk, adding) for chunk in chunks]
-        return np.concatenate([np.empty(0, np.int64), *pieces])
+        codes = [self._encode_chunk(chunk, adding) for chunk in chunks]
+        return np.concatenate([np.empty(0, np.int64), *codes])
 
     def _encode_chunk(self, chunk: pa.Array, adding: bool) -> Int64Array:
         array = plain(chunk)

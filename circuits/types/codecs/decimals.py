@@ -56,14 +56,14 @@ class NarrowDecimals:
         size = self.type.bit_width // 8
         words = numbers_of(array, np.dtype(f"i{min(size, 8)}"), max(size // 8, 1))
         codes = words.reshape(len(array), max(size // 8, 1))[:, 0].astype(np.int64, copy=False)
-        wrong = (codes > self._max_unscaled) | (codes < -self._max_unscaled)
-        if size > 8:
-            wrong |= (words[:, 1:] != (codes >> 63)[:, np.newaxis]).any(axis=1)
+        is_too_long = (codes > self._max_unscaled) | (codes < -self._max_unscaled)
+        if size > 8:  # the other words of a number of 64 bits repeat its sign
+            is_too_long |= (words[:, 1:] != (codes >> 63)[:, np.newaxis]).any(axis=1)
         if valid is not None:
-            wrong &= valid
-        if wrong.any():
+            is_too_long &= valid
+        if is_too_long.any():
             raise SchemaError(
-                f"value {array[int(wrong.argmax())]} has more digits than {self.type}: "
+                f"value {array[int(is_too_long.argmax())]} has more digits than {self.type}: "
                 "declare the precision that the values have"
             )
         return codes
@@ -77,9 +77,9 @@ class NarrowDecimals:
         unscaled = codes if valid is None else np.where(valid, codes, 0)
         limit = self._max_unscaled
         if len(unscaled) and (int(unscaled.max()) > limit or int(unscaled.min()) < -limit):
-            wrong = unscaled[(unscaled > limit) | (unscaled < -limit)][0]
+            first_invalid = unscaled[(unscaled > limit) | (unscaled < -limit)][0]
             raise SchemaError(
-                f"code {wrong} is outside [{-limit}, {limit}] of {self.type}: "
+                f"code {first_invalid} is outside [{-limit}, {limit}] of {self.type}: "
                 "decode with the codec that encoded"
             )
         size = self.type.bit_width // 8
@@ -106,12 +106,12 @@ class WideDecimals:
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
         """Return the codes; see `circuits.types.codecs.strings.Strings.encode`."""
-        rows = _rows(array)
+        rows = _rows_of_words(array)
         low_words = rows[:, 0]
-        inline = (rows[:, 1:] == (low_words >> 63)[:, np.newaxis]).all(axis=1)
-        inline &= (low_words >= -INLINE) & (low_words < INLINE)
+        is_inline = (rows[:, 1:] == (low_words >> 63)[:, np.newaxis]).all(axis=1)
+        is_inline &= (low_words >= -INLINE) & (low_words < INLINE)
         codes = low_words + SHIFT
-        not_inline = np.flatnonzero(~inline)
+        not_inline = np.flatnonzero(~is_inline)
         if len(not_inline):
             data = np.ascontiguousarray(rows[not_inline])
             offsets = np.arange(len(not_inline) + 1) * data.itemsize * WORDS
@@ -146,18 +146,18 @@ class WideDecimals:
 
         Negative codes are returned unchanged.
         """
-        inline = codes >= SHIFT - INLINE
-        if not inline.any():
+        is_inline = codes >= SHIFT - INLINE
+        if not is_inline.any():
             return self.dictionary.rows(codes)
         words = np.empty((WORDS, len(codes)), np.int64)
-        words[0, inline] = codes[inline] - SHIFT
-        words[1:, inline] = words[0, inline] >> 63
-        if not inline.all():
-            words[:, ~inline] = self.dictionary.rows(codes[~inline])
+        words[0, is_inline] = codes[is_inline] - SHIFT
+        words[1:, is_inline] = words[0, is_inline] >> 63
+        if not is_inline.all():
+            words[:, ~is_inline] = self.dictionary.rows(codes[~is_inline])
         return words
 
 
-def _rows(array: pa.Array) -> Int64Array:
+def _rows_of_words(array: pa.Array) -> Int64Array:
     """Return decimals of any width as contiguous rows of four words, least significant first."""
     width = array.type.bit_width // 64
     words = numbers_of(array, np.dtype(np.int64), width)

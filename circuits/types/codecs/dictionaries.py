@@ -49,7 +49,7 @@ class Dictionaries:
         return self.named.setdefault(_NESTED, Interner())
 
     def dictionary(self, name: str) -> Interner:
-        """Return the dictionary with a name; create one of decimals for a scale without one.
+        """Return the dictionary with a name; create it if it is one of decimals or nested values.
 
         Raises:
             SchemaError: No dictionary has such a name.
@@ -62,8 +62,7 @@ class Dictionaries:
         if name not in self.named:
             raise SchemaError(
                 f"no dictionary {name!r}: the dictionaries are text, binary, nested and "
-                "decimal <scale>; "
-                "use one of these names"
+                "decimal <scale>; use one of these names"
             )
         return self.named[name]
 

@@ -77,8 +77,8 @@ class Strings:
         """
         starts = range(0, KEY_BYTES, WORD_BYTES)
         first, *others = (self.dictionary.prefixes(codes, start) for start in starts)
-        # Clipping makes different first words equal. Such rows must have equal keys, so their other
-        # words are zero.
+        # Strings whose first words are clipped to the same number count as equal in these keys. So
+        # their other keys are 0.
         is_clipped = (first <= LEAST_KEY) | (first >= GREATEST_KEY)
         clipped = np.clip(first, LEAST_KEY, GREATEST_KEY)
         return [clipped, *(np.where(is_clipped, 0, key) for key in others)]

@@ -1,11 +1,14 @@
 """The typed functions of expressions: their list, their type rules, and calls of them.
 
-============ ===========================================================================
-families     `logic`, `comparison`, `arithmetic`, `text_functions`, …: type rules and kernels
-`type_rules` common types, types of aggregates
-`coercion`   implicit casts
-`calls`      ``call``, with which front ends build expressions
-============ ===========================================================================
+============================ =======================================================
+`casting`                    casts, explicit and implicit
+`numbers`, `dates`, `texts`, the families: a type rule and a kernel per function
+`nested`
+`logic`, `comparison`, …     functions of values of any type
+`type_rules`                 common types, types of aggregates
+`registry`                   the table of all functions
+`calls`                      ``call``, with which front ends build expressions
+============================ =======================================================
 
 The semantics are those of DuckDB, which is the oracle of the tests; each family documents where and
 why it differs. Kernels work on whole Arrow columns; `circuits.runtime.evaluation` runs them.
@@ -23,6 +26,8 @@ from circuits.types.functions.type_rules import aggregate_type, common_type
 
 __all__ = ["FUNCTIONS", "Signature", "aggregate_type", "call", "common_type", "signature_of"]
 
+#: The descriptions of all functions. ``call`` builds "if" and "nullif" as CASE, so they are not in
+#: the table of functions with a rule.
 FUNCTIONS: Final[Mapping[str, str]] = {
     **{name: function.description for name, function in TABLE.items()},
     "if": "b if the condition a is true, else c",

@@ -72,8 +72,8 @@ def relabel_scale(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
 def fit_precision(decimals: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast decimals to a decimal or integer type; ArrowInvalid if one has too many digits.
 
-    Arrow drops the high bits of a decimal that it scales up within 128 bits. So scaling up is done
-    in 256 bits, after the digits have been counted.
+    Arrow drops the high bits of a decimal that it scales up within 128 bits (38 digits). So scaling
+    up is done in 256 bits (76 digits), after a check that the digits leave room for the new ones.
     """
     source = decimals.type
     added_digits = target.scale - source.scale if pa.types.is_decimal(target) else 0
@@ -90,9 +90,9 @@ def fit_precision(decimals: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
     limit = relabel_scale(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
-    over = pc.fill_null(pc.greater(pc.abs(decimals), limit[0]), False)
-    if pc.any(over).as_py():
-        raise pa.ArrowInvalid(f"{decimals.filter(over)[0]} does not fit {target}")
+    is_too_long = pc.fill_null(pc.greater(pc.abs(decimals), limit[0]), False)
+    if pc.any(is_too_long).as_py():
+        raise pa.ArrowInvalid(f"{decimals.filter(is_too_long)[0]} does not fit {target}")
 
 
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:

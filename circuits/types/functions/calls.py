@@ -4,7 +4,7 @@ A call with only literals becomes a literal (constant folding). If its evaluatio
 with an overflow, it remains a call and fails when it is evaluated for a row: the branch of a CASE
 that contains it may never be. It also remains a call if Python cannot represent the value, for
 example a date in the year 20000. Text that an implicit cast cannot parse is an error here
-(`circuits.types.functions.coercion`).
+(`circuits.types.functions.casting.coercion`).
 """
 
 from __future__ import annotations

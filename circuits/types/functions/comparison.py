@@ -18,8 +18,8 @@ from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.codec import Codecs
 from circuits.types.codecs.nested import ranks
 from circuits.types.functions.argument_rows import fill_rows, row_count
-from circuits.types.functions.casts import convert
-from circuits.types.functions.coercion import adapt, cast_to
+from circuits.types.functions.casting.casts import convert
+from circuits.types.functions.casting.coercion import adapt, cast_to
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -70,11 +70,13 @@ def _has_same_codes(left: pa.DataType, right: pa.DataType) -> bool:
     if arrow.is_integer(left) and arrow.is_integer(right):
         return bool(arrow.is_uint64(left) == arrow.is_uint64(right))
     if arrow.is_decimal(left) and arrow.is_decimal(right):
-        narrow = (left.precision <= 18, right.precision <= 18)
-        return bool(left.scale == right.scale and narrow[0] == narrow[1])
+        are_narrow = (left.precision <= 18, right.precision <= 18)
+        return bool(left.scale == right.scale and are_narrow[0] == are_narrow[1])
     if arrow.is_timestamp(left) and arrow.is_timestamp(right):
         return bool(left.unit == right.unit and (left.tz is None) == (right.tz is None))
-    return left == right or any(test(left) and test(right) for test in (is_text, is_binary))
+    return left == right or any(
+        is_kind(left) and is_kind(right) for is_kind in (is_text, is_binary)
+    )
 
 
 def _cast_to_common(arguments: Sequence[Values]) -> list[Values]:

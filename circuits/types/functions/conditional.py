@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from circuits.types.functions.coercion import unify
+from circuits.types.functions.casting.coercion import unify
 from circuits.types.functions.function import (
     Arguments,
     Function,

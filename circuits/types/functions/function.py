@@ -1,7 +1,7 @@
 """The class `Function`: a function of expressions, with its name, its type rule and its kernel.
 
-The *type rule* gets the arguments as expressions, because the type of a literal may be adapted and
-type of a column may not. It returns the arguments with the casts that the kernel needs, and the
+The *type rule* gets the arguments as expressions, because the type of a literal may be adapted, and
+that of a column may not. It returns the arguments with the casts that the kernel needs, and the
 type of the result. The *kernel* computes the results of all rows. It gets one Arrow array or scalar
 per argument, at least one of them an array. Its arguments and its result have the ``plain`` forms
 (`circuits.types.functions.type_rules`) of the types that the rule returned. The result of a row

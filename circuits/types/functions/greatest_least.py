@@ -8,7 +8,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from circuits.types.functions.coercion import unify
+from circuits.types.functions.casting.coercion import unify
 from circuits.types.functions.comparison import compare
 from circuits.types.functions.function import (
     Arguments,

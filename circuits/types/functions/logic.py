@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Call, Expression
-from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
     Function,

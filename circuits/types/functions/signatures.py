@@ -24,7 +24,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import fill_rows, row_count
-from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
     Kernel,

@@ -212,7 +212,7 @@ def aggregate_type(function: str, *arguments: pa.DataType | None) -> pa.DataType
     count          the number of rows, or of those whose arguments are not NULL
     sum, avg       the exact sum of numbers, and the mean
     min, max       the least and the greatest value
-    comoment       the sum of the products of the deviations of two floats; both are NULL, or none
+    comoment       the sum of the products of the deviations of two floats from their means
     bit_and, ...   the bits of integers; also bit_or, bit_xor
     first          the first value, in an order
     mode           the most frequent value
@@ -240,12 +240,12 @@ def aggregate_type(function: str, *arguments: pa.DataType | None) -> pa.DataType
         raise FunctionError(f"{function}() needs a column; only count(*) has none")
     result = _AGGREGATES[function](value_type(argument))
     if result is None:
-        takes = _TAKES.get(function, "numbers")
+        accepted = _ACCEPTED_ARGUMENTS.get(function, "numbers")
         raise FunctionError(
-            f"{function}({argument}) does not exist; {function} takes {takes}: cast the column to "
-            "one"
+            f"{function}({argument}) does not exist; {function} takes {accepted}: cast the column "
+            "to one"
         )
-    return argument if function in _SAME_TYPE else result
+    return argument if function in _RESULT_HAS_ARGUMENT_TYPE else result
 
 
 def _sum_type(argument: pa.DataType) -> pa.DataType | None:
@@ -277,30 +277,30 @@ def _interpolated_type(argument: pa.DataType) -> pa.DataType | None:
     return argument if is_float or is_narrow or arrow.is_temporal(argument) else None
 
 
-def _same(argument: pa.DataType) -> pa.DataType:
+def _argument_type(argument: pa.DataType) -> pa.DataType:
     return argument
 
 
-_SAME_TYPE: Final = frozenset(("min", "max", "first", "mode", "quantile_disc"))
+_RESULT_HAS_ARGUMENT_TYPE: Final = frozenset(("min", "max", "first", "mode", "quantile_disc"))
 _AGGREGATES: Final[dict[str, Callable[[pa.DataType], pa.DataType | None]]] = {
     "sum": _sum_type,
     "avg": _avg_type,
-    "min": _same,
-    "max": _same,
+    "min": _argument_type,
+    "max": _argument_type,
     "comoment": _float_type,
     "bit_and": _integer_type,
     "bit_or": _integer_type,
     "bit_xor": _integer_type,
-    "first": _same,
-    "mode": _same,
+    "first": _argument_type,
+    "mode": _argument_type,
     "quantile_cont": _interpolated_type,
-    "quantile_disc": _same,
+    "quantile_disc": _argument_type,
     "product": _float_type,
     "string_agg": lambda argument: pa.string() if arrow.is_string(argument) else None,
     "list": lambda argument: pa.list_(argument),
 }
 # The arguments of functions that do not take numbers, for messages.
-_TAKES: Final = {
+_ACCEPTED_ARGUMENTS: Final = {
     "bit_and": "integers",
     "bit_or": "integers",
     "bit_xor": "integers",

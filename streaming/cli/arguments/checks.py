@@ -24,7 +24,7 @@ from streaming.cli.arguments.sink import (
     SinkArgument,
     assign_sinks,
     build_outputs,
-    check_places,
+    check_locations,
 )
 from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.arguments.views import (
@@ -238,7 +238,7 @@ def _check_outputs(
         ]
         check_outputs("distributed", outputs)
     folders = [source.path for source in sources.values() if source.path is not None]
-    check_places(sinks, folders)
+    check_locations(sinks, folders)
 
 
 def materialized_views(sinks: Mapping[str, SinkArgument]) -> list[str]:

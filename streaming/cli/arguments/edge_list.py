@@ -57,9 +57,9 @@ def read_edge_list(path: Path) -> pa.Table:
             ),
         )
     except pa.ArrowException as error:
-        reason = EventsError(f"{path} is not an edge list: {str(error).splitlines()[0]}")
-        raise _bad_line(path, len(schema)) or reason from None
-    return table.cast(schema)
+        general = EventsError(f"{path} is not an edge list: {str(error).splitlines()[0]}")
+        raise _first_bad_line(path, len(schema)) or general from None
+    return table.cast(schema)  # to fields without NULL
 
 
 def edge_list_schema(path: Path) -> pa.Schema:
@@ -114,7 +114,7 @@ def _edges(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _bad_line(path: Path, columns: int) -> EventsError | None:
+def _first_bad_line(path: Path, columns: int) -> EventsError | None:
     """Return the error of the first line that does not consist of this many 64-bit integers."""
     with _open(path) as file:
         for number, line in _edges(file):

@@ -32,7 +32,7 @@ from typing import Any, Final, TypeAlias
 
 from circuits import Circuit
 from circuits.schema import WEIGHT
-from circuits.types.functions.text_formatting import readable
+from circuits.types.functions.casting.text_formatting import readable
 from streaming.errors import TargetError
 from streaming.redacted import redacted
 from streaming.sink.output import Output
@@ -52,7 +52,7 @@ __all__ = [
     "SinkArgument",
     "assign_sinks",
     "build_outputs",
-    "check_places",
+    "check_locations",
     "output_of",
     "retry_of",
 ]
@@ -169,7 +169,7 @@ output=OutputMode(mode='upsert', keys=('nr',)))
         mode = "" if self.output.mode == "delta" else f", {self.output}"
         return redacted(f"{self.kind}{location}{table}{mode}")
 
-    def places(self, views: Sequence[str]) -> dict[str, Location]:
+    def locations(self, views: Sequence[str]) -> dict[str, Location]:
         """Return the location of each view, to compare it with those of other sinks.
 
         Views on the console have no location.
@@ -291,7 +291,7 @@ def build_outputs(sinks: Mapping[str, SinkArgument], *, json: bool = False) -> l
     ]
 
 
-def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> None:
+def check_locations(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> None:
     """Check that no two sinks share a location, and that no source reads the folder of a sink.
 
     Args:
@@ -304,7 +304,7 @@ def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> 
     owners: dict[Location, str] = {}
     for sink in dict.fromkeys(sinks.values()):
         views = [view for view, other in sinks.items() if other is sink]
-        for view, location in sink.places(views).items():
+        for view, location in sink.locations(views).items():
             first_view = owners.setdefault(location, view)
             if first_view != view:
                 raise TargetError(

@@ -72,7 +72,7 @@ def run(
     source: list[str] | None,
     sink: list[str] | None,
     log_format: str,
-    **others: Any,
+    **other_options: Any,
 ) -> None:
     """Keep views of a query up to date while its sources change.
 
@@ -82,7 +82,7 @@ def run(
         source: The values of ``--source``.
         sink: The values of ``--sink``.
         log_format: The format of the log.
-        others: The other options, as in `RunOptions`.
+        other_options: The other options, as in `RunOptions`.
     """
     check_format(log_format)
     checks = Checks()
@@ -93,7 +93,7 @@ def run(
         explicit=explicit,
         checks=checks,
         log_format=log_format,
-        **others,
+        **other_options,
     )
     settings = _check(options, checks)
     checks.end()
@@ -133,7 +133,7 @@ class _Settings:
 
 def _check(options: RunOptions, checks: Checks) -> _Settings:
     """Run all checks that are possible without Spark, and convert the options."""
-    is_complete = not checks.problems
+    is_complete = not checks.problems  # all sources and sinks have been parsed
     _check_options(checks, options)
     settings = _Settings()
     with checks.check():
@@ -162,13 +162,13 @@ def _check(options: RunOptions, checks: Checks) -> _Settings:
         dialect=options.dialect,
         functions=options.functions,
     )
-    state_id, newest = "", -1
+    state_id, newest_batch = "", -1
     if options.state is not None:
         label = options.label("state")
-        state_id, newest = check_state(checks, options.state, circuit, options.cells, label)
+        state_id, newest_batch = check_state(checks, options.state, circuit, options.cells, label)
     if circuit is not None and not checks.problems:
         sinks = assign_sinks(options.sinks, circuit)
-        check_targets(checks, sinks, circuit, state_id=state_id, newest=newest)
+        check_targets(checks, sinks, circuit, state_id=state_id, newest=newest_batch)
     if options.ui:
         with checks.check("live page", f"{options.ui_host}, port {options.ui_port or 'any'}"):
             file = options.ui_token_file
@@ -337,11 +337,9 @@ def _log_offsets(progress: Any) -> None:
     ends = "; ".join(
         f"{source['source']} from {source['start']} to {source['end']}" for source in sources
     )
-    log.debug(
-        *("micro-batch %d: offsets: %s; Spark: %s", progress.batchId, ends),
-        ", ".join(f"{part} {ms} ms" for part, ms in progress.durationMs.items()),
-        extra={"fields": fields},
-    )
+    times = ", ".join(f"{part} {ms} ms" for part, ms in progress.durationMs.items())
+    message = "micro-batch %d: offsets: %s; Spark: %s"
+    log.debug(message, progress.batchId, ends, times, extra={"fields": fields})
 
 
 def _check_options(checks: Checks, options: RunOptions) -> None:

@@ -168,10 +168,10 @@ class Logs:
             self._terminal.file.write(f"{line}\n")
             self._terminal.file.flush()
             return
-        word = f"{level}: " if record.levelno >= logging.WARNING else ""
+        prefix = f"{level}: " if record.levelno >= logging.WARNING else ""
         message = " ".join(message.split("\n"))
         self._terminal.print(
-            f"{utc(record.created)} {word}{message}", markup=False, soft_wrap=True, style=None
+            f"{utc(record.created)} {prefix}{message}", markup=False, soft_wrap=True, style=None
         )
 
 

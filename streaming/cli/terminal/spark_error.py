@@ -26,14 +26,14 @@ def is_spark_error(error: BaseException) -> bool:
 
 
 def spark_reason(error: object) -> str:
-    r"""Return the reason in one line.
+    r"""Return the reason in one line, with the last cause in parentheses if it says more.
 
     >>> spark_reason("o1.get :\n[A.B] It is bad. SQLSTATE: 1\n\tat x\nCaused by: a.E: no x\n\tat y")
     'Spark says: [A.B] It is bad. (no x)'
     >>> spark_reason("[STREAM_FAILED] Query terminated with exception: No disk SQLSTATE: XX")
     'Spark says: No disk'
-    >>> spark_reason("it does not go")
-    'Spark says: it does not go'
+    >>> spark_reason("port in use")
+    'Spark says: port in use'
     """
     text = str(error).strip()
     conditions, causes = _CONDITION.findall(text), _CAUSE.findall(text)

@@ -23,7 +23,8 @@ __all__ = ["DIGIT_SEED", "PlacedRows", "find_cells", "hash_values", "place_rows"
 Integers = npt.NDArray[np.int64]
 Columns = Sequence[pa.Array | pa.ChunkedArray]
 
-#: Added to the number of a variable to seed the hash function of its digits.
+#: Added to the number of a variable to seed the hash function of its digits, which split the rows
+#: of a heavy value (`streaming.distributed.planning.grid`).
 DIGIT_SEED = 1 << 16
 
 
@@ -73,7 +74,8 @@ def place_rows(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
     roles = np.zeros(len(merged), np.int64)
     start = 0
     for bit, key in enumerate(keys):
-        roles[inverse[start : start + len(key)]] |= 1 << bit  # an atom reads a row once in a cell
+        # The pairs of one atom are distinct, so no index occurs twice in this assignment.
+        roles[inverse[start : start + len(key)]] |= 1 << bit
         start += len(key)
     return PlacedRows(merged // grid.cells, merged % grid.cells, roles)
 
@@ -113,7 +115,7 @@ def find_cells(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integ
                 coordinate[in_group] = digits * heavy.stride(atom)
             else:
                 coordinate[in_group] = 0
-            spread = [stride * other for other in heavy.coordinates_of_digit_0(atom)]
+            spread = [stride * base for base in heavy.coordinates_of_digit_0(atom)]
             extended += [[a + b for a in offsets for b in spread] for offsets in lists]
         home += coordinate * stride
         list_of_row += group_of_row * len(lists)

@@ -15,8 +15,9 @@ helps only if that coordinate is fuller than the others. A fixed threshold for N
 a value with 1000 rows is a hub in one graph and ordinary in another. Therefore the values of a
 variable are tried from the heaviest on, and the number of spread values is the one for which the
 fullest coordinate has the least load. All combinations of parts ``f`` are tried for each value, and
-the one with the least y_h is used (BKS 2014 and SharesSkew solve the same problem by linear
-programs over logarithms; here shares are small integers).
+the one with the least y_h is used. Beame, Koutris, Suciu ("Skew in Parallel Query Processing", PODS
+2014) and Afrati, Ullman et al. (SharesSkew) solve the same problem by linear programs over
+logarithms; here shares are small integers.
 
 Only the most frequent values are counted; all other values are planned as equally frequent. Every
 atom is planned with at least one row for each value, because such a row may be inserted later, and
@@ -260,7 +261,7 @@ def _merge_counts(
     counts: Mapping[int, Counts], atoms: Sequence[int], shares: Shares, name: str
 ) -> _ValueCounts:
     """Merge the counts of all atoms that contain a variable, by the hashes of the values."""
-    variable = list(shares.parts).index(name)
+    variable = list(shares.parts).index(name)  # seeds the hash function
     counts_of_atoms = list(counts.values())
     hashes_of_atoms = [
         hash_values([*map(encode_column, atom_counts.values)], variable)

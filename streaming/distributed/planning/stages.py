@@ -11,7 +11,7 @@ on an executor. ::
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
 reads `Relation`s. Each is a sum of `StagePart`s: linear plans over one input of the circuit or over
 the operator of one earlier stage. The atoms of a join are its occurrences of relations. Columns
-that the join does not need are one code, the row id (`circuits.plan.nodes.RowIdEncode`).
+that the join does not need are one code, the row id (`circuits.plan.physical_nodes.RowIdEncode`).
 These codes have no meaning outside of a circuit, so the exchange sends the columns themselves, and
 the cells of the join compute the row ids.
 
@@ -25,17 +25,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from circuits.plan.nodes import (
-    Aggregate,
-    Fields,
-    Join,
-    PlanNode,
-    RowIdDecode,
-    RowIdEncode,
-    Scan,
-    Union,
-    Values,
-)
+from circuits.plan.nodes import Aggregate, Fields, PlanNode, Scan, Union, Values
+from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode
 from circuits.runtime.graph import Graph
 from streaming.distributed.planning.shares import JoinInput
 

@@ -30,7 +30,7 @@ from pyarrow import types
 from pyspark.sql import types as spark
 
 from circuits.types.arrow_types import Family, family_of, type_row, value_type
-from circuits.types.functions.text_parsing import read_text
+from circuits.types.functions.casting.text_parsing import read_text
 from streaming.errors import FeedError
 
 __all__ = [

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits import SchemaError
-from circuits.types.functions.text_parsing import MAX_VALUE_BYTES
-from circuits.types.safe_cast import lossless
+from circuits.types.functions.casting.text_parsing import MAX_VALUE_BYTES
+from circuits.types.safe_cast import cast_lossless
 from streaming.sources.change_feeds.physical_types import decode_physical, is_decimal_text
 
 __all__ = ["safe_cast", "uncastable_rows"]
@@ -55,11 +55,11 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
         column = _set_null(column, wrong)
         decoded = decode_physical(column, type)
     try:
-        cast = lossless(decoded, type)
+        cast = cast_lossless(decoded, type)
     except SchemaError:
-        lossless(decoded.slice(0, 0), type)  # raises if the type itself cannot be cast
+        cast_lossless(decoded.slice(0, 0), type)  # raises if the type itself cannot be cast
         wrong |= uncastable_rows(decoded, type)
-        cast = lossless(_set_null(decoded, wrong), type)
+        cast = cast_lossless(_set_null(decoded, wrong), type)
     reserved = _reserved_values(cast)
     if reserved.any():
         wrong |= reserved

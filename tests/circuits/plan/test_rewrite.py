@@ -16,19 +16,21 @@ from circuits.plan.nodes import (
     Distinct,
     Field,
     Filter,
-    FinalAggregate,
-    Join,
     Map,
     Negate,
-    PartialAggregate,
     PlanNode,
     Positive,
-    RowIdDecode,
-    RowIdEncode,
     Scan,
     TopK,
     Union,
     Values,
+)
+from circuits.plan.physical_nodes import (
+    FinalAggregate,
+    Join,
+    PartialAggregate,
+    RowIdDecode,
+    RowIdEncode,
 )
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.sql import plan_sql

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Scan
-from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import aggregate_type

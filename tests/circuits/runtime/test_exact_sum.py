@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from circuits.runtime.operators.exact_sum import Digits, ExactSum
+from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 

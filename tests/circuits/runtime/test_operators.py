@@ -12,7 +12,11 @@ from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import Field, Values
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.runtime.graph import Graph
-from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.partial_aggregate import (
+    FinalAggregateOperator,
+    PartialAggregateOperator,
+)
 from circuits.runtime.operators.delay import Delay
 from circuits.runtime.operators.differentiate import Differentiate
 from circuits.runtime.operators.distinct import DistinctOperator
@@ -26,13 +30,9 @@ from circuits.runtime.operators.linear import (
     UnionOperator,
 )
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.partial_aggregate import (
-    FinalAggregateOperator,
-    PartialAggregateOperator,
-)
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
-from circuits.runtime.operators.window import WindowOperator
+from circuits.runtime.operators.windows.window import WindowOperator
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import NULL, Codecs

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Order, Scan
-from circuits.runtime.operators import ordered_rows, ranked_rows
-from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators import ordered_rows
+from circuits.runtime.operators.aggregates import ranked_rows
+from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import aggregate_type

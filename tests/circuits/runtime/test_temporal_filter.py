@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import circuits.runtime.operators.temporal_filter as temporal_filter
+import circuits.runtime.operators.time.temporal_filter as temporal_filter
 from circuits import (
     Circuit,
     CircuitError,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from circuits.plan.nodes import Field, Scan
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
-from circuits.runtime.operators.hopping_windows import HoppingWindowsOperator
-from circuits.runtime.operators.latest_time import LatestTimeOperator
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.session_bound import SessionBoundOperator
+from circuits.runtime.operators.time.hopping_windows import HoppingWindowsOperator
+from circuits.runtime.operators.time.latest_time import LatestTimeOperator
+from circuits.runtime.operators.time.session_bound import SessionBoundOperator
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import Relations, ZSet
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from circuits.plan.nodes import Field, Order, Scan
 from circuits.plan.window import Frame, Window, WindowCall
-from circuits.runtime.operators import window as window_module
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.window import WindowOperator
+from circuits.runtime.operators.windows import window as window_module
+from circuits.runtime.operators.windows.window import WindowOperator
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import Relations, ZSet
 from dbsp_wcoj.kernels.storage.row_ranges import read_ranges

@@ -22,7 +22,13 @@ from circuits import (
 )
 from circuits.errors import SqlError
 from circuits.plan.expressions import Call, Expression, Literal
-from circuits.types.functions import json_texts, lambdas, list_builders, lists, structs_and_maps
+from circuits.types.functions.nested import (
+    json_texts,
+    lambdas,
+    list_builders,
+    lists,
+    structs_and_maps,
+)
 from tests.generators.nested_queries import (
     DUCKDB_QUERIES,
     RECURSIVE_QUERIES,

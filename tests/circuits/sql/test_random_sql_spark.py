@@ -17,12 +17,12 @@ from tests.support.random_sql import (
     Database,
     Rows,
     add_delta,
-    at,
+    are_different,
     deltas,
-    differ,
     draw_case,
     last_view,
     rows_of,
+    with_time,
 )
 
 
@@ -43,8 +43,10 @@ def check_queries(spark, folder, seeds: range, steps: int) -> int:
             program = draw_case(seed, "spark").program
             try:
                 for name, text in program.views:
-                    spark.sql(f"CREATE OR REPLACE TEMP VIEW {name} AS {at(text, START)}")
-                expected: Rows = Counter(rows_of(spark.sql(at(program.query, START)).toArrow()))
+                    spark.sql(f"CREATE OR REPLACE TEMP VIEW {name} AS {with_time(text, START)}")
+                expected: Rows = Counter(
+                    rows_of(spark.sql(with_time(program.query, START)).toArrow())
+                )
             except errors.PySparkException:
                 circuits.pop(seed, None)  # Spark does not have all combinations
                 continue
@@ -54,7 +56,7 @@ def check_queries(spark, folder, seeds: range, steps: int) -> int:
                 circuit = circuits[seed]
                 add_delta(totals[seed], circuit.step(deltas(change), now=START)[last_view(circuit)])
                 found = totals[seed]
-                assert not differ(found, expected), (
+                assert not are_different(found, expected), (
                     f"seed {seed}: {program}\nstep {number}, rows {changes[: number + 1]}\n"
                     f"only here {found - expected}, only Spark {expected - found}"
                 )

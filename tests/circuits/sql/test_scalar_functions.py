@@ -18,7 +18,7 @@ import pytest
 
 from circuits import compile_sql
 from circuits.errors import EvaluationError, SqlError, UnsupportedSqlError
-from circuits.sql.named_functions import merge_tables
+from circuits.sql.expressions.named_functions import merge_tables
 
 SCHEMA = pa.schema(
     [

@@ -94,6 +94,9 @@ SETS = [
     "SELECT k, count(*) AS n FROM t GROUP BY k HAVING count(*) > 3 OR k IN (SELECT b FROM t)",
     "SELECT k, sum(a) AS n FROM t GROUP BY k HAVING n >= ALL (SELECT a FROM t WHERE a IS NOT NULL)",
     "SELECT k, count(*) FROM t GROUP BY ROLLUP (k) HAVING k NOT IN (SELECT a FROM t WHERE a > 1)",
+    "SELECT k, count(*), row_number() OVER (ORDER BY k) AS r FROM t GROUP BY k QUALIFY r <= 2",
+    "SELECT k, grouping(k), row_number() OVER (ORDER BY grouping(k), k) AS r FROM t "
+    "GROUP BY ROLLUP (k) QUALIFY r BETWEEN 2 AND 3",
 ]
 LISTS = (STATISTICS, BITS, ORDERED, QUANTILES, ARRAYS)
 GROUPED = [f"SELECT k, {list_} FROM t GROUP BY k" for list_ in LISTS]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field, Filter
-from circuits.sql import plan_sql
+from circuits.sql import plan_sql, statements
+from circuits.sql.syntax import source
 from tests.generators.sql_queries import QUERIES, TABLES
 
 RELATIONS = {
@@ -407,8 +408,6 @@ def test_a_clause_that_is_not_understood_is_refused_wherever_it_stands(clause, t
 @pytest.mark.parametrize("text", QUERIES)
 def test_an_argument_that_no_reader_knows_is_never_dropped(text):
     """Any node of any query, with one more argument set, is an error or an unused WITH query."""
-    from circuits.sql import source, statements
-
     whole = source.SqlSource(text, "duckdb").parse()
     for number, _ in enumerate(list(whole[0].walk())):
 

@@ -7,7 +7,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits.runtime.operators import window as window_module
+from circuits.runtime.operators.windows import window as window_module
 from tests.circuits.sql.test_sql_circuits import LAW, check
 from tests.generators.sql_generator import Writer
 

@@ -9,7 +9,8 @@ import pytest
 
 from circuits.plan.expressions import Column, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.types.functions import call, date_formats
+from circuits.types.functions import call
+from circuits.types.functions.dates import date_formats
 
 AT = Column(0, pa.timestamp("us"))
 TIMES = [

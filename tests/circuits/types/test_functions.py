@@ -24,9 +24,8 @@ from circuits.plan.nodes import Field
 from circuits.runtime.evaluation import evaluate
 from circuits.sql import plan_sql
 from circuits.types import functions
-from circuits.types.functions import (
-    FUNCTIONS,
-    call,
+from circuits.types.functions import FUNCTIONS, call
+from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
@@ -206,6 +205,16 @@ def test_deviations_from_duckdb():
     assert call("concat", lit("a"), Literal(None, pa.null())).value is None
     assert call("round", Literal(None, SHARE), lit(-2)).value is None
     assert call("cast", lit(1e15), type=WIDE).value == D("1e15")
+
+
+def test_a_full_match_with_look_around_matches_the_whole_text():
+    matches = call("regexp_full_match", Column(0, pa.string()), lit("(?=a)ab"))
+    assert evaluate(matches, [pa.array(["ab", "xab", "abc", None])], 4).to_pylist() == [
+        True,
+        False,
+        False,
+        None,
+    ]
 
 
 def test_dividing_by_zero_is_null():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import circuits.types.functions.argument_rows as rows_module
 import circuits.types.functions.length_limits as limits
-import circuits.types.functions.text_functions as text_module
+import circuits.types.functions.texts.text_functions as text_module
 from circuits import EvaluationError, compile_sql
 from circuits.excerpt import excerpt
 from circuits.plan.expressions import Column, Literal

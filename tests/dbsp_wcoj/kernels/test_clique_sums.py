@@ -9,7 +9,7 @@ import pytest
 
 from dbsp_wcoj import DeltaQuery, Formula, Query, WeightOverflowError, ZSet, generic_join
 from dbsp_wcoj.kernels.join import join_layout
-from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sums_of
+from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sum_kinds
 from tests.oracles import columnar, naive
 
 CLIQUE = "n() :- e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)"
@@ -40,7 +40,7 @@ def check_steps(query: Query, made: list[dict[str, ZSet]], **options) -> None:
         elif weights.sum():
             wanted = {(): int(weights.sum())}
         assert total == wanted
-    assert join_layout.SUM_CLIQUE in sums_of(view)
+    assert join_layout.SUM_CLIQUE in sum_kinds(view)
 
 
 @pytest.mark.parametrize("text", QUERIES)
@@ -96,7 +96,7 @@ def test_an_intersection_longer_than_its_room_is_processed_in_pieces(weight):
     by_value[left] = weights
     held = np.isin(ends[1], right) & (ends[0] < 7)
     assert view.step(step).to_dict() == {(): int(by_value[ends[1][held]].sum())}
-    assert join_layout.SUM_CLIQUE in sums_of(view)
+    assert join_layout.SUM_CLIQUE in sum_kinds(view)
 
 
 def test_a_weight_that_leaves_int64_is_an_error_only_where_its_row_counts():

@@ -10,7 +10,7 @@ import pytest
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
 from dbsp_wcoj.kernels.join import join_layout
-from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sums_of
+from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sum_kinds
 from tests.oracles import columnar, naive
 
 # Per query: (some term closes a cycle in one loop, some term sums pairs in the general way).
@@ -25,10 +25,10 @@ TRIANGLES = {
 }
 
 
-def sum_kinds(view: DeltaQuery) -> tuple[bool, bool]:
+def cycles_and_pairs(view: DeltaQuery) -> tuple[bool, bool]:
     """Return whether a term is SUM_CYCLE, and whether a term is SUM_PAIRS."""
-    found = sums_of(view)
-    return join_layout.SUM_CYCLE in found, join_layout.SUM_PAIRS in found
+    kinds = sum_kinds(view)
+    return join_layout.SUM_CYCLE in kinds, join_layout.SUM_PAIRS in kinds
 
 
 @pytest.mark.parametrize("text", TRIANGLES)
@@ -52,7 +52,7 @@ def check(text: str, seed: int, layout: str, weights: str) -> None:
             state[name] = naive.add(state[name], delta.to_dict())
         assert total == naive.evaluate(query, state), layout
     assert all(len(rows) >= 2 for rows in view.stats.rows_by_run.values())
-    assert sum_kinds(view) == TRIANGLES[text]
+    assert cycles_and_pairs(view) == TRIANGLES[text]
 
 
 def test_triangles_at_the_highest_value_of_int64_are_counted():
@@ -71,7 +71,7 @@ CYCLES = (
 
 
 @pytest.mark.parametrize("text", CYCLES)
-@pytest.mark.parametrize("layout", ["dense", "too wide to mark"])
+@pytest.mark.parametrize("layout", ["dense", "too wide for a bitmap"])
 def test_longer_cycles_of_several_runs_equal_binary_joins(text, layout):
     query = Query.parse(text)
     view = DeltaQuery(query)

@@ -27,7 +27,7 @@ NAMES = {
     "from the lowest int64 on": lambda k: k - 2**63,
     "to the highest int64": lambda k: k + (2**63 - VERTICES),
     "some far away": lambda k: k + (k > VERTICES - 3) * 2**50,
-    "too wide to mark": lambda k: k * 2**40,
+    "too wide for a bitmap": lambda k: k * 2**40,
 }
 
 
@@ -62,7 +62,7 @@ def test_triangles_of_a_whole_graph_equal_a_product_of_matrices(name):
         assert count(TRIANGLES, edges, edges, edges) == ((matrix @ matrix) * matrix).sum()
 
 
-@pytest.mark.parametrize("name", ["dense", "too wide to mark"])
+@pytest.mark.parametrize("name", ["dense", "too wide for a bitmap"])
 def test_three_relations_of_one_weight_each_multiply_their_weights(name):
     left, middle, right = 2 * graph(1), -3 * graph(2), 5 * graph(3)
     expected = ((left @ middle) * right).sum()

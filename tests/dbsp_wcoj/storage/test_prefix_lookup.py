@@ -16,7 +16,7 @@ def dict_of(changes):
     return {row: weight for row, weight in total.items() if weight}
 
 
-def first_rows(rows, prefix, limit, decided, signed):
+def first_rows(rows, prefix, limit, tie_columns, signed):
     """The rows below a prefix as a list, by the definition."""
     k = len(prefix)
     taken, total, last = [], 0, None
@@ -24,7 +24,11 @@ def first_rows(rows, prefix, limit, decided, signed):
         weight = rows[row]
         if row[:k] != prefix or (weight < 0 and not signed):
             continue
-        if limit is not None and total >= limit and row[: k + decided] != last[: k + decided]:
+        if (
+            limit is not None
+            and total >= limit
+            and row[: k + tie_columns] != last[: k + tie_columns]
+        ):
             break
         taken.append((row[k:], weight))
         total += weight
@@ -62,7 +66,7 @@ def test_leading_rows_are_the_first_positive_ones_in_the_old_and_in_the_new_trac
     k = len(prefixes[0])
     signed = data.draw(st.booleans())
     limit = None if signed else data.draw(st.none() | st.integers(1, 6))
-    decided = data.draw(st.integers(0, arity - k))
+    tie_columns = data.draw(st.integers(0, arity - k))
     trace = Trace(arity)
     for changes in steps[:-1]:
         trace.update(ZSet.from_rows([r for r, _ in changes], [w for _, w in changes], arity=arity))
@@ -75,7 +79,7 @@ def test_leading_rows_are_the_first_positive_ones_in_the_old_and_in_the_new_trac
     if not signed and data.draw(st.booleans()):
         starts = np.array([start_of(old, prefix, arity, data) for prefix in prefixes]).T
     found = prefix_lookup(
-        trace, array, limit=limit, decided=decided, signed=signed, step=step, starts=starts
+        trace, array, limit=limit, tie_columns=tie_columns, signed=signed, step=step, starts=starts
     )
     for which, rows in ((found.old, old), (found.new, new)):
         for place, prefix in enumerate(prefixes):
@@ -83,7 +87,7 @@ def test_leading_rows_are_the_first_positive_ones_in_the_old_and_in_the_new_trac
             got = list(
                 zip(map(tuple, found.rows[:, mine].T.tolist()), which[mine].tolist(), strict=True)
             )
-            assert got == first_rows(rows, prefix, limit, decided, signed)
+            assert got == first_rows(rows, prefix, limit, tie_columns, signed)
     assert found.prefix_index.tolist() == sorted(found.prefix_index.tolist())
 
 

@@ -43,6 +43,7 @@ class Choices:
         rng: The source of all choices.
         dialect: ``duckdb`` or ``spark``.
         tables: The kinds of the columns of each table and view.
+        aliases: The number of aliases that are used so far.
         used: How often each construct occurs.
         outer: The columns of enclosing queries that a subquery may name.
         row_order: The window of functions that number the rows of the SELECT, once there is one.
@@ -76,15 +77,15 @@ class Choices:
         return f"q{self.aliases}"
 
     def query(self, depth: int) -> Query:
-        """Write a query; `tests.generators.sql.queries` does."""
+        """Write a query; implemented in `tests.generators.sql.queries`."""
         raise NotImplementedError
 
     def value_query(self, kind: str, scope: Sequence[Column]) -> str | None:
-        """Write a scalar subquery of a kind; `tests.generators.sql.queries` does."""
+        """Write a scalar subquery of a kind; implemented in `tests.generators.sql.queries`."""
         raise NotImplementedError
 
     def exists(self, scope: Sequence[Column], depth: int) -> str:
-        """Write a condition with a subquery; `tests.generators.sql.queries` does."""
+        """Write a condition with a subquery; implemented in `tests.generators.sql.queries`."""
         raise NotImplementedError
 
 
@@ -93,9 +94,9 @@ def differ(engine: str, oracle: str) -> str:
     return f"⟦{engine}¦{oracle}⟧"
 
 
-def choose(text: str, place: int) -> str:
-    """Return the engine's text (place 0) or the oracle's (place 1)."""
+def choose(text: str, side: int) -> str:
+    """Return the engine's text (side 0) or the oracle's (side 1)."""
     innermost = re.compile("⟦([^⟦⟧¦]*)¦([^⟦⟧¦]*)⟧")
     while "⟦" in text:
-        text = innermost.sub(lambda match: match[place + 1], text)
+        text = innermost.sub(lambda match: match[side + 1], text)
     return text

@@ -14,7 +14,7 @@ class Sources(Aggregates):
     """Writes the FROM clause."""
 
     def source(self, depth: int) -> tuple[str, list[Column]]:
-        """Return the text behind FROM, and the columns that it brings into scope."""
+        """Return the text after FROM, and the columns that it brings into scope."""
         text, scope = self.table(depth)
         for _ in range(self.pick([0, 0, 1, 1, 1, 2])):
             choice = self.integer(0, 99)
@@ -27,10 +27,11 @@ class Sources(Aggregates):
             else:
                 other, added = self.table(depth)
                 if depth and self.chance(15):
-                    third, more = self.table(depth)
+                    third, third_columns = self.table(depth)
                     kind = self.pick(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
-                    other = f"({other} {kind} {third} ON {self.matching(added, more, 0)})"
-                    added = added + more
+                    condition = self.matching(added, third_columns, 0)
+                    other = f"({other} {kind} {third} ON {condition})"
+                    added = added + third_columns
                 text = self.join(text, scope, other, added, depth)
             scope = scope + added
         return text, scope
@@ -38,6 +39,11 @@ class Sources(Aggregates):
     def join(
         self, text: str, scope: list[Column], other: str, added: list[Column], depth: int
     ) -> str:
+        """Write the join of ``text`` (columns ``scope``) with the table ``other`` (``added``).
+
+        A semijoin or antijoin changes both lists in place: it renames the columns of ``scope``
+        and removes those of ``added``.
+        """
         kind = self.pick(
             [",", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
         )
@@ -46,11 +52,11 @@ class Sources(Aggregates):
             return f"{text} CROSS JOIN {other}"
         if self.chance(8):
             self.count("semi and anti join")
-            both = self.pick([" SEMI JOIN", " ANTI JOIN"])
+            join = self.pick([" SEMI JOIN", " ANTI JOIN"])
             condition = self.matching(scope, added, 0)
             alias = self.alias()
-            listed = ", ".join(f"{c.text} AS d{i}" for i, c in enumerate(scope))
-            inner = f"(SELECT {listed} FROM {text}{both} {other} ON {condition}) AS {alias}"
+            select_list = ", ".join(f"{c.text} AS d{i}" for i, c in enumerate(scope))
+            inner = f"(SELECT {select_list} FROM {text}{join} {other} ON {condition}) AS {alias}"
             added[:] = []
             scope[:] = [Column(f"{alias}.d{i}", c.kind) for i, c in enumerate(scope)]
             return inner
@@ -74,7 +80,7 @@ class Sources(Aggregates):
         return f"{name} AS {alias}", [Column(f"{alias}.{c}", kind) for c, kind in columns]
 
     def matching(self, left: Sequence[Column], right: Sequence[Column], depth: int) -> str:
-        """Write a condition of ON; with a depth perhaps with a subquery."""
+        """Write a condition of ON; if ``depth`` is not 0, it contains a subquery."""
         pairs = [(a, b) for a in left for b in right if a.kind == b.kind and a.kind in KINDS[:7]]
         parts = []
         for _ in range(self.pick([1, 1, 1, 1, 1, 2]) if pairs else 0):
@@ -137,7 +143,7 @@ class Sources(Aggregates):
         key = self.pick(keys) if keys and self.chance(80) else None
         value = self.exact(rows, 0)
         selected = f"{time} AS t, max({value.text}) AS v"
-        if value.kind in ("map",):
+        if value.kind == "map":  # max() does not take maps
             selected, value = f"{time} AS t, count(*) AS v", Column("", "int")
         group, on = f"GROUP BY {time}", ""
         added = [Column(f"{alias}.t", "ts"), Column(f"{alias}.v", value.kind)]
@@ -146,14 +152,17 @@ class Sources(Aggregates):
             partners = self.columns(scope, key.kind) or [self.literal(key.kind)]
             on = f"{self.pick(partners)} = {alias}.k AND "
             added.append(Column(f"{alias}.k", key.kind))
-        word = self.pick([">=", ">=", ">", "<=", "<"])
+        operator = self.pick([">=", ">=", ">", "<=", "<"])
         join = self.pick(["ASOF JOIN", "ASOF LEFT JOIN"])
-        condition = f"{on}{self.pick(self.columns(scope, 'ts'))} {word} {alias}.t"
+        condition = f"{on}{self.pick(self.columns(scope, 'ts'))} {operator} {alias}.t"
         right = f"(SELECT {selected} FROM {inner} {group}) AS {alias}"
         return f"{left} {join} {right} ON {condition}", scope, added
 
     def time_window(self, alias: str, depth: int) -> tuple[str, list[Column]]:
-        """Return a table or a query with the columns of a tumbling, hopping or session window."""
+        """Return a table or a query with the columns of a tumbling, hopping or session window.
+
+        ``data`` is the operand of the engine's window call, ``rows`` the same in the oracle's FROM.
+        """
         if self.chance(50):
             query = self.query(depth - 1)
             while "ts" not in query.kinds:
@@ -208,7 +217,7 @@ class Sources(Aggregates):
         )
 
     def pivoted(self, alias: str) -> tuple[str, list[Column]]:
-        """Return a table as PIVOT or UNPIVOT make it of two or three columns."""
+        """Return a PIVOT or UNPIVOT of two or three columns of a table."""
         outer, self.outer = self.outer, []  # a correlated query cannot be pivoted
         try:
             return self.pivoted_alone(alias)
@@ -216,6 +225,7 @@ class Sources(Aggregates):
             self.outer = outer
 
     def pivoted_alone(self, alias: str) -> tuple[str, list[Column]]:
+        """Return a PIVOT or UNPIVOT, drawn while no columns of enclosing queries are in scope."""
         rows, scope = self.table(0)
         key = self.exact([c for c in scope if c.kind in KINDS[:7]] or [Column("1", "int")], 0)
         values = [self.value(scope, "int", 0) for _ in range(2)]

@@ -139,7 +139,7 @@ def test_a_wrong_count_of_one_node_is_found_and_named(tmp_path):
     wrong = VIEWS[:end_of_first] + VIEWS[start_of_last:]  # two of three corners
     circuit = compile_sql(wrong, {"link": LINK})
     totals.add(circuit.step({"link": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})}))
-    checks.after(3, totals)
+    checks.compare(3, totals)
     assert [str(difference) for difference in checks.differences] == [
         "after 3 changes corners of 2 is 0, but 1 according to the recount"
     ]

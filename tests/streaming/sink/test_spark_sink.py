@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from circuits import InputOptions, Retention, compile_sql
 from streaming import Output, ParquetTarget, SqlTarget, ViewSink, merge, observe
 from tests.oracles.naive_plan import weighted
-from tests.support.spark_queries import started
+from tests.support.spark_queries import start_query
 from tests.support.tables import bag_of, table_of
 
 pytestmark = pytest.mark.spark
@@ -80,7 +80,7 @@ def shop(spark, tmp_path):
             name: spark.readStream.schema(columns).parquet(str(tmp_path / name))
             for name, columns in COLUMNS.items()
         }
-        started(merge(streams), sink, tmp_path / "checkpoint").awaitTermination()
+        start_query(merge(streams), sink, tmp_path / "checkpoint").awaitTermination()
 
     return run
 
@@ -186,7 +186,7 @@ def texts(spark, tmp_path):
     def run(sink, with_metrics=False):
         stream = spark.readStream.text(str(tmp_path / "in"))
         stream = observe(stream) if with_metrics else stream
-        query = started(stream, sink, tmp_path / "checkpoint")
+        query = start_query(stream, sink, tmp_path / "checkpoint")
         query.awaitTermination()
         return query
 
@@ -274,7 +274,7 @@ def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tm
             .withWatermark("ts", "5 minutes")
         )
         sink = durable()
-        started(stream, sink, tmp_path / "checkpoint").awaitTermination()
+        start_query(stream, sink, tmp_path / "checkpoint").awaitTermination()
         found = bag_of(sink.table("pages"))
         letters = sink.metrics[-1].dead_letters_total
         sink.close()
@@ -312,7 +312,7 @@ def test_two_queries_in_one_driver_have_a_sink_each_and_do_not_mix(spark, tmp_pa
         sinks[name] = ViewSink(circuit, state_dir=tmp_path / f"state-{name}")
         files = spark.readStream.schema("value long, number long").option("maxFilesPerTrigger", 1)
         stream = files.parquet(str(tmp_path / name))
-        queries.append(started(stream, sinks[name], tmp_path / f"checkpoint-{name}"))
+        queries.append(start_query(stream, sinks[name], tmp_path / f"checkpoint-{name}"))
     for query in queries:
         query.awaitTermination()
     for name, factor in (("a", 1), ("b", 10)):
@@ -331,4 +331,4 @@ def test_two_queries_in_one_driver_have_a_sink_each_and_do_not_mix(spark, tmp_pa
     pq.write_table(table_of(schema, [(1, 9)]), tmp_path / "b" / "9.parquet")
     stream = spark.readStream.schema("value long, number long").parquet(str(tmp_path / "b"))
     with pytest.raises(StreamingQueryException, match="one state serves one checkpoint"):
-        started(stream, other, tmp_path / "checkpoint-b").awaitTermination()
+        start_query(stream, other, tmp_path / "checkpoint-b").awaitTermination()

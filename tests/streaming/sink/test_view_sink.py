@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from circuits import UnknownInputError, compile_datalog, compile_sql
 from streaming import BatchOrderError, ReplayError, RowError, UntaggedBatchError, ViewSink
-from tests.support.spark_queries import started
+from tests.support.spark_queries import start_query
 from tests.support.tables import bag_of, whole
 
 EDGE = whole("src", "dst")
@@ -219,7 +219,7 @@ def stream(spark, tmp_path):
     def start(sink, columns="src long, dst long, weight long"):
         source = spark.readStream.schema(columns)
         files = source.option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
-        started(files, sink, tmp_path / "checkpoint").awaitTermination()
+        start_query(files, sink, tmp_path / "checkpoint").awaitTermination()
 
     return start
 

@@ -233,11 +233,11 @@ COLUMNS = [
 )
 def test_the_mask_of_misfits_is_what_casting_each_value_alone_would_say(array, type):
     from circuits.types.codecs.codec import Codecs
-    from circuits.types.safe_cast import lossless
+    from circuits.types.safe_cast import cast_lossless
 
     def fits(value):
         try:
-            Codecs().codec(type).encode(lossless(pa.chunked_array([value]), type))
+            Codecs().codec(type).encode(cast_lossless(pa.chunked_array([value]), type))
         except (SchemaError, pa.ArrowInvalid):
             return False
         return True
@@ -249,7 +249,7 @@ def test_the_mask_of_misfits_is_what_casting_each_value_alone_would_say(array, t
     good = array.filter(pa.array(~wrong))
     assert (
         cast.filter(pa.array(~wrong)).to_pylist()
-        == lossless(pa.chunked_array([good]), type).to_pylist()
+        == cast_lossless(pa.chunked_array([good]), type).to_pylist()
     )
 
 

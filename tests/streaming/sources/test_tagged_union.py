@@ -8,7 +8,7 @@ from circuits.schema import Schema
 from streaming import FeedError, merge
 from streaming.sources.change_feeds import MaxwellFeed
 from streaming.sources.envelope import decode_batch
-from tests.support.spark_queries import started
+from tests.support.spark_queries import start_query
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +54,7 @@ def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp
     def see(df, batch_id):
         seen.append(decode_batch(df.toArrow(), INPUTS))
 
-    started(merge(streams), see, tmp_path / "checkpoint").awaitTermination()
+    start_query(merge(streams), see, tmp_path / "checkpoint").awaitTermination()
     assert [{n: t.num_rows for n, t in changes.tables.items()} for changes in seen] == [
         {"orders": 1, "marks": 1}
     ]

@@ -1,0 +1,284 @@
+"""Physical nodes: the plan nodes that only rewrite rules make (`circuits.plan.rewrite`).
+
+================ =====================================================================
+Join             an N-way join, by shared variables
+RowIdEncode      several columns replaced by one code, the row id
+RowIdDecode      row ids replaced by the columns that they encode
+PartialAggregate the values that an aggregate adds up, moved into weights
+FinalAggregate   the aggregates, from partial aggregates after a join
+================ =====================================================================
+
+`RecursiveDistinct` is one as well, and lives with the other nodes of recursions
+(`circuits.plan.fixpoint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import pyarrow as pa
+
+from circuits.plan.bounds import (
+    bounds_of_first,
+    bounds_of_keys,
+    close_bounds,
+    common_bounds,
+)
+from circuits.plan.columns import (
+    AggregateCall,
+    Field,
+    Fields,
+    join_names,
+    label_keys,
+)
+from circuits.plan.frontier import ColumnBounds, Frontier
+from circuits.plan.node import NaryNode, PlanNode, UnaryNode
+
+__all__ = [
+    "FinalAggregate",
+    "Join",
+    "PartialAggregate",
+    "RowIdDecode",
+    "RowIdEncode",
+    "VariableComparison",
+]
+
+
+@dataclass(frozen=True)
+class VariableComparison:
+    """``left op right`` between two variables of a join, by their codes."""
+
+    left: int
+    op: str
+    right: int
+
+
+@dataclass(frozen=True)
+class Join(NaryNode):
+    """All combinations of rows that agree on their shared variables.
+
+    Column ``c`` of input ``i`` is bound to the variable ``variables[i][c]``. NULL agrees with NULL:
+    a rule that implements SQL's ``=`` filters NULLs out first. Weights multiply, and are summed
+    over the variables that are not in ``head``. The variables in ``head`` are the columns of the
+    result.
+    """
+
+    variables: tuple[tuple[int, ...], ...]
+    comparisons: tuple[VariableComparison, ...]
+    head: tuple[int, ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        bound: dict[int, Field] = {}
+        for plan, variables in zip(self.inputs, self.variables, strict=True):
+            for field, variable in zip(plan.fields, variables, strict=True):
+                bound.setdefault(variable, field)
+        return tuple(bound[variable] for variable in self.head)
+
+    def key(self) -> tuple[object, ...]:
+        comparisons = tuple((c.left, c.op, c.right) for c in self.comparisons)
+        return self.variables, comparisons, self.head
+
+    def label(self) -> str:
+        return f"join of {len(self.inputs)} relations"
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        # A changed result contains a changed row of some input.
+        by_input = [self._bounds_with(changed, inputs) for changed in range(len(inputs))]
+        by_variable = common_bounds(by_input)
+        return {
+            column: by_variable[variable]
+            for column, variable in enumerate(self.head)
+            if variable in by_variable
+        }
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        known = {self.head[column]: frontier for column, frontier in bounds.items()}
+        by_variable = self._close_variables(known)
+        return {c: by_variable[v] for c, v in enumerate(self.head) if v in by_variable}
+
+    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+        # A stored row is read when a row of another input changes and both agree.
+        needed = []
+        for reader, variables in enumerate(self.variables):
+            changes = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != reader]
+            common = common_bounds(changes)
+            needed.append({c: common[v] for c, v in enumerate(variables) if v in common})
+        return needed
+
+    def _bounds_with(self, changed: int, inputs: Sequence[ColumnBounds]) -> ColumnBounds:
+        """Return bounds of the variables in results that contain a changed row of an input."""
+        variables = self.variables[changed]
+        known: dict[int, Frontier] = {}
+        for column, frontier in inputs[changed].items():
+            known.setdefault(variables[column], frontier)
+        return self._close_variables(known)
+
+    def _close_variables(self, known: Mapping[int, Frontier]) -> ColumnBounds:
+        """Return the bounds that follow for all variables from the bounds of some.
+
+        NULL is in no comparison, because it is filtered out before
+        (`circuits.plan.rewrite.conditions`).
+        """
+        pairs = []
+        for comparison in self.comparisons:
+            if comparison.op in ("<", "<="):
+                pairs.append((comparison.left, comparison.right))
+            elif comparison.op in (">", ">="):
+                pairs.append((comparison.right, comparison.left))
+        bounds = dict(known)
+        size = -1
+        while size < len(bounds):
+            size = len(bounds)
+            bounds = dict(close_bounds(bounds, pairs))
+            for plan, variables in zip(self.inputs, self.variables, strict=True):
+                of_columns = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
+                for column, frontier in plan.implied_bounds(of_columns).items():
+                    bounds.setdefault(variables[column], frontier)
+        return bounds
+
+    def _may_be_null(self, column: int) -> bool:
+        variable = self.head[column]
+        return all(
+            plan.is_nullable(variables.index(variable))
+            for plan, variables in zip(self.inputs, self.variables, strict=True)
+            if variable in variables
+        )
+
+
+@dataclass(frozen=True)
+class RowIdEncode(UnaryNode):
+    """The first ``kept`` columns, then one code (the row id) for the values of all others."""
+
+    kept: int
+
+    is_linear: ClassVar[bool] = True
+
+    @cached_property
+    def fields(self) -> Fields:
+        return (*self.input.fields[: self.kept], Field("row_id", pa.int64(), nullable=False))
+
+    @property
+    def encoded(self) -> Fields:
+        """The columns that the row id encodes."""
+        return self.input.fields[self.kept :]
+
+    def key(self) -> tuple[object, ...]:
+        return (self.kept,)
+
+    def label(self) -> str:
+        return f"row id of {join_names(self.encoded)}"
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return bounds_of_first(inputs[0], self.kept)
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return bounds_of_first(
+            self.input.implied_bounds(bounds_of_first(bounds, self.kept)), self.kept
+        )
+
+    def _may_be_null(self, column: int) -> bool:
+        return column < self.kept and self.input.is_nullable(column)
+
+
+@dataclass(frozen=True)
+class RowIdDecode(UnaryNode):
+    """The input with row ids decoded: ``row_ids`` has pairs of a column and its encoder."""
+
+    row_ids: tuple[tuple[int, RowIdEncode], ...]
+
+    is_linear: ClassVar[bool] = True
+
+    @cached_property
+    def fields(self) -> Fields:
+        encoders = dict(self.row_ids)
+        fields: list[Field] = []
+        for column, field in enumerate(self.input.fields):
+            fields.extend(encoders[column].encoded if column in encoders else (field,))
+        return tuple(fields)
+
+    @property
+    def references(self) -> tuple[PlanNode, ...]:
+        return tuple(encoder for _, encoder in self.row_ids)
+
+    def key(self) -> tuple[object, ...]:
+        return (tuple(column for column, _ in self.row_ids),)
+
+    def label(self) -> str:
+        return f"columns of row ids: {'; '.join(join_names(e.encoded) for _, e in self.row_ids)}"
+
+
+@dataclass(frozen=True)
+class PartialAggregate(UnaryNode):
+    """The first ``kept`` columns and a ``slot``; the weights are the values to be added up.
+
+    The slot tells the aggregates apart (`circuits.runtime.operators.aggregates.partial_aggregate`).
+    Their arguments are among the other columns of the input. All of them are linear (count, sum,
+    avg), and none is DISTINCT.
+    """
+
+    kept: int
+    aggregates: tuple[AggregateCall, ...]
+
+    is_linear: ClassVar[bool] = True
+
+    @cached_property
+    def fields(self) -> Fields:
+        return (*self.input.fields[: self.kept], Field("slot", pa.int64(), nullable=False))
+
+    def key(self) -> tuple[object, ...]:
+        return self.kept, tuple(call.key() for call in self.aggregates)
+
+    def label(self) -> str:
+        fields = self.input.fields
+        aggregates = ", ".join(call.label(fields) for call in self.aggregates)
+        return f"partial {aggregates}" + label_keys(fields[: self.kept])
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return bounds_of_first(inputs[0], self.kept)
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return bounds_of_first(
+            self.input.implied_bounds(bounds_of_first(bounds, self.kept)), self.kept
+        )
+
+    def _may_be_null(self, column: int) -> bool:
+        return column < self.kept and self.input.is_nullable(column)
+
+
+@dataclass(frozen=True)
+class FinalAggregate(UnaryNode):
+    """The aggregates of ``partial`` by the first ``keys`` columns of the input, from its slots."""
+
+    keys: int
+    partial: PartialAggregate
+
+    state_unit: ClassVar[str] = "groups"
+
+    @cached_property
+    def fields(self) -> Fields:
+        calls = self.partial.aggregates
+        return self.input.fields[: self.keys] + tuple(Field(c.name, c.type) for c in calls)
+
+    def key(self) -> tuple[object, ...]:
+        types = tuple(field.type for field in self.partial.input.fields)
+        return self.keys, types, tuple(call.key() for call in self.partial.aggregates)
+
+    def label(self) -> str:
+        fields = self.partial.input.fields
+        aggregates = ", ".join(call.label(fields) for call in self.partial.aggregates)
+        return f"final {aggregates}" + label_keys(self.input.fields[: self.keys])
+
+    @property
+    def partitioning(self) -> tuple[int, ...]:
+        return tuple(range(self.keys))
+
+    @property
+    def state_limit(self) -> str:
+        return "" if self.keys else "one group"
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return bounds_of_keys(inputs[0], range(self.keys))

@@ -1,0 +1,105 @@
+"""Unread columns: drop the columns that nobody reads below calls of user-defined functions.
+
+The operator of a call stores its rows, so a narrower input is less state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from circuits.plan.expressions import Column, Expression, Literal, columns_of
+from circuits.plan.nodes import (
+    CrossJoin,
+    Filter,
+    Map,
+    OuterJoin,
+    PlanNode,
+    Semijoin,
+    TemporalFilter,
+    Union,
+    columns,
+)
+from circuits.plan.structural_hash import PlanHasher
+from circuits.plan.traversal import iter_nodes
+from circuits.plan.user_call import UserCall
+
+__all__ = ["drop_unread_columns"]
+
+
+def drop_unread_columns(plan: PlanNode) -> PlanNode:
+    """Return the plan with calls over the columns that some node above them reads.
+
+    All equal calls keep the same columns, so that they remain equal.
+    """
+    hasher = PlanHasher()
+    order = list(iter_nodes(plan))
+    if not any(isinstance(node, UserCall) for node in order):
+        return plan
+    read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
+    for node in reversed(order):
+        own = read.setdefault(hasher.hash(node), set())
+        for input, used in zip(node.inputs, _columns_read(node, own), strict=True):
+            read.setdefault(hasher.hash(input), set()).update(used)
+    rebuilt: dict[int, PlanNode] = {}
+    for node in order:
+        inputs = [rebuilt[id(input)] for input in node.inputs]
+        is_same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        result = node if is_same else node.with_inputs(inputs)
+        if isinstance(result, UserCall):
+            result = _narrow(result, read[hasher.hash(node)])
+        rebuilt[id(node)] = result
+    return rebuilt[id(plan)]
+
+
+def _columns_read(node: PlanNode, own: set[int]) -> list[set[int]]:
+    """Return the columns of each input that a node reads, if ``own`` of its columns are read."""
+    widths = [len(input.fields) for input in node.inputs]
+    match node:
+        case Map(_, expressions):
+            return [
+                {
+                    column
+                    for place, expression in enumerate(expressions)
+                    if place in own or not isinstance(expression, Column)
+                    for column in columns_of(expression)
+                }
+            ]
+        case Filter(_, predicate):
+            return [own | columns_of(predicate)]
+        case TemporalFilter(_, value):
+            return [own | columns_of(value)]
+        case UserCall(arguments=arguments):
+            return [(own | set(arguments)) - {widths[0]}]
+        case CrossJoin():
+            used = own
+        case Semijoin(_, _, predicate):
+            used = {c for c in own if c < widths[0]} | columns_of(predicate)
+        case OuterJoin(_, _, predicate):
+            used = own | columns_of(predicate)
+        case Union():
+            return [set(own) for _ in widths]
+        case _:
+            return [set(range(width)) for width in widths]
+    starts = [sum(widths[:number]) for number in range(len(widths))]
+    return [
+        {column - start for column in used if start <= column < start + width}
+        for start, width in zip(starts, widths, strict=True)
+    ]
+
+
+def _narrow(node: UserCall, read: set[int]) -> PlanNode:
+    """Return a call over the columns that are read, with NULL in place of the others."""
+    width = len(node.input.fields)
+    kept = sorted({column for column in read if column < width} | set(node.arguments))
+    if len(kept) == width:
+        return node
+    fields = node.input.fields
+    names = tuple(fields[column].name for column in kept)
+    input = Map(node.input, tuple(columns(node.input)[c] for c in kept), names)
+    narrow = replace(node, input=input, arguments=tuple(map(kept.index, node.arguments)))
+    values: list[Expression] = [
+        Column(kept.index(column), field.type) if column in kept else Literal(None, field.type)
+        for column, field in enumerate(fields)
+    ]
+    values.append(Column(len(kept), node.function.returns))
+    return Map(narrow, tuple(values), tuple(field.name for field in node.fields))

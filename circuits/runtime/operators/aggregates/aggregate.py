@@ -1,0 +1,227 @@
+"""Aggregate: one row per key, with counts, sums, means, minima and maxima.
+
+::
+
+    aggregate(Z)     = {(key, results of Z's rows of that key): 1 for each key with Σ weights > 0}
+    aggregate^Δ(d)   = aggregate(I(d)) - aggregate(z⁻¹(I(d)))        for the keys of rows of d only
+
+An example stream, ``count(*), min(x)`` of the rows (key, x)::
+
+    input     {(7,3): +1, (7,5): +1}    {(7,3): -1}                  {(7,5): -1}
+    output    {(7,2,3): +1}             {(7,2,3): -1, (7,1,5): +1}   {(7,1,5): -1}
+
+An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
+
+State: count, sum, avg, variances and bit operations are linear, so the weights of one small trace
+represent them (`linear_aggregate`). Each min and max has a trace with its
+values in order (`min_max`), and so have functions of ordered rows, as first, quantiles and
+string_agg (`ordered_aggregate`). Each column that is aggregated with ``distinct`` has a trace of
+its values; the linear aggregates then read the delta of the set of these values. A step reads the
+old and the new state of all changed keys together and computes all results as whole columns.
+
+Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
+whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
+
+Cost: O(log N) per changed key, per run of a trace, and per slot (a row of state of a linear
+aggregate), and a few times more for a quantile. It does not depend on the size of a group, except
+for min and max of strings that share their first bytes, and for functions that read all rows of a
+group (`ordered_aggregate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from circuits.plan.columns import LINEAR_FUNCTIONS
+from circuits.plan.nodes import Aggregate, AggregateCall
+from circuits.runtime.operators.aggregates.exact_sum import Digits
+from circuits.runtime.operators.aggregates.groups import changed_groups, changed_rows, group_rows
+from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
+from circuits.runtime.operators.aggregates.min_max import MinMax
+from circuits.runtime.operators.aggregates.ordered_aggregate import OrderedAggregate, state_key
+from circuits.runtime.operators.distinct import DistinctOperator, to_set
+from circuits.runtime.operators.operator import Result, StepContext
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.trace import Staged, StagedGroup
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["AggregateOperator"]
+
+
+class AggregateOperator:
+    """The aggregates of groups of rows.
+
+    Args:
+        plan: The aggregates; `circuits.plan.nodes.Aggregate` defines them.
+        codecs: Encode values as int64 codes.
+
+    >>> import pyarrow as pa
+    >>> from circuits.plan.nodes import AggregateCall, Field, Scan
+    >>> number = pa.int64()
+    >>> plan = Aggregate(
+    ...     Scan("r", (Field("key", number), Field("x", number))),
+    ...     keys=(0,),
+    ...     aggregates=(
+    ...         AggregateCall("count", None, number, "n"),
+    ...         AggregateCall("min", 1, number, "least"),
+    ...     ),
+    ... )
+    >>> AggregateOperator(plan, Codecs()).evaluate([ZSet.from_rows([(7, 3), (7, 5)])])
+    ZSet({(7, 2, 3): 1})
+    """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
+
+    def __init__(self, plan: Aggregate, codecs: Codecs) -> None:
+        self.keys = plan.keys
+        self.calls = plan.aggregates
+        inputs = [codecs.codec(field.type) for field in plan.input.fields]
+        self._linear = LinearAggregate(
+            inputs,
+            self.keys,
+            [
+                (call, codecs.codec(call.type))
+                for call in self.calls
+                if call.function in LINEAR_FUNCTIONS
+            ],
+        )
+        # By columns: the set of the rows (keys, values), for aggregates with ``distinct``.
+        self._sets = {
+            columns: DistinctOperator(len(self.keys) + len(columns), to_set)
+            for columns in self._linear.distinct_columns
+        }
+        # By state, then by result: calls that can share their state, and of equal calls one.
+        ordered_calls: dict[object, dict[object, AggregateCall]] = {}
+        for call in self.calls:
+            if call.function not in LINEAR_FUNCTIONS:
+                calls = ordered_calls.setdefault(_state_key(call), {})
+                calls.setdefault(_ordered_key(call), call)
+        self._ordered: list[MinMax | OrderedAggregate] = []
+        for calls in ordered_calls.values():
+            first, *_ = shared = list(calls.values())
+            self._ordered.append(
+                MinMax(inputs, self.keys, first)
+                if first.function in ("min", "max")
+                else OrderedAggregate(plan.input.fields, codecs, self.keys, shared)
+            )
+        self.traces: tuple[Trace, ...] = (
+            self._linear.trace,
+            *(distinct.trace for distinct in self._sets.values()),
+            *(trace for ordered in self._ordered for trace in ordered.traces),
+        )
+        key_codecs = [inputs[key] for key in self.keys]
+        coded_keys = dictionary_columns(key_codecs)
+        self.coded_columns: tuple[Mapping[int, Codec], ...] = (
+            coded_keys,
+            *(
+                dictionary_columns([*key_codecs, *(inputs[column] for column in columns)])
+                for columns in self._sets
+            ),
+            *(
+                coded_keys | ordered.coded_columns
+                for ordered in self._ordered
+                for _ in ordered.traces
+            ),
+        )
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """Compute the result rows of all groups of a whole Z-set."""
+        (zset,) = inputs
+        sets = {
+            columns: distinct.evaluate([self._values(zset, columns)])
+            for columns, distinct in self._sets.items()
+        }
+        sources = [self._linear.partial_rows(zset, sets)]
+        sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered]
+        groups, group_indices = group_rows(sources, len(self.keys))
+        n = groups.shape[1]
+        linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
+        k = len(self.keys)
+        ordered_codes = [
+            ordered.results(n, indices, source.row_array[k:], source.weight_array)
+            for ordered, indices, source in zip(
+                self._ordered, group_indices[1:], sources[1:], strict=True
+            )
+        ]
+        exists, columns = self._results(n, linear, ordered_codes)
+        rows = np.concatenate((groups, columns))[:, exists]
+        return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Compute the change of the result rows of the groups in the delta.
+
+        The first step also inserts the one row of an aggregate without keys.
+
+        Raises:
+            WeightOverflowError: A weight of the state would leave int64.
+            EvaluationError: A sum does not fit the type of the result.
+        """
+        (delta,) = deltas
+        initial = context.first and not self.keys
+        if not len(delta) and not initial:
+            return ZSet.empty(len(self.keys) + len(self.calls)), None
+        staged: list[Staged] = []
+        sets = {}
+        for read_columns, distinct in self._sets.items():
+            sets[read_columns], step = distinct.prepare(
+                [self._values(delta, read_columns)], context
+            )
+            if step is not None:
+                staged.append(step)
+        prefixes = changed_groups(delta, self.keys)
+        n = prefixes.shape[1]
+        linear = self._linear.read(prefixes, self._linear.partial_rows(delta, sets), staged)
+        ordered_codes = []
+        for ordered in self._ordered:
+            codes, steps = ordered.read(ordered.sort_rows(delta), prefixes)
+            ordered_codes.append(codes)
+            staged += steps
+        exists, columns = self._results(2 * n, linear, ordered_codes)
+        return changed_rows(prefixes, exists, columns, initial=initial), StagedGroup(staged)
+
+    def _results(
+        self, n: int, linear: Digits, ordered_codes: Sequence[Int64Array]
+    ) -> tuple[BoolArray, Int64Array]:
+        """Return a mask of the groups that exist, and result codes of shape ``(calls, n)``."""
+        exists, linear_codes = self._linear.results(n, linear, always_exists=not self.keys)
+        ordered = {
+            _ordered_key(call): codes
+            for aggregate, rows in zip(self._ordered, ordered_codes, strict=True)
+            for call, codes in zip(aggregate.calls, rows, strict=True)
+        }
+        next_linear_codes = iter(linear_codes)
+        columns = np.full((len(self.calls), n), NULL)
+        for row, call in enumerate(self.calls):
+            if call.function in LINEAR_FUNCTIONS:
+                columns[row] = next(next_linear_codes)
+            else:
+                columns[row] = ordered[_ordered_key(call)]
+        return exists, columns
+
+    def _values(self, zset: ZSet, columns: Sequence[int]) -> ZSet:
+        """Project to the rows (keys, values of the columns) without NULL."""
+        k = len(self.keys)
+        rows = zset.row_array[[*self.keys, *columns]]
+        present = np.flatnonzero(np.all(rows[k:] != NULL, axis=0))
+        return consolidated_rows(rows[:, present], zset.weight_array[present])
+
+
+def _ordered_key(call: AggregateCall) -> object:
+    """Return a key that is equal for calls with the same results."""
+    return (call.function, call.argument) if call.function in ("min", "max") else call.key()
+
+
+def _state_key(call: AggregateCall) -> object:
+    """Return a key that is equal for calls that share their state."""
+    return _ordered_key(call) if call.function in ("min", "max") else state_key(call)
+
+
+def _positive_rows(zset: ZSet) -> ZSet:
+    """Return the rows of positive weight."""
+    positive = np.flatnonzero(zset.weight_array > 0)
+    return ZSet(zset.row_array[:, positive], zset.weight_array[positive])

@@ -1,0 +1,149 @@
+"""Co-moments: the exact linear state behind variances, covariances, correlations and regressions.
+
+::
+
+    comoment(x, y) = Σ (x - mean x)(y - mean y) = Σ x y - Σ x Σ y / n         n pairs
+
+Both columns are NULL in the same rows: the front end masks each by the other.
+
+The three sums are exact (`exact_sum`): a product of two floats has at most 106 bits, so it is split
+into digits without rounding. Deletions therefore undo insertions, and the result depends only on
+the rows of the group. It is rounded when it is read: ``n Σ x y - Σ x Σ y`` is computed with two
+floats per number, about 106 bits. If most of these bits cancel, as in a group of equal values, the
+group is computed again with exact integers, so the variance of equal values is exactly 0.
+
+The relative error of a result is below 2**-50. Products below 2**-1074 are rounded.
+
+Cost: a few numpy operations per read, and some microseconds for each group that cancels.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL
+from dbsp_wcoj.values.bitcast import codes_of
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["comoment_codes"]
+
+Float64Array = npt.NDArray[np.float64]
+
+# The unit of the digits of floats.
+_UNIT_BITS: Final = 1074
+# Below this share of its terms, the difference is computed exactly.
+_LEAST_SHARE: Final = 2.0**-45
+# Products beyond these limits may lose their low halves.
+_LEAST_PRODUCT: Final = 2.0**-900
+_GREATEST_PRODUCT: Final = 2.0**960
+_SPLITTER: Final = 2.0**27 + 1
+
+
+def comoment_codes(
+    exact: ExactSum, x: Digits, y: Digits, xy: Digits, counts: Int64Array, present: BoolArray
+) -> Int64Array:
+    """Return the code of the co-moment of each group; NULL where it is not present.
+
+    Args:
+        exact: Converts the digits of sums to floats; for a float64 column.
+        x: The digits of Σ x, by group.
+        y: The digits of Σ y.
+        xy: The digits of Σ x y.
+        counts: The number of pairs of each group.
+        present: A mask of the groups that have pairs.
+    """
+    values = np.zeros(len(counts))
+    n = np.where(present, counts, 1)
+    with np.errstate(all="ignore"):
+        left = _times_count(_two_floats(exact, xy, len(n)), n.astype(np.float64))
+        right = _product(_two_floats(exact, x, len(n)), _two_floats(exact, y, len(n)))
+        high, low = _two_sum(left[0], -right[0])
+        difference = high + (low + (left[1] - right[1]))
+        scale = abs(left[0]) + abs(right[0])
+        in_range = (scale == 0) | ((scale > _LEAST_PRODUCT) & (scale < _GREATEST_PRODUCT))
+        accurate = (abs(difference) >= _LEAST_SHARE * scale) & in_range & (abs(n) < 2**52)
+        values = difference / n
+    for index in np.flatnonzero(present & ~accurate).tolist():
+        values[index] = _exact_value(index, x, y, xy, int(counts[index]))
+    return np.where(present, codes_of(values), NULL)
+
+
+def _two_floats(exact: ExactSum, sums: Digits, n: int) -> tuple[Float64Array, Float64Array]:
+    """Return the float nearest to each sum, and the float nearest to the rest."""
+    ones = np.ones(n, np.int64)
+    high = exact.floats(sums, ones)
+    finite = np.flatnonzero(np.isfinite(high) & (high != 0))
+    parts = exact.split(codes_of(high[finite]), np.full(len(finite), -1))
+    indices = np.concatenate((sums.sum_indices, finite[parts.sum_indices]))
+    digits = np.concatenate((sums.digits, parts.digits))
+    amounts = np.concatenate((sums.amounts, parts.amounts))
+    order = np.lexsort((digits, indices))
+    indices, digits, amounts = indices[order], digits[order], amounts[order]
+    same = np.zeros(len(order), np.bool)
+    same[1:] = (indices[1:] == indices[:-1]) & (digits[1:] == digits[:-1])
+    first = np.flatnonzero(~same)
+    if len(first):
+        amounts = np.add.reduceat(amounts, first)
+    rest = Digits(indices[first], digits[first], amounts)
+    return high, exact.floats(rest, ones)
+
+
+def _two_sum(a: Float64Array, b: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return the rounded sum and its error (Knuth)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _two_product(a: Float64Array, b: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return the rounded product and its error (Dekker)."""
+    product = a * b
+    scaled_a, scaled_b = a * _SPLITTER, b * _SPLITTER
+    high_a, high_b = scaled_a - (scaled_a - a), scaled_b - (scaled_b - b)
+    low_a, low_b = a - high_a, b - high_b
+    error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
+    return product, error
+
+
+def _times_count(
+    number: tuple[Float64Array, Float64Array], n: Float64Array
+) -> tuple[Float64Array, Float64Array]:
+    product, error = _two_product(number[0], n)
+    return product, error + number[1] * n
+
+
+def _product(
+    a: tuple[Float64Array, Float64Array], b: tuple[Float64Array, Float64Array]
+) -> tuple[Float64Array, Float64Array]:
+    product, error = _two_product(a[0], b[0])
+    return product, error + (a[0] * b[1] + a[1] * b[0])
+
+
+def _exact_value(index: int, x: Digits, y: Digits, xy: Digits, n: int) -> float:
+    """Return the co-moment of one group, computed with integers and rounded once."""
+    sums = [_integer(digits, index) for digits in (x, y, xy)]
+    if any(value is None for value in sums):
+        return float("nan")
+    sum_x, sum_y, sum_xy = (value or 0 for value in sums)
+    numerator = ((n * sum_xy) << _UNIT_BITS) - sum_x * sum_y
+    try:
+        return numerator / (n << (2 * _UNIT_BITS))
+    except OverflowError:
+        return float("inf") if (numerator > 0) == (n > 0) else float("-inf")
+
+
+def _integer(digits: Digits, index: int) -> int | None:
+    """Return a sum in units of 2**-1074; None if it contains an infinity or NaN."""
+    low, high = np.searchsorted(digits.sum_indices, [index, index + 1]).tolist()
+    pairs = zip(digits.digits[low:high].tolist(), digits.amounts[low:high].tolist(), strict=True)
+    total = 0
+    for digit, amount in pairs:
+        if digit >= ExactSum.FINITE_DIGITS:
+            return None
+        total += amount << (32 * digit)
+    return total

@@ -1,0 +1,297 @@
+"""Linear aggregates: count, sum and avg as the weights of one Z-set per aggregate node.
+
+Each group has a few slots: integers that name the quantities to add up. A row of the Z-set is
+(key, slot), and its weight is the quantity::
+
+    partial(Z)[key, slot] = Σ over the rows x of the key of Z[x] · value of the slot for x
+
+    slot                 value                          used for
+    0                    1                              count(*), existence of the group
+    nulls of x           1 where x is NULL              count(x) = count(*) - nulls of x
+    distinct x           1 per distinct value           count(distinct x)
+    digit d of x         digit d of x                   sum(x), avg(x) = sum(x) / count(x)
+    digit d of x * y     digit d of x * y               comoment(x, y), see `comoment`
+    bit b of x           1 where the bit is set         bit_and, bit_or, bit_xor
+
+An example: sum(x) of the group 7 with the stream of x ``+3  +5  -3``, slots 0 and 256 (digit 0)::
+
+    delta of the state   {(7,0): 1, (7,256): 3}  {(7,0): 1, (7,256): 5}  {(7,0): -1, (7,256): -3}
+
+``partial`` is linear, so the state of a group is the sum of the partial aggregates of its rows. The
+state is a trace with a few rows per group, regardless of the size of the group. The trace has no
+rows of weight zero, so a column without NULLs has no row for its slot of NULLs. An aggregate with
+``distinct`` reads the delta of the set of the column's values instead of the delta of the input.
+
+Cost: O(slots) per row of the delta, O(slots log N) per changed group and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from circuits.plan.nodes import AggregateCall
+from circuits.runtime.operators.aggregates.bit_counts import BitCounts
+from circuits.runtime.operators.aggregates.comoment import comoment_codes
+from circuits.runtime.operators.aggregates.exact_sum import DIGITS, Digits, ExactSum, split_products
+from circuits.runtime.operators.aggregates.final_aggregate import SumEncoder
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL, Codec
+from dbsp_wcoj import Trace, WeightOverflowError, ZSet
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.trace import Staged
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["LinearAggregate"]
+
+# The argument of an aggregate: its columns, and True for an aggregate with ``distinct``. A row has
+# a value if no column is NULL.
+Argument = tuple[tuple[int, ...], bool]
+# Computes a quantity that is added up, as digits, from the codes of values (one row per column of
+# the argument) and their weights.
+Split = Callable[[Int64Array, Int64Array], Digits]
+
+
+class LinearAggregate:
+    """The state and the results of all linear aggregates of one node.
+
+    Args:
+        codecs: The codecs of the input's columns.
+        keys: The columns that identify a group.
+        calls: The linear aggregates, each with the codec of its result.
+    """
+
+    def __init__(
+        self,
+        codecs: Sequence[Codec],
+        keys: Sequence[int],
+        calls: Sequence[tuple[AggregateCall, Codec]],
+    ) -> None:
+        self.keys = list(keys)
+        self.calls = tuple(call for call, _ in calls)
+        self.trace = Trace(len(self.keys) + 1)
+        # The slot of the count of each argument, and the first slot of each of its quantities.
+        self._counts: dict[Argument, int] = {}
+        self._quantities: dict[tuple[str, Argument], tuple[int, Split]] = {}
+        self._encoders: list[_Encoder | None] = []
+        self._slots = 0
+        for call, codec in calls:
+            if call.argument is None:
+                self._encoders.append(None)
+                continue
+            self._add_count(_argument(call))
+            self._encoders.append(self._encoder(call, codecs, codec))
+
+    def _add_count(self, argument: Argument) -> None:
+        """Add a slot for the count of an argument, if it is new."""
+        if argument not in self._counts:
+            self._slots += DIGITS
+            self._counts[argument] = self._slots
+
+    def _quantity(self, kind: str, argument: Argument, split: Split) -> int:
+        """Return the first slot of a quantity; add the quantity if it is new."""
+        if (kind, argument) not in self._quantities:
+            self._slots += DIGITS
+            self._quantities[kind, argument] = self._slots, split
+        return self._quantities[kind, argument][0]
+
+    def _sum(self, column: int, distinct: bool, exact: ExactSum) -> int:
+        def split(codes: Int64Array, weights: Int64Array) -> Digits:
+            return exact.split(codes[0], weights)
+
+        return self._quantity("sum", ((column,), distinct), split)
+
+    def _encoder(
+        self, call: AggregateCall, codecs: Sequence[Codec], codec: Codec
+    ) -> _Encoder | None:
+        """Add the quantities of a call; return the function that computes its results."""
+        assert call.argument is not None
+        if call.function == "count":
+            return None
+        argument = _argument(call)
+        exact = ExactSum(codecs[call.argument])
+        if call.function == "comoment":
+            return self._comoment_encoder(call, exact)
+        if call.function in ("bit_and", "bit_or", "bit_xor"):
+            bits = BitCounts(codecs[call.argument], call.function)
+            bits_slot = self._quantity("bits", argument, bits.split)
+            return lambda state, counts, present: bits.codes(
+                state.digits(bits_slot), counts, present
+            )
+        encoder = SumEncoder(call, exact, codec)
+        slot = self._sum(call.argument, call.distinct, exact)
+        return lambda state, counts, present: encoder.codes(state.digits(slot), counts, present)
+
+    def _comoment_encoder(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
+        x, y = call.arguments[0], call.arguments[-1]
+
+        def split(codes: Int64Array, weights: Int64Array) -> Digits:
+            return split_products(exact.numbers(codes[0]), exact.numbers(codes[-1]), weights)
+
+        slot_x = self._sum(x, call.distinct, exact)
+        slot_y = self._sum(y, call.distinct, exact)
+        slot = self._quantity("products", _argument(call), split)
+        return lambda state, counts, present: comoment_codes(
+            exact,
+            state.digits(slot_x),
+            state.digits(slot_y),
+            state.digits(slot),
+            counts,
+            present,
+        )
+
+    @property
+    def distinct_columns(self) -> tuple[tuple[int, ...], ...]:
+        """The columns, or lists of columns, that some call aggregates with ``distinct``."""
+        return tuple(columns for columns, distinct in self._counts if distinct)
+
+    def partial_rows(self, zset: ZSet, sets: Mapping[tuple[int, ...], ZSet]) -> ZSet:
+        """Compute the partial aggregate of some rows: rows (keys, slot).
+
+        Args:
+            zset: Rows of the input, or a delta of the input.
+            sets: For each of `distinct_columns` the set of the rows (keys, values), or a delta of
+                this set.
+
+        Raises:
+            WeightOverflowError: A weight would leave int64.
+        """
+        rows, weights = zset.row_array, zset.weight_array
+        keys = rows[self.keys]
+        k = len(self.keys)
+        parts = [(keys, np.zeros(len(weights), np.int64), weights)]
+        for (columns, distinct), slot in self._counts.items():
+            if distinct:
+                values = sets[columns]
+                part_keys, amounts = values.row_array[:k], values.weight_array
+            else:
+                nulls = np.flatnonzero(np.any(rows[list(columns)] == NULL, axis=0))
+                part_keys, amounts = keys[:, nulls], weights[nulls]
+            parts.append((part_keys, np.full(len(amounts), slot), amounts))
+        for (_, (columns, distinct)), (slot, split) in self._quantities.items():
+            if distinct:
+                values = sets[columns]
+                part_keys, codes = values.row_array[:k], values.row_array[k:]
+                factors = values.weight_array
+            else:
+                part_keys, codes, factors = keys, rows[list(columns)], weights
+                present = np.flatnonzero(np.all(codes != NULL, axis=0))
+                if len(present) < codes.shape[1]:
+                    part_keys, codes = keys[:, present], codes[:, present]
+                    factors = weights[present]
+            digits = split(codes, factors)
+            parts.append((part_keys[:, digits.sum_indices], slot + digits.digits, digits.amounts))
+        size = sum(len(amounts) for _, _, amounts in parts)
+        slot_rows = np.empty((len(self.keys) + 1, size), np.int64)
+        all_amounts = np.empty(size, np.int64)
+        start = 0
+        for part_keys, slots, amounts in parts:
+            end = start + len(amounts)
+            slot_rows[:-1, start:end] = part_keys
+            slot_rows[-1, start:end] = slots
+            all_amounts[start:end] = amounts
+            start = end
+        try:
+            return consolidated_rows(slot_rows, all_amounts)
+        except WeightOverflowError as error:
+            raise self._overflow(error) from None
+
+    def results(
+        self, n: int, sums: Digits, *, always_exists: bool
+    ) -> tuple[BoolArray, list[Int64Array]]:
+        """Return a mask of the groups that exist, and the codes of each call's results.
+
+        Args:
+            n: The number of groups.
+            sums: The state of the groups: index of the group, slot, weight.
+            always_exists: True if a group without rows has a result row, too.
+
+        Raises:
+            EvaluationError: A sum of a group that exists does not fit its type.
+        """
+        rows = _count(sums, 0, n)
+        exists = np.ones(n, np.bool) if always_exists else rows > 0
+        counts = {}
+        for argument, slot in self._counts.items():
+            count = _count(sums, slot, n)
+            counts[argument] = count if argument[1] else rows - count
+        columns = []
+        state = _State(sums)
+        for call, encoder in zip(self.calls, self._encoders, strict=True):
+            count = rows if call.argument is None else counts[_argument(call)]
+            columns.append(
+                count if encoder is None else encoder(state, count, exists & (count != 0))
+            )
+        return exists, columns
+
+    def read(self, prefixes: Int64Array, delta: ZSet, staged: list[Staged]) -> Digits:
+        """Read the old state of the groups of ``prefixes``, followed by their new state.
+
+        Args:
+            prefixes: Keys of n groups, of shape ``(keys, n)``.
+            delta: Rows (keys, slot) of these groups, returned by `partial_rows`.
+            staged: The list to which the change of the state is appended.
+
+        Returns:
+            The slots of group i before the step as sum i, and after the step as sum n + i.
+
+        Raises:
+            WeightOverflowError: A weight would leave int64.
+        """
+        step = None
+        if len(delta):
+            try:
+                step = self.trace.prepare(delta)
+            except WeightOverflowError as error:
+                raise self._overflow(error) from None
+            staged.append(step)
+        state = prefix_lookup(self.trace, prefixes, signed=True, step=step)
+        slots = state.rows[0]
+        return Digits(
+            np.concatenate((state.prefix_index, state.prefix_index + prefixes.shape[1])),
+            np.concatenate((slots, slots)),
+            np.concatenate((state.old, state.new)),
+        )
+
+    def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
+        """The overflow error of a weight of the state, with the names of the aggregates."""
+        names = ", ".join(
+            f"{call.function}({', '.join(f'#{c}' for c in call.arguments) or '*'})"
+            for call in self.calls
+        )
+        return WeightOverflowError(
+            f"a count or sum in the state of {names or 'count(*)'} leaves int64: {error}; "
+            f"nothing was changed: scale the weights"
+        )
+
+
+class _State:
+    """The slots of some groups."""
+
+    def __init__(self, sums: Digits) -> None:
+        self._sums = sums
+
+    def digits(self, slot: int) -> Digits:
+        """Return the digits of the quantity with this first slot."""
+        sums = self._sums
+        own_rows = np.flatnonzero((sums.digits >= slot) & (sums.digits < slot + DIGITS))
+        return Digits(
+            sums.sum_indices[own_rows], sums.digits[own_rows] - slot, sums.amounts[own_rows]
+        )
+
+
+# Computes the codes of a call from the state, the counts, and a mask of the groups with values.
+_Encoder = Callable[[_State, Int64Array, BoolArray], Int64Array]
+
+
+def _argument(call: AggregateCall) -> Argument:
+    return tuple(dict.fromkeys(call.arguments)), call.distinct
+
+
+def _count(sums: Digits, slot: int, n: int) -> Int64Array:
+    """Return the weight of a slot for each of n groups."""
+    count = np.zeros(n, np.int64)
+    own_rows = sums.digits == slot
+    count[sums.sum_indices[own_rows]] = sums.amounts[own_rows]
+    return count

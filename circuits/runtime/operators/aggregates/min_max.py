@@ -1,0 +1,117 @@
+"""Min and max of a column per group, each read from the first row of a group in an ordered trace.
+
+::
+
+    min(Z)[key] = the least x of the rows (key, x) of positive weight        max: the greatest x
+
+State: the rows (key columns, sort columns of x) without NULLs, in ascending order for min and in
+descending order for max (`ordered_rows`). The result is the first row of positive weight with the
+key. After the least value has been deleted, the result is the next row.
+
+A sort column is an integer computed from a value, such that integers and values have the same order
+(`sort_columns`). Different strings can have equal sort columns: they tie. A step reads and compares
+all values that tie with the least value, in O(log N + ties) per changed group and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circuits.plan.nodes import AggregateCall
+from circuits.runtime.operators.ordered_rows import OrderedRows, first_positions
+from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.types.codecs.codec import NULL, Codec
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.trace import Staged
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["MinMax"]
+
+
+class MinMax:
+    """The state and the results of one ``min`` or ``max``.
+
+    Args:
+        codecs: The codecs of the input's columns.
+        keys: The columns that identify a group.
+        call: The aggregate.
+    """
+
+    def __init__(self, codecs: Sequence[Codec], keys: Sequence[int], call: AggregateCall) -> None:
+        assert call.argument is not None
+        self.calls = (call,)
+        self.keys = list(keys)
+        self.column = call.argument
+        codec, least = codecs[self.column], call.function == "min"
+        # The rows have no NULLs. With this order of NULLs the sort column is the code itself.
+        self._sort = SortColumn(self.column, codec, descending=not least, nulls_first=least)
+        self._ordered = self._sort.codec.ordered
+        width = self._sort.width + (0 if self._ordered else 1)
+        # Rows that are equal in this many columns after the keys are compared by value.
+        self._tie_columns = self._sort.width
+        self._rows = OrderedRows(
+            len(self.keys), len(self.keys) + width, limit=1, tie_columns=self._tie_columns
+        )
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The traces of the state."""
+        return self._rows.traces
+
+    @property
+    def coded_columns(self) -> dict[int, Codec]:
+        """The column of the values' codes with its codec, if they are codes of a dictionary."""
+        return {} if self._ordered else {self._rows.rows.arity - 1: self._sort.codec}
+
+    def sort_rows(self, zset: ZSet) -> ZSet:
+        """Return the rows in the layout of the trace, without NULLs.
+
+        The columns are the keys, the sort columns of the value, and the code of the value unless
+        the sort columns determine it.
+        """
+        rows, weights = zset.row_array, zset.weight_array
+        present = np.flatnonzero(rows[self.column] != NULL)
+        if len(present) < len(weights):
+            rows, weights = rows[:, present], weights[present]
+        codes = rows[self.column]
+        columns = [rows[key] for key in self.keys] + list(self._sort.keys(codes))
+        if not self._ordered:
+            columns.append(codes)
+        return consolidated_rows(np.stack(columns), weights)
+
+    def read(self, delta: ZSet, groups: Int64Array) -> tuple[Int64Array, list[Staged]]:
+        """Return the old results of all groups, followed by the new results, and stage a delta.
+
+        Args:
+            delta: Rows of `sort_rows`.
+            groups: The changed keys, sorted, shape ``(keys, n)``.
+
+        Returns:
+            The codes, shape ``(1, 2 n)``, and the staged changes.
+        """
+        return self._rows.read_results(delta, groups, self.results)
+
+    def results(
+        self, n: int, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
+    ) -> Int64Array:
+        """Return the code of the first value of each group; NULL for a group without values.
+
+        The result has shape ``(1, n)``.
+
+        Args:
+            n: The number of groups.
+            group_indices: The group of each candidate, ascending.
+            rows: The columns of the candidates after the keys, ascending within a group.
+            weights: The weight of each candidate, above 0.
+        """
+        extremes = np.full(n, NULL)
+        first = first_positions(group_indices)
+        if len(first) < len(group_indices) and not self._sort.exact:
+            ranks = self._sort.ranks(rows[-1])
+            order = np.lexsort((ranks, *rows[self._tie_columns - 1 :: -1], group_indices))
+            group_indices, rows = group_indices[order], rows[:, order]
+        keys = rows[-1, first]
+        extremes[group_indices[first]] = self._sort.codes(keys) if self._ordered else keys
+        return extremes[np.newaxis]

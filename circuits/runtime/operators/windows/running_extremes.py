@@ -1,0 +1,227 @@
+"""Running extremes: the min or max of a column from the start of a partition to each row.
+
+A *record* is a row whose value is better (of min: less) than the values of all rows before it::
+
+    records(Z) = the rows of positive weight that are records, each with weight 1
+
+    t        1  2  3  4  5  6
+    x        7  9  4  4  8  2
+    min      7  7  4  4  4  2
+    record   *     *        *
+
+The running extreme before a row is the value of the last record before it, one search per run. So a
+step need not read the rows before a change.
+
+A change of a row of value v has an effect only if v is better than the running extreme before the
+row. The effect ends at the first later row that is in the partition both without and with the
+step, and whose value is v or better. All rows between have another result, unless their values are
+NULL in both or several changes cancel out. Of several effective changes of a partition, one that
+is not better than an earlier one has no further effect, so a step reads each row once.
+
+Cost: O(log N) per changed row and run, and O(1) per row whose result changes. State: the records,
+expected O(log n) of n rows in random order, and n if each row is better than the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from circuits.plan.window import WindowCall
+from circuits.runtime.operators.row_order import RowOrder
+from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL, Codec
+from dbsp_wcoj import Trace
+from dbsp_wcoj.storage.row_ranges import KeyPositions, RowRanges
+from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["Effects", "RunningExtreme", "is_running_extreme"]
+
+_FIRST_READ_ROWS: Final = 16  # the rows after a change that are read first; then 4 times as many
+
+
+def is_running_extreme(call: WindowCall) -> bool:
+    """Return True if a call is the min or max from the start of the partition on."""
+    frame = call.frame
+    is_extreme = call.function in ("min", "max") and not call.distinct
+    return is_extreme and frame.start is None and frame.end is not None and frame.exclude == "none"
+
+
+class Effects(NamedTuple):
+    """How far the effects of changed rows reach.
+
+    Attributes:
+        stop: The position after the last row whose result the change may alter.
+        last: That row, shape ``(columns, n)``; the changed row itself if the effect ends at another
+            change, or at the end of the partition.
+    """
+
+    stop: KeyPositions
+    last: Int64Array
+
+    def union(self, other: Effects) -> Effects:
+        """Return the effect that reaches further, for each changed row."""
+        # A KeyPositions has a position per run. All of them grow along the order of the rows.
+        is_further = other.stop.positions.sum(axis=0) > self.stop.positions.sum(axis=0)
+        stop = (np.where(is_further, b, a) for a, b in zip(self.stop, other.stop, strict=True))
+        return Effects(KeyPositions(*stop), np.where(is_further, other.last, self.last))
+
+
+class RunningExtreme:
+    """The running min or max of one column.
+
+    Args:
+        order: The layout of the rows; the order must be exact (`RowOrder.is_exact`).
+        column: The column of the input.
+        codec: Its codec.
+        is_max: True for max.
+    """
+
+    def __init__(self, order: RowOrder, column: int, codec: Codec, *, is_max: bool) -> None:
+        self._order = order
+        self._sort = SortColumn(column, codec, descending=is_max)
+        self.trace = Trace(order.width)
+        self.coded_columns: Mapping[int, Codec] = order.coded_columns
+
+    def before(self, rows: Int64Array) -> Int64Array:
+        """Return the codes of the running extremes before rows, without the staged step."""
+        result = np.full(rows.shape[1], NULL)
+        ranges = RowRanges(self.trace)
+        row_start, partition_start = ranges.seek(rows), ranges.seek(rows[: self._order.keys])
+        # One row of each run before the row; the last of these, in order, is the last record.
+        read = ranges.read(ranges.neighbour(row_start, partition_start, 1), row_start)
+        is_last = np.ones(len(read.ranges), np.bool)
+        is_last[:-1] = read.ranges[1:] != read.ranges[:-1]
+        result[read.ranges[is_last]] = self._codes(read.rows[:, is_last])
+        return result
+
+    def find_effects(
+        self,
+        ranges: RowRanges,
+        changed: Int64Array,
+        partition: Int64Array,
+        here: KeyPositions,
+        after: KeyPositions,
+        partition_stop: KeyPositions,
+    ) -> Effects:
+        """Return how far changes of rows change the running extreme.
+
+        Args:
+            ranges: The rows of all partitions, without and with the step.
+            changed: The changed rows, sorted, shape ``(columns, n)``.
+            partition: The number of each changed row's partition.
+            here: The positions of the changed rows.
+            after: The positions after them.
+            partition_stop: The positions after the last rows of their partitions.
+        """
+        codes = self._codes(changed)
+        n = len(codes)
+        ranks, ranks_before = np.split(self._ranks(codes, self.before(changed)), [n])
+        # A change has an effect if it inserts or deletes a row, and is a record among the changes.
+        is_presence_changed = (after.old > here.old) != (after.new > here.new)
+        ranks = np.where(is_presence_changed, ranks, 2 * n)  # greater than all ranks
+        effective = np.flatnonzero(_are_records(ranks, partition, ranks_before))
+        stop = KeyPositions(*(part.copy() for part in after))
+        last = changed.copy()
+        # An effect is searched up to the next effective change.
+        limit = partition_stop.take(effective)
+        has_next = np.flatnonzero(partition[effective[1:]] == partition[effective[:-1]])
+        _put(limit, has_next, here.take(effective[has_next + 1]))
+        cursor = after.take(effective)
+        pending, count = np.arange(len(effective)), _FIRST_READ_ROWS
+        # Read the next rows of all pending changes. A change ends at its first row in both versions
+        # whose value is at least as good, or at its limit.
+        while len(pending):
+            bound = limit.take(pending)
+            start = cursor.take(pending)
+            end = ranges.neighbour(start, bound, count)
+            read = ranges.read(start, end)
+            present = np.flatnonzero((read.old > 0) & (read.new > 0))
+            read_codes = self._codes(read.rows[:, present])
+            change_of_row = read.ranges[present]  # an index into pending
+            row_ranks, change_ranks = np.split(
+                self._ranks(read_codes, codes[effective[pending]]), [len(present)]
+            )
+            hits = np.flatnonzero(row_ranks <= change_ranks[change_of_row])
+            ended, first = np.unique(change_of_row[hits], return_index=True)
+            rows = np.ascontiguousarray(read.rows[:, present[hits[first]]])
+            _put(stop, effective[pending[ended]], ranges.seek(rows, after=True))
+            last[:, effective[pending[ended]]] = rows
+            is_pending = np.ones(len(pending), np.bool)
+            is_pending[ended] = False
+            is_at_limit = (end.positions == bound.positions).all(axis=0)
+            at_limit = np.flatnonzero(is_pending & is_at_limit)
+            _put(stop, effective[pending[at_limit]], bound.take(at_limit))
+            _put(cursor, pending, end)
+            pending = pending[is_pending & ~is_at_limit]
+            count *= 4
+        return Effects(stop, last)
+
+    def prepare(
+        self,
+        rows: Int64Array,
+        group: Int64Array,
+        old: BoolArray,
+        new: BoolArray,
+        before: Int64Array,
+    ) -> TraceStep | None:
+        """Stage the change of the records among consecutive rows.
+
+        Args:
+            rows: The rows, by group in order; those that are not given keep their result.
+            group: The number of each row's group, ascending: a segment of a partition.
+            old: A mask of the rows of positive weight without the step.
+            new: The same with the step.
+            before: The code of the running extreme before each group.
+        """
+        codes = self._codes(rows)
+        ranks, ranks_before = np.split(self._ranks(codes, before), [len(codes)])
+        no_value = 2 * len(codes) + len(before)
+        first_ranks = ranks_before[group]
+        change = np.zeros(len(codes), np.int64)
+        for sign, present in ((-1, old), (1, new)):
+            at_present = np.where(present, ranks, no_value)
+            change += sign * _are_records(at_present, group, first_ranks)
+        changed = np.flatnonzero(change)
+        if not len(changed):
+            return None
+        return self.trace.prepare(consolidated_rows(rows[:, changed], change[changed]))
+
+    def _codes(self, rows: Int64Array) -> Int64Array:
+        codes: Int64Array = self._order.to_input(rows)[self._sort.column]
+        return codes
+
+    def _ranks(self, *parts: Int64Array) -> Int64Array:
+        """Return the ranks of the values of all parts; the best is 0, NULL has the greatest."""
+        codes = np.concatenate(parts)
+        keys = self._sort.keys(codes)[0] if self._sort.codec.ordered else self._sort.ranks(codes)
+        ranks = np.unique(keys, return_inverse=True)[1].reshape(-1)
+        return np.where(codes == NULL, len(codes), ranks)
+
+
+def _are_records(ranks: Int64Array, group: Int64Array, ranks_before: Int64Array) -> BoolArray:
+    """Return a mask of the rows with a lower rank than all rows before them.
+
+    These are the rows of the same group, and those that ``ranks_before`` sums up for each group.
+
+    >>> ranks, group = np.array([3, 4, 2, 3]), np.array([0, 0, 0, 1])
+    >>> _are_records(ranks, group, np.array([9, 9, 9, 3])).tolist()
+    [True, False, True, False]
+    """
+    if not len(ranks):
+        return np.zeros(0, np.bool)
+    # Each group has lower numbers than all groups before it, so one running minimum serves all.
+    offset = group * (max(int(ranks.max()), int(ranks_before.max())) + 1)
+    ranks, best = ranks - offset, ranks_before - offset
+    best[1:] = np.minimum(best[1:], np.minimum.accumulate(ranks)[:-1])
+    is_record: BoolArray = ranks < best
+    return is_record
+
+
+def _put(positions: KeyPositions, index: Int64Array, values: KeyPositions) -> None:
+    for target, source in zip(positions, values, strict=True):
+        target[..., index] = source

@@ -1,0 +1,391 @@
+"""Window functions: one more column per call, computed from the rows around each row.
+
+::
+
+    window(Z)    = per partition the rows of positive weight in order, a row of weight w as w rows;
+                   each with the results of the calls
+    window^Δ(d)  = window(I(d)) - window(z⁻¹(I(d)))      for the partitions of rows of d only
+
+An example stream, ``row_number() OVER (PARTITION BY k ORDER BY x)`` of rows (k, x)::
+
+    delta     {(7,3): +1, (7,5): +1}        {(7,4): +1}
+    output    {(7,3,1): +1, (7,5,2): +1}    {(7,4,2): +1, (7,5,2): -1, (7,5,3): +1}
+
+State: the rows, once, in the order (partition, sort columns, other columns), see `row_order`; for
+running sums their digits (`prefix_totals`); for running min and max the rows that improve it
+(`running_extremes`); for dense_rank and frames of GROUPS the groups (`order_groups`).
+
+Cost: a step reads the rows whose results can change, and the rows that these read
+(`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. If a call
+reads its whole partition, or the rows to read are most of it, the step reads the changed partitions
+as a whole. The same holds if rows have negative weights, or if the order is that of strings, which
+the order of the trace does not decide.
+
+Alternatives considered: a balanced tree per partition, with totals in its nodes. The runs of a
+trace store running sums of their weights, so their searches return the same totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.plan.window import Window
+from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.operators.row_order import RowOrder
+from circuits.runtime.operators.windows.order_groups import OrderGroups
+from circuits.runtime.operators.windows.prefix_totals import PrefixTotals
+from circuits.runtime.operators.windows.running_extremes import RunningExtreme, is_running_extreme
+from circuits.runtime.operators.windows.window_functions import Totals, WindowFunctions
+from circuits.runtime.operators.windows.window_segments import (
+    Segments,
+    find_segments,
+    reach_of,
+)
+from circuits.types.arrow_types import value_type
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL, Codec, Codecs
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
+from dbsp_wcoj.storage.row_ranges import RangeRows, RowRanges
+from dbsp_wcoj.storage.trace import Staged, StagedGroup, TraceStep
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["WindowOperator"]
+
+# A segment costs as much as reading this many rows; smaller partitions are read as a whole.
+SEGMENT_OVERHEAD_ROWS: Final = 16
+
+
+class WindowOperator:
+    """The rows of the input with the results of window functions.
+
+    Args:
+        plan: The node; `circuits.plan.window.Window` defines the result.
+        codecs: The codes of values.
+
+    >>> import pyarrow as pa
+    >>> from circuits.plan.nodes import Field, Order, Scan
+    >>> from circuits.plan.window import WindowCall
+    >>> plan = Window(
+    ...     Scan("r", (Field("x", pa.int64()),)),
+    ...     partition=(),
+    ...     order=(Order(0),),
+    ...     calls=(WindowCall("row_number", (), pa.int64(), "n"),),
+    ... )
+    >>> WindowOperator(plan, Codecs()).evaluate([ZSet.from_rows([(5,), (3,), (5,)])])
+    ZSet({(3, 1): 1, (5, 2): 1, (5, 3): 1})
+    """
+
+    traces_begin_with_partitioning: ClassVar[bool] = True
+
+    def __init__(self, plan: Window, codecs: Codecs) -> None:
+        self.arity = len(plan.fields)
+        fields = plan.input.fields
+        self._order = RowOrder(fields, plan.partition, plan.order, codecs)
+        self._functions = WindowFunctions(plan, codecs)
+        self._rows = Trace(self._order.width)
+        # The rows of negative total weight. The results ignore them, but the totals over the rows
+        # before a segment do not, so while there are any, whole partitions are read.
+        self._negative = Trace(self._order.width)
+        value_order = (
+            len(plan.order) == 1
+            and self._order.order_width == 1
+            and not pa.types.is_floating(value_type(fields[plan.order[0].column].type))
+        )
+        self._reach = reach_of(plan, value_order=value_order) if self._order.is_exact else None
+        summed: dict[int, bool] = {}
+        for call in plan.calls if self._reach is not None else ():
+            if call.function in ("count", "sum", "avg") and call.frame.start is None:
+                for column in call.arguments:
+                    summed[column] = summed.get(column, False) or call.function != "count"
+        columns = [codecs.codec(f.type) for f in fields]
+        self._totals = PrefixTotals(self._order, summed, columns)
+        self._extremes = {
+            (call.function, call.arguments[0]): RunningExtreme(
+                self._order,
+                call.arguments[0],
+                columns[call.arguments[0]],
+                is_max=call.function == "max",
+            )
+            for call in (plan.calls if self._reach is not None else ())
+            if is_running_extreme(call)
+        }
+        has_groups = any(call.function == "dense_rank" for call in plan.calls)
+        if self._reach is not None and (self._reach.groups_before or self._reach.groups_after):
+            has_groups = True
+        self._groups = None
+        self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
+        coded = self._order.coded_columns
+        self.coded_columns: tuple[Mapping[int, Codec], ...] = (
+            coded,
+            coded,
+            self._totals.coded_columns,
+        )
+        if self._reach is not None and has_groups:
+            self._groups = OrderGroups(self._order)
+            self.traces += (self._groups.trace,)
+            self.coded_columns += (self._groups.coded_columns,)
+        for extreme in self._extremes.values():
+            self.traces += (extreme.trace,)
+            self.coded_columns += (extreme.coded_columns,)
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """The result for a whole Z-set."""
+        (zset,) = inputs
+        stored = self._order.to_trace(zset)
+        starts = self._order.group_starts(stored.row_array)
+        group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
+        rows = self._results(group_indices, stored.row_array, stored.weight_array)
+        return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """The change of the rows of the partitions in the delta.
+
+        Raises:
+            WeightOverflowError: The total weight of a row would leave int64.
+            EvaluationError: A sum does not fit the type of the result.
+        """
+        (delta,) = deltas
+        if not len(delta):
+            return ZSet.empty(self.arity), None
+        stored = self._order.to_trace(delta)
+        step = self._rows.prepare(stored)
+        staged: list[Staged] = [step]
+        keys = self._order.keys
+        starts = self._order.group_starts(stored.row_array)
+        prefixes = stored.row_array[:keys, starts]
+        if self._reach is None:
+            read = prefix_lookup(self._rows, prefixes, step=step)
+            return self._whole_partitions(prefixes, read, context.budget), step
+        has_negative = not self._negative.is_empty
+        negative_step = None
+        if has_negative or (stored.weight_array < 0).any():
+            before = self._rows.weights_of(stored)
+            after = before + stored.weight_array
+            change_below_zero = np.minimum(after, 0) - np.minimum(before, 0)
+            changed = np.flatnonzero(change_below_zero)
+            if len(changed):
+                rows = ZSet(
+                    np.ascontiguousarray(stored.row_array[:, changed]), change_below_zero[changed]
+                )
+                negative_step = self._negative.prepare(rows)
+                staged.append(negative_step)
+                has_negative = True
+        totals_step = self._totals.prepare(stored, self._order.to_input(stored.row_array))
+        if totals_step is not None:
+            staged.append(totals_step)
+        ranges = RowRanges(self._rows, step)
+        groups_step = None
+        if self._groups is not None:
+            negative = RowRanges(self._negative, negative_step) if has_negative else None
+            groups_step = self._groups.prepare(stored.row_array, ranges, negative)
+            if groups_step is not None:
+                staged.append(groups_step)
+        change = None
+        if not has_negative:
+            partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
+            segments = self._find_segments(
+                ranges, stored.row_array, partition, prefixes, groups_step
+            )
+            if segments is not None:
+                totals = self._totals_before(ranges, segments, totals_step, groups_step)
+                change = self._segments(segments, totals, context.budget)
+                near = segments.rows
+                staged += self._change_records(near.rows, near.ranges, near, totals[0])
+        if change is None:
+            read = prefix_lookup(self._rows, prefixes, step=step)
+            change = self._whole_partitions(prefixes, read, context.budget)
+            whole_rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
+            staged += self._change_records(whole_rows, read.prefix_index, read, None)
+        return change, StagedGroup(staged)
+
+    def _change_records(
+        self,
+        rows: Int64Array,
+        group: Int64Array,
+        weights: PrefixRows | RangeRows,
+        totals: Totals | None,
+    ) -> list[TraceStep]:
+        """Stage the changes of the running extremes in segments, or whole partitions, of rows."""
+        steps = []
+        for call, extreme in self._extremes.items():
+            if totals is not None:
+                before = totals.extremes[call]
+            else:
+                before = np.full(int(group.max(initial=-1)) + 1, NULL)
+            step = extreme.prepare(rows, group, weights.old > 0, weights.new > 0, before)
+            if step is not None:
+                steps.append(step)
+        return steps
+
+    def _whole_partitions(self, prefixes: Int64Array, read: PrefixRows, budget: Budget) -> ZSet:
+        """The change of all rows of partitions."""
+        rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
+        _count_repeated_rows(read.old, budget, self.arity)
+        _count_repeated_rows(read.new, budget, self.arity)
+        return self._difference(
+            self._results(read.prefix_index, rows, read.old),
+            self._results(read.prefix_index, rows, read.new),
+        )
+
+    def _find_segments(
+        self,
+        ranges: RowRanges,
+        changed: Int64Array,
+        partition: Int64Array,
+        prefixes: Int64Array,
+        groups_step: TraceStep | None,
+    ) -> Segments | None:
+        """The segments around changed rows; None if whole partitions are less work."""
+        reach = self._reach
+        assert reach is not None
+        whole = ranges.seek(prefixes, after=True).positions.sum()
+        whole -= ranges.seek(prefixes).positions.sum()
+        near = reach.rows_before + reach.rows_after + reach.groups_before + reach.groups_after
+        if changed.shape[1] * (2 * near + SEGMENT_OVERHEAD_ROWS) > whole:
+            return None
+        groups = None
+        if self._groups is not None:
+            groups = RowRanges(self._groups.trace, groups_step)
+        return find_segments(
+            ranges,
+            changed,
+            partition,
+            prefixes,
+            self._order.order_width,
+            reach,
+            tuple(self._extremes.values()),
+            groups,
+        )
+
+    def _totals_before(
+        self,
+        ranges: RowRanges,
+        segments: Segments,
+        totals_step: TraceStep | None,
+        groups_step: TraceStep | None,
+    ) -> tuple[Totals | None, Totals | None]:
+        """Return the totals over the rows before each segment, without and with the step."""
+        reach = self._reach
+        assert reach is not None
+        if not (reach.from_start or reach.first_row or self._extremes):
+            return None, None
+        start, partition_start = segments.start, segments.partition_start
+        old = Totals(start.old - partition_start.old)
+        new = Totals(start.new - partition_start.new)
+        rows = segments.rows
+        first = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
+        if self._extremes:
+            # No effect of a change before a segment reaches it, so the step does not matter.
+            extremes = {call: each.before(first) for call, each in self._extremes.items()}
+            old, new = replace(old, extremes=extremes), replace(new, extremes=extremes)
+        if reach.from_start:
+            sums = self._totals.before(first, old.rows, new.rows, totals_step)
+            old, new = (
+                replace(totals, counts=each.counts, sums=each.sums)
+                for totals, each in zip((old, new), sums, strict=True)
+            )
+            if self._groups is not None:
+                old_groups, new_groups = self._groups.before(first, groups_step)
+                old, new = replace(old, groups=old_groups), replace(new, groups=new_groups)
+        if reach.first_row:
+            # Only segments that begin with their partition change its first row.
+            second = ranges.neighbour(partition_start, segments.partition_stop, 1)
+            candidates = ranges.read(partition_start, second)
+            present = np.flatnonzero(candidates.old > 0)
+            segment, first = np.unique(candidates.ranges[present], return_index=True)
+            codes = self._order.to_input(candidates.rows[:, present[first]])
+            first_rows = np.full((len(codes), len(old.rows)), NULL)
+            first_rows[:, segment] = codes
+            old, new = replace(old, first_rows=first_rows), replace(new, first_rows=first_rows)
+        return old, new
+
+    def _segments(
+        self, segments: Segments, totals: tuple[Totals | None, Totals | None], budget: Budget
+    ) -> ZSet:
+        """The change of the rows around changed rows."""
+        _count_repeated_rows(segments.rows.old, budget, self.arity)
+        _count_repeated_rows(segments.rows.new, budget, self.arity)
+        return self._difference(
+            self._segment_results(
+                segments.rows,
+                segments.rows.old,
+                segments.first_affected.old - segments.start.old,
+                segments.last_affected.old - segments.start.old,
+                totals[0],
+            ),
+            self._segment_results(
+                segments.rows,
+                segments.rows.new,
+                segments.first_affected.new - segments.start.new,
+                segments.last_affected.new - segments.start.new,
+                totals[1],
+            ),
+        )
+
+    @staticmethod
+    def _difference(old: Int64Array, new: Int64Array) -> ZSet:
+        """The rows of ``new``, each with weight 1, minus those of ``old``."""
+        weights = np.repeat(np.array([-1, 1], np.int64), [old.shape[1], new.shape[1]])
+        return consolidated_rows(np.concatenate((old, new), axis=1), weights)
+
+    def _segment_results(
+        self,
+        rows: RangeRows,
+        weights: Int64Array,
+        first: Int64Array,
+        last: Int64Array,
+        totals: Totals | None,
+    ) -> Int64Array:
+        """The affected rows of segments, from number ``first`` to before ``last``, with results.
+
+        The other rows are only read: their own results would need rows beyond the segment.
+        """
+        index = np.repeat(np.arange(len(weights)), weights)
+        segment = rows.ranges[index]
+        codes = self._order.to_input(rows.rows[:, index])
+        begins: BoolArray = np.ones(len(index), np.bool)
+        begins[1:] = segment[1:] != segment[:-1]
+        if totals is not None:
+            totals = totals.take(segment[np.flatnonzero(begins)])
+        results = self._functions.results(codes, begins, totals)
+        number = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
+        affected = np.flatnonzero((number >= first[segment]) & (number < last[segment]))
+        return np.concatenate((codes, results))[:, affected]
+
+    def _results(
+        self, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
+    ) -> Int64Array:
+        """The rows with their results, a row of weight w as w rows.
+
+        Args:
+            group_indices: The number of each row's partition.
+            rows: Rows of whole partitions in the layout of the trace.
+            weights: Their weights.
+        """
+        order = self._order.sort_positions(group_indices, rows, by_order_only=True)
+        order = np.repeat(order, np.maximum(weights[order], 0))
+        group_indices = group_indices[order]
+        codes = self._order.to_input(rows[:, order])
+        begins: BoolArray = np.concatenate(
+            (np.ones(min(len(group_indices), 1), np.bool), group_indices[1:] != group_indices[:-1])
+        )
+        results = self._functions.results(codes, begins)
+        return np.concatenate((codes, results))
+
+
+def _count_repeated_rows(weights: Int64Array, budget: Budget, columns: int) -> None:
+    """Count the rows that rows of a weight above 1 become.
+
+    Raises:
+        LimitError: They are more than a step may produce.
+    """
+    repeated = np.maximum(weights, 1).sum(dtype=np.float64) - len(weights)
+    if repeated:
+        budget.add_rows(int(repeated), columns)

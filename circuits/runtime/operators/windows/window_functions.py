@@ -1,0 +1,472 @@
+"""Values of window functions over the rows of whole partitions, in order.
+
+The cost of a function over n rows does not depend on the size of the frames:
+
+=================================== =============== ================================================
+ranks, lag, lead                    O(n)            arithmetic on positions
+first_value, last_value, nth_value  O(n)            the row at a position of the frame
+count, sum, avg                     O(n * digits)   differences of prefix sums of exact digits
+min, max                            O(n log n)      a sparse table: ranges of 2**k rows
+other aggregates                    O(frame rows)   the aggregate of each distinct frame
+=================================== =============== ================================================
+
+Sparse table: Bender, Farach-Colton. The LCA Problem Revisited. LATIN 2000, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.plan.columns import AggregateCall
+from circuits.plan.nodes import Aggregate, Field, Values
+from circuits.plan.window import Window, WindowCall
+from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum
+from circuits.runtime.operators.aggregates.final_aggregate import SumEncoder
+from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.runtime.operators.windows.window_frames import (
+    FrameRanges,
+    IndexRange,
+    Partitions,
+    RangeOrder,
+    frame_ranges,
+)
+from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.codecs.codec import NULL, Codecs
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.values.bitcast import codes_of, values_of
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["Totals", "WindowFunctions", "reads_first_row"]
+
+_INT64: Final = pa.int64()
+_NO_ROW: Final = -1
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Totals over the leading rows of each partition, which the window functions are not given.
+
+    Each array has an entry per partition.
+
+    Attributes:
+        rows: The number of leading rows.
+        counts: By column, the number of leading rows in which it is not NULL.
+        sums: By column and digit position, the digit of the sum of the column over the leading rows
+            (`circuits.runtime.operators.aggregates.exact_sum.Digits.amounts`).
+        groups: The number of groups of equal rows among the leading rows.
+        first_rows: The codes of the first leading row, shape ``(columns, partitions)``; any codes
+            where there is none.
+        extremes: By function (min or max) and column, the code of the result over the leading rows.
+    """
+
+    rows: Int64Array
+    counts: dict[int, Int64Array] = field(default_factory=dict)
+    sums: dict[int, dict[int, Int64Array]] = field(default_factory=dict)
+    groups: Int64Array | None = None
+    first_rows: Int64Array | None = None
+    extremes: Mapping[tuple[str, int], Int64Array] = field(default_factory=dict)
+
+    def take(self, partitions: Int64Array) -> Totals:
+        """The totals of some of the partitions."""
+        return Totals(
+            self.rows[partitions],
+            {column: counts[partitions] for column, counts in self.counts.items()},
+            {
+                column: {digit: amounts[partitions] for digit, amounts in digits.items()}
+                for column, digits in self.sums.items()
+            },
+            None if self.groups is None else self.groups[partitions],
+            None if self.first_rows is None else self.first_rows[:, partitions],
+            {call: codes[partitions] for call, codes in self.extremes.items()},
+        )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Ordered rows of partitions: their codes, shape ``(columns, n)``, and where they begin."""
+
+    codes: Int64Array
+    partitions: Partitions
+    range_order: RangeOrder | None
+    totals: Totals | None = None
+
+    @cached_property
+    def prefix_counts(self) -> dict[int, Int64Array]:
+        """By column, the number of values that are not NULL before each row; filled on demand."""
+        return {}
+
+    def counts(self, column: int) -> Int64Array:
+        """The number of values of a column that are not NULL: before each row, then in all rows."""
+        counts = self.prefix_counts.get(column)
+        if counts is None:
+            present = self.codes[column] != NULL
+            counts = self.prefix_counts[column] = np.concatenate(([0], np.cumsum(present)))
+        return counts
+
+
+class WindowFunctions:
+    """The calls of one `Window` node.
+
+    Args:
+        plan: The node.
+        codecs: The codes of values.
+    """
+
+    def __init__(self, plan: Window, codecs: Codecs) -> None:
+        self._plan = plan
+        self._codecs = codecs
+        self._columns = [codecs.codec(field.type) for field in plan.input.fields]
+        self._calls = [self._function(call) for call in plan.calls]
+
+    def results(
+        self, codes: Int64Array, partition_begins: BoolArray, totals: Totals | None = None
+    ) -> Int64Array:
+        """Return the codes of each call's results, shape ``(calls, n)``.
+
+        Args:
+            codes: The rows of whole partitions, in order; shape ``(columns, n)``.
+            partition_begins: A mask of the rows that begin a partition.
+            totals: Totals over rows of the partitions before these rows, if there are such rows.
+
+        Raises:
+            EvaluationError: A sum does not fit the type of the result.
+        """
+        n = codes.shape[1]
+        if not n:
+            return np.empty((len(self._calls), 0), np.int64)
+        group_begins = partition_begins.copy()
+        for order in self._plan.order:
+            column = codes[order.column]
+            group_begins[1:] |= column[1:] != column[:-1]
+        partitions = Partitions(partition_begins, group_begins)
+        rows = _Rows(codes, partitions, self._range_order(codes), totals)
+        return np.stack([call(rows) for call in self._calls])
+
+    def _range_order(self, codes: Int64Array) -> RangeOrder | None:
+        frames = [call.frame for call in self._plan.calls if call.frame.mode == "range"]
+        # The bounds None (of the partition) and 0 (of the group of equal rows) need no values.
+        if not any(frame.start or frame.end for frame in frames):
+            return None
+        (order,) = self._plan.order
+        codec, column = self._columns[order.column], codes[order.column]
+        present = column != NULL
+        # The type of the values, also of a dictionary-encoded column.
+        value_type = codec.type.value_type if hasattr(codec.type, "value_type") else codec.type
+        values: np.ndarray = np.where(present, column, 0)
+        if str(value_type) in ("float", "double", "halffloat"):
+            values = values_of(values, np.dtype(f"f{value_type.bit_width // 8}")).astype(np.float64)
+        return RangeOrder(-values if order.descending else values, present)
+
+    def _function(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+        function = call.function
+        if function in _POSITIONS:
+            compute = _POSITIONS[function]
+            return lambda rows: compute(rows, call.number)
+        if function in ("lag", "lead"):
+            return lambda rows: self._lag(call, rows)
+        if function in ("first_value", "last_value", "nth_value"):
+            return lambda rows: _value_at(call, rows, self._frames(call, rows))
+        if call.distinct or function not in ("count", "sum", "avg", "min", "max"):
+            return self._aggregate_by_frame(call)
+        if function == "count":
+            return lambda rows: _count(call, rows, self._frames(call, rows))
+        if function in ("min", "max"):
+            return self._extreme(call)
+        return self._sum(call)
+
+    def _frames(self, call: WindowCall, rows: _Rows) -> FrameRanges:
+        return frame_ranges(call.frame, rows.partitions, rows.range_order)
+
+    def _lag(self, call: WindowCall, rows: _Rows) -> Int64Array:
+        """The value ``number`` rows before each row (lead: after it).
+
+        If the partition has no such row, it is the default, or NULL without a default.
+        """
+        value = rows.codes[call.arguments[0]]
+        distance = call.number if call.function == "lag" else -call.number
+        partitions = rows.partitions
+        if call.ignore_nulls:
+            source = _nth_present(rows, call.arguments[0], distance)
+        else:
+            source = partitions.row - max(-(2**62), min(distance, 2**62))
+            inside = (source >= partitions.start) & (source < partitions.stop)
+            source = np.where(inside, source, _NO_ROW)
+        default = rows.codes[call.arguments[1]] if len(call.arguments) > 1 else np.int64(NULL)
+        return np.where(source == _NO_ROW, default, value[source])
+
+    def _extreme(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+        column = call.arguments[0]
+        sort = SortColumn(column, self._columns[column], descending=call.function == "max")
+
+        def compute(rows: _Rows) -> Int64Array:
+            present = np.flatnonzero(rows.codes[column] != NULL)
+            codes = rows.codes[column, present]
+            leading = None
+            if rows.totals is not None and call.frame.start is None:
+                leading = rows.totals.extremes.get((call.function, column))
+            if leading is not None:
+                codes = np.concatenate((codes, leading))
+            ranks = sort.keys(codes)[0] if sort.codec.ordered else sort.ranks(codes)
+            counts = rows.counts(column)
+            best = np.full(len(rows.partitions), _NO_ROW)
+            if leading is not None:
+                place = len(present) + rows.partitions.number
+                best = np.where(codes[place] == NULL, _NO_ROW, place)
+            for piece in self._frames(call, rows):
+                least = _least(ranks[: len(present)], counts[piece.start], counts[piece.stop])
+                better = (least != _NO_ROW) & (
+                    (best == _NO_ROW) | (_at(ranks, least) < _at(ranks, best))
+                )
+                best[better] = least[better]
+            return np.where(best == _NO_ROW, np.int64(NULL), _at(codes, best))
+
+        return compute
+
+    def _sum(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+        column = call.arguments[0]
+        exact = ExactSum(self._columns[column])
+        aggregate = AggregateCall(call.function, column, call.type, call.name)
+        encoder = SumEncoder(aggregate, exact, self._codecs.codec(call.type))
+
+        def compute(rows: _Rows) -> Int64Array:
+            n = len(rows.partitions)
+            present = np.flatnonzero(rows.codes[column] != NULL)
+            digits = exact.split(rows.codes[column, present], np.ones(len(present), np.int64))
+            frames = self._frames(call, rows)
+            parts: list[Digits] = []
+            zero = np.zeros(n, np.int64)
+            before = {}
+            if rows.totals is not None and call.frame.start is None:
+                before = rows.totals.sums[column]
+            for digit in sorted({*digits.digits.tolist(), *before}):
+                of_digit = np.flatnonzero(digits.digits == digit)
+                amounts = np.zeros(n + 1, np.int64)
+                np.add.at(
+                    amounts, present[digits.sum_indices[of_digit]] + 1, digits.amounts[of_digit]
+                )
+                # Prefix sums may wrap around; their differences are right.
+                sums = np.cumsum(amounts)
+                total = sum((sums[f.stop] - sums[f.start] for f in frames), np.zeros(n, np.int64))
+                total += before.get(digit, zero)[rows.partitions.number]
+                nonzero = np.flatnonzero(total)
+                parts.append(Digits(nonzero, np.full(len(nonzero), digit), total[nonzero]))
+            counts = _count(call, rows, frames)
+            return encoder.codes(_sorted_digits(parts), counts, counts != 0)
+
+        return compute
+
+    def _aggregate_by_frame(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+        """Any aggregate: group the rows of each distinct frame by the number of the frame."""
+        fields = (Field("frame", _INT64, nullable=False), *self._plan.input.fields)
+        arguments = [column + 1 for column in call.arguments]
+        aggregate = AggregateCall(
+            call.function,
+            arguments[0] if arguments else None,
+            call.type,
+            call.name,
+            call.distinct,
+            tuple(arguments[1:]),
+            tuple(replace(part, column=part.column + 1) for part in call.within),
+            call.options,
+        )
+        operator = AggregateOperator(
+            Aggregate(Values(fields, ()), (0,), (aggregate,)), self._codecs
+        )
+        empty = 0 if call.function == "count" else NULL
+
+        def compute(rows: _Rows) -> Int64Array:
+            frames = self._frames(call, rows)
+            bounds = np.stack([bound for piece in frames for bound in piece])
+            distinct, frame_of_row = np.unique(bounds, axis=1, return_inverse=True)
+            n = distinct.shape[1]
+            pairs = [_flatten(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
+            frame, row = (np.concatenate(column) for column in zip(*pairs, strict=True))
+            groups = operator.evaluate([ZSet.from_columns([frame, *rows.codes[:, row]])])
+            results = np.full(n, empty)
+            results[groups.row_array[0]] = groups.row_array[1]
+            return results[frame_of_row.reshape(-1)]
+
+        return compute
+
+
+def _row_number(rows: _Rows, number: int) -> Int64Array:
+    return _position(rows, rows.partitions.row)
+
+
+def _rank(rows: _Rows, number: int) -> Int64Array:
+    return _position(rows, rows.partitions.group_start)
+
+
+def _position(rows: _Rows, row: Int64Array) -> Int64Array:
+    """The position of rows in their partitions, from 1."""
+    position = row - rows.partitions.start + 1
+    if rows.totals is not None:
+        position += rows.totals.rows[rows.partitions.number]
+    return position
+
+
+def _percent_rank(rows: _Rows, number: int) -> Int64Array:
+    partitions = rows.partitions
+    others = partitions.stop - partitions.start - 1
+    return codes_of((_rank(rows, 1) - 1) / np.maximum(others, 1))
+
+
+def _cume_dist(rows: _Rows, number: int) -> Int64Array:
+    partitions = rows.partitions
+    before = partitions.group_stop - partitions.start
+    return codes_of(before / (partitions.stop - partitions.start))
+
+
+def _dense_rank(rows: _Rows, number: int) -> Int64Array:
+    partitions = rows.partitions
+    rank = partitions.group - partitions.group[partitions.start] + 1
+    if rows.totals is not None and rows.totals.groups is not None:
+        rank += rows.totals.groups[partitions.number]
+    return rank
+
+
+def _ntile(rows: _Rows, number: int) -> Int64Array:
+    """Buckets of equal size, the first ones one row larger."""
+    partitions = rows.partitions
+    size_of_partition = partitions.stop - partitions.start
+    position = partitions.row - partitions.start
+    size, larger = np.divmod(size_of_partition, number)
+    in_larger = larger * (size + 1)
+    bucket: Int64Array = np.where(
+        position < in_larger,
+        position // (size + 1),
+        larger + (position - in_larger) // np.maximum(size, 1),
+    )
+    return bucket + 1
+
+
+_POSITIONS: Final[dict[str, Callable[[_Rows, int], Int64Array]]] = {
+    "row_number": _row_number,
+    "rank": _rank,
+    "dense_rank": _dense_rank,
+    "percent_rank": _percent_rank,
+    "cume_dist": _cume_dist,
+    "ntile": _ntile,
+}
+
+
+def _count(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
+    """The number of rows of each frame, or of its values that are not NULL."""
+    total = np.zeros(len(rows.partitions), np.int64)
+    for piece in frames:
+        if call.arguments:
+            counts = rows.counts(call.arguments[0])
+            total += counts[piece.stop] - counts[piece.start]
+        else:
+            total += piece.stop - piece.start
+    if rows.totals is not None and call.frame.start is None:
+        before = rows.totals.counts[call.arguments[0]] if call.arguments else rows.totals.rows
+        total += before[rows.partitions.number]
+    return total
+
+
+def _value_at(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
+    """The value of the first, the last or the n-th row of each frame; NULL if there is none."""
+    column = call.arguments[0]
+    if call.ignore_nulls:
+        counts = rows.counts(column)
+        present = np.flatnonzero(rows.codes[column] != NULL)
+        codes = rows.codes[column, present]
+        frames = [IndexRange(counts[piece.start], counts[piece.stop]) for piece in frames]
+    else:
+        codes = rows.codes[column]
+    selected = np.full(len(rows.partitions), _NO_ROW)
+    if call.function == "last_value":
+        for piece in frames:
+            selected = np.where(piece.stop > piece.start, piece.stop - 1, selected)
+    else:
+        remaining = np.full(
+            len(selected), call.number - 1 if call.function == "nth_value" else 0, np.int64
+        )
+        for piece in frames:
+            size = piece.stop - piece.start
+            here = (selected == _NO_ROW) & (remaining >= 0) & (remaining < size)
+            selected = np.where(here, piece.start + remaining, selected)
+            remaining = remaining - size
+    results = np.where(selected == _NO_ROW, np.int64(NULL), _at(codes, selected))
+    if reads_first_row(call) and rows.totals is not None and rows.totals.first_rows is not None:
+        number = rows.partitions.number
+        first = rows.totals.first_rows[column, number]
+        results = np.where(rows.totals.rows[number] > 0, first, results)
+    return results
+
+
+def reads_first_row(call: WindowCall) -> bool:
+    """Return True if a call returns the value of the first row of its partition."""
+    is_first = call.function == "first_value" or (call.function == "nth_value" and call.number == 1)
+    frame = call.frame
+    return is_first and frame.start is None and frame.exclude == "none" and not call.ignore_nulls
+
+
+def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
+    """The row with the ``distance``-th value before each row (negative: after), skipping NULLs."""
+    counts = rows.counts(column)
+    present = np.flatnonzero(rows.codes[column] != NULL)
+    partitions = rows.partitions
+    distance = max(-(2**62), min(distance, 2**62))
+    if distance == 0:
+        return partitions.row
+    index = counts[:-1] - distance if distance > 0 else counts[1:] - distance - 1
+    inside = (index >= counts[partitions.start]) & (index < counts[partitions.stop])
+    return np.where(inside, _at(present, np.where(inside, index, _NO_ROW)), _NO_ROW)
+
+
+def _least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -> Int64Array:
+    """The position of the least rank from ``start`` to before ``stop``; -1 for an empty range.
+
+    >>> _least(np.array([5, 3, 4]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()
+    [1, 2, -1]
+    """
+    least = np.full(len(start), _NO_ROW)
+    length = stop - start
+    level_of = np.full(len(start), -1)
+    filled = length > 0
+    level_of[filled] = np.frexp(length[filled].astype(np.float64))[1] - 1
+    best = np.arange(len(ranks), dtype=np.int64)  # of the 2**level positions from each one on
+    for level in range(int(level_of.max(initial=-1)) + 1):
+        if level:
+            width = 1 << (level - 1)
+            first, second = best[:-width], best[width:]
+            best = np.where(ranks[second] < ranks[first], second, first)
+        at = np.flatnonzero(level_of == level)
+        first, second = best[start[at]], best[stop[at] - (1 << level)]
+        least[at] = np.where(ranks[second] < ranks[first], second, first)
+    return least
+
+
+def _at(values: Int64Array, index: Int64Array) -> Int64Array:
+    """The values at these positions; any value where the position is -1."""
+    return values[index] if len(values) else np.zeros(len(index), np.int64)
+
+
+def _flatten(start: Int64Array, stop: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """All positions in index ranges: for each the number of its range, and the position.
+
+    >>> [column.tolist() for column in _flatten(np.array([5, 0]), np.array([7, 1]))]
+    [[0, 0, 1], [5, 6, 0]]
+    """
+    length = stop - start
+    number = np.repeat(np.arange(len(start)), length)
+    first = np.repeat(start - (np.cumsum(length) - length), length)
+    return number, first + np.arange(len(first))
+
+
+def _sorted_digits(parts: Sequence[Digits]) -> Digits:
+    """The digits of all parts, sorted by sum and digit position."""
+    if not parts:
+        return Digits(*np.empty((3, 0), np.int64))
+    sum_indices, digits, amounts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((digits, sum_indices))
+    return Digits(sum_indices[order], digits[order], amounts[order])

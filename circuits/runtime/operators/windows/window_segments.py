@@ -1,0 +1,358 @@
+"""Segments: the parts of changed partitions whose window functions a step computes again.
+
+A changed row affects rows near it only, if every call of the window has a *reach*: the most rows,
+or the greatest difference of the order column, between a row and another row that it reads. So a
+segment is an interval around changed rows, wide enough that the results of all affected rows can be
+computed from it. Ranks and running sums reach back to the start of the partition, but need only the
+total of the rows before the segment, which the trace returns without reading them.
+
+=================================== ================================ ============================
+call                                affected rows                    read in addition
+=================================== ================================ ============================
+lag(x, n)                           up to n rows after the change    n rows before these
+sum(x) ROWS BETWEEN a AND b ...     from b rows before to a after    a rows before, b after
+sum(x) RANGE BETWEEN a AND b ...    the same, by value               the same, by value
+sum(x) GROUPS BETWEEN a AND b ...   the same, by group               the same, by group
+row_number, rank, dense_rank        all rows after the change        number of rows before
+sum(x) OVER (ORDER BY t)            all rows after the change        sum of the rows before
+min(x) OVER (ORDER BY t)            rows from the change to the next the min of the rows before
+                                    that is as small
+first_value(x) OVER (ORDER BY t)    the change; all if it is first   the first row
+last_value(x) OVER (ORDER BY t)     the rows equal to it             nothing
+percent_rank, ntile, all others     the partition                    nothing
+=================================== ================================ ============================
+
+`running_extremes` finds the rows that a change of a running min or max affects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from circuits.plan.window import Window, WindowCall
+from circuits.runtime.operators.windows.order_groups import find_groups
+from circuits.runtime.operators.windows.running_extremes import (
+    Effects,
+    RunningExtreme,
+    is_running_extreme,
+)
+from circuits.runtime.operators.windows.window_functions import reads_first_row
+from circuits.types.codecs.arrow_buffers import BoolArray
+from dbsp_wcoj.storage.row_ranges import KeyPositions, RangeRows, RowRanges
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = [
+    "Reach",
+    "Segments",
+    "find_segments",
+    "reach_of",
+]
+
+_INT64_LIMIT = 2**63 - 2
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a window reads around a row.
+
+    Attributes:
+        rows_before: Rows before it, besides those of ``from_start``.
+        rows_after: Rows after it.
+        values_before: Difference of the order column before it; None if no call reads by value.
+        values_after: The same after it.
+        groups_before: Groups of equal rows before its group.
+        groups_after: The same after it.
+        groups: True if a call reads the rows that are equal to it in the order.
+        from_start: True if a call needs a total over all rows before it.
+        first_row: True if a call reads the first row of the partition.
+    """
+
+    rows_before: int = 0
+    rows_after: int = 0
+    values_before: int | None = None
+    values_after: int | None = None
+    groups_before: int = 0
+    groups_after: int = 0
+    groups: bool = False
+    from_start: bool = False
+    first_row: bool = False
+
+    def union(self, other: Reach) -> Reach:
+        """The reach of both."""
+        return Reach(
+            max(self.rows_before, other.rows_before),
+            max(self.rows_after, other.rows_after),
+            _greater(self.values_before, other.values_before),
+            _greater(self.values_after, other.values_after),
+            max(self.groups_before, other.groups_before),
+            max(self.groups_after, other.groups_after),
+            self.groups or other.groups,
+            self.from_start or other.from_start,
+            self.first_row or other.first_row,
+        )
+
+
+def reach_of(plan: Window, *, value_order: bool) -> Reach | None:
+    """Return how far the calls of a window read; None if one needs its whole partition.
+
+    Args:
+        plan: The window.
+        value_order: True if differences of the order column are differences of its sort column.
+    """
+    if not plan.order:
+        return None
+    reach = Reach()
+    for call in plan.calls:
+        call_reach = _call_reach(call, value_order)
+        if call_reach is None:
+            return None
+        reach = reach.union(call_reach)
+    return reach
+
+
+def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
+    function, frame = call.function, call.frame
+    if function == "row_number":
+        return Reach(from_start=True)
+    if function in ("rank", "dense_rank"):
+        return Reach(groups=True, from_start=True)
+    if function in ("lag", "lead"):
+        distance = call.number if function == "lag" else -call.number
+        if call.ignore_nulls:
+            return None
+        return Reach(max(distance, 0), max(-distance, 0))
+    if function in ("percent_rank", "cume_dist", "ntile"):
+        return None
+    if frame.end is None:
+        return None
+    if call.ignore_nulls:
+        return None
+    groups = frame.mode in ("range", "groups") or frame.exclude in ("group", "ties")
+    from_start = first_row = False
+    if frame.start is None:
+        if frame.exclude != "none":
+            return None
+        first_row = reads_first_row(call)
+        from_start = function in ("count", "sum", "avg") and not call.distinct
+        # last_value reads one row near the current row, unless its frame of mode RANGE ends before
+        # that row: the last row that far back can be at any distance.
+        is_near = function == "last_value" and (frame.mode != "range" or frame.end >= 0)
+        if not (first_row or from_start or is_near or is_running_extreme(call)):
+            return None
+    start = 0 if frame.start is None else frame.start
+    before, after = max(-start, -frame.end, 0), max(frame.end, start, 0)
+    reach = Reach(groups=groups, from_start=from_start, first_row=first_row)
+    if frame.mode == "rows":
+        return replace(reach, rows_before=int(before), rows_after=int(after))
+    if frame.mode == "groups":
+        return replace(reach, groups_before=int(before), groups_after=int(after))
+    if not before and not after:
+        return reach
+    if not value_order:
+        return None
+    return replace(reach, values_before=int(before), values_after=int(after))
+
+
+class Segments(NamedTuple):
+    """Intervals of the rows of partitions, in order.
+
+    Attributes:
+        rows: The rows of the segments, without and with the step.
+        partition: The number of each segment's partition.
+        start: The position of each segment's first row.
+        partition_start: The position of the first row of its partition.
+        partition_stop: The position after its last row.
+        first_affected: The position of its first row whose results can change.
+        last_affected: The position after the last one.
+    """
+
+    rows: RangeRows
+    partition: Int64Array
+    start: KeyPositions
+    partition_start: KeyPositions
+    partition_stop: KeyPositions
+    first_affected: KeyPositions
+    last_affected: KeyPositions
+
+
+def find_segments(
+    ranges: RowRanges,
+    changed: Int64Array,
+    partition: Int64Array,
+    prefixes: Int64Array,
+    order_columns: int,
+    reach: Reach,
+    extremes: Sequence[RunningExtreme] = (),
+    groups: RowRanges | None = None,
+) -> Segments:
+    """Return the segments around changed rows.
+
+    Args:
+        ranges: The rows of all partitions, without and with the step.
+        changed: The changed rows, sorted, shape ``(columns, n)``; partition columns are first.
+        partition: The number of each changed row's partition.
+        prefixes: The partition columns of each changed partition, shape ``(keys, partitions)``.
+        order_columns: The number of sort columns after the partition columns.
+        reach: What the calls read.
+        extremes: The running extremes that calls read.
+        groups: The groups of equal rows (`order_groups`), if a call reads by group.
+    """
+    keys = len(prefixes)
+    first, last = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
+    low_bound, high_bound = first.take(partition), last.take(partition)
+    here, after = ranges.seek(changed), ranges.seek(changed, after=True)
+    effects = Effects(after, changed)
+    # The effects on totals from the start reach to the end of the partition anyway.
+    for extreme in () if reach.from_start else extremes:
+        effects = effects.union(
+            extreme.find_effects(ranges, changed, partition, here, after, high_bound)
+        )
+    width = keys + order_columns
+    depth = width if reach.groups else None
+    low, high = changed[:width].copy(), effects.last[:width].copy()
+    # The affected rows: those that read a changed row.
+    first_affected, last_affected = here, effects.stop
+    if reach.rows_after:
+        first_affected = ranges.neighbour(here, low_bound, reach.rows_after, depth=depth)
+    if reach.rows_before:
+        last_affected = ranges.neighbour(
+            effects.stop, high_bound, reach.rows_before, depth=depth, after=True
+        )
+    if reach.groups:
+        if reach.values_before is not None and reach.values_after is not None:
+            low[-1] = _add_to_values(low[-1], -reach.values_after)
+            high[-1] = _add_to_values(high[-1], reach.values_before)
+        first_affected = _least(first_affected, ranges.seek(low))
+        last_affected = _greatest(last_affected, ranges.seek(high, after=True))
+    if groups is not None and reach.groups_after:
+        far = _near_groups(ranges, groups, keys, changed[:width], reach.groups_after, low_bound)
+        first_affected = _least(first_affected, far)
+    if groups is not None and reach.groups_before:
+        last_rows = effects.last[:width]
+        far = _near_groups(
+            ranges, groups, keys, last_rows, reach.groups_before, high_bound, after=True
+        )
+        last_affected = _greatest(last_affected, far)
+    if reach.from_start:
+        last_affected = high_bound
+    if reach.first_row:
+        # A change of the first row of a partition changes all its rows.
+        is_first = here.old == low_bound.old
+        first_affected = _where(is_first, low_bound, first_affected)
+        last_affected = _where(is_first, high_bound, last_affected)
+    # The rows that these read in addition.
+    start, stop = first_affected, last_affected
+    if reach.rows_before:
+        start = ranges.neighbour(first_affected, low_bound, reach.rows_before, depth=depth)
+    if reach.rows_after:
+        stop = ranges.neighbour(
+            last_affected, high_bound, reach.rows_after, depth=depth, after=True
+        )
+    if reach.values_before is not None and reach.values_after is not None:
+        # Rows that are affected by position or group can have any value.
+        if reach.rows_after or reach.groups_after:
+            low[-1] = np.minimum(low[-1], _first_rows(ranges, first_affected, after)[width - 1])
+        if reach.rows_before or reach.groups_before:
+            high[-1] = np.maximum(high[-1], _last_rows(ranges, here, last_affected)[width - 1])
+        low[-1] = _add_to_values(low[-1], -reach.values_before)
+        high[-1] = _add_to_values(high[-1], reach.values_after)
+        start = _least(start, ranges.seek(low))
+        stop = _greatest(stop, ranges.seek(high, after=True))
+    if groups is not None and reach.groups_before:
+        first_rows = _first_rows(ranges, first_affected, after)[:width]
+        far = _near_groups(ranges, groups, keys, first_rows, reach.groups_before, low_bound)
+        start = _least(start, far)
+    if groups is not None and reach.groups_after:
+        last_rows = _last_rows(ranges, here, last_affected)[:width]
+        far = _near_groups(
+            ranges, groups, keys, last_rows, reach.groups_after, high_bound, after=True
+        )
+        stop = _greatest(stop, far)
+    # Merge intervals that overlap or touch. Positions over all runs ascend with the rows.
+    begin, end = start.positions.sum(axis=0), stop.positions.sum(axis=0)
+    opens = np.ones(len(partition), np.bool)
+    reached = np.maximum.accumulate(end)
+    opens[1:] = (begin[1:] > reached[:-1]) | (partition[1:] != partition[:-1])
+    at = np.flatnonzero(opens)
+    start, stop = _reduce(np.minimum, start, at), _reduce(np.maximum, stop, at)
+    own_partition = partition[at]
+    partition_start, partition_stop = first.take(own_partition), last.take(own_partition)
+    return Segments(
+        ranges.read(start, stop),
+        own_partition,
+        start,
+        partition_start,
+        partition_stop,
+        _reduce(np.minimum, first_affected, at),
+        _reduce(np.maximum, last_affected, at),
+    )
+
+
+def _least(left: KeyPositions, right: KeyPositions) -> KeyPositions:
+    return KeyPositions(*(np.minimum(a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _greatest(left: KeyPositions, right: KeyPositions) -> KeyPositions:
+    return KeyPositions(*(np.maximum(a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _where(mask: BoolArray, left: KeyPositions, right: KeyPositions) -> KeyPositions:
+    return KeyPositions(*(np.where(mask, a, b) for a, b in zip(left, right, strict=True)))
+
+
+def _reduce(function: np.ufunc, positions: KeyPositions, at: Int64Array) -> KeyPositions:
+    return KeyPositions(
+        function.reduceat(positions.positions, at, axis=1),
+        function.reduceat(positions.old, at),
+        function.reduceat(positions.new, at),
+    )
+
+
+def _greater(left: int | None, right: int | None) -> int | None:
+    return right if left is None else left if right is None else max(left, right)
+
+
+def _near_groups(
+    ranges: RowRanges,
+    groups: RowRanges,
+    keys: int,
+    rows: Int64Array,
+    count: int,
+    bound: KeyPositions,
+    *,
+    after: bool = False,
+) -> KeyPositions:
+    """The position before the group so many groups before each row (after: behind, and after)."""
+    found_groups, found = find_groups(groups, keys, np.ascontiguousarray(rows), count, after=after)
+    return _where(found, ranges.seek(found_groups, after=after), bound)
+
+
+def _first_rows(ranges: RowRanges, start: KeyPositions, bound: KeyPositions) -> Int64Array:
+    """The first row from each position on; there is one before the bound."""
+    read = ranges.read(start, ranges.neighbour(start, bound, 1, after=True))
+    return read.rows[:, np.unique(read.ranges, return_index=True)[1]]
+
+
+def _last_rows(ranges: RowRanges, bound: KeyPositions, stop: KeyPositions) -> Int64Array:
+    """The last row before each position; there is one behind the bound."""
+    read = ranges.read(ranges.neighbour(stop, bound, 1), stop)
+    return read.rows[:, np.append(np.flatnonzero(np.diff(read.ranges)), len(read.ranges) - 1)]
+
+
+def _add_to_values(keys: Int64Array, offset: int) -> Int64Array:
+    """The sort columns + offset; of NULL, the least or the greatest integer, unchanged."""
+    is_null = (keys == -(2**63)) | (keys == 2**63 - 1)
+    return np.where(is_null, keys, _add_saturating(keys, offset))
+
+
+def _add_saturating(values: Int64Array, offset: int) -> Int64Array:
+    """Values + offset, within the codes that are not NULL."""
+    offset = max(-_INT64_LIMIT, min(offset, _INT64_LIMIT))
+    total = values + np.int64(offset)
+    if offset > 0:
+        return np.where(total < values, np.int64(_INT64_LIMIT), np.minimum(total, _INT64_LIMIT))
+    return np.where(total > values, np.int64(-_INT64_LIMIT), np.maximum(total, -_INT64_LIMIT))

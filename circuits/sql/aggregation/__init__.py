@@ -1,0 +1,1 @@
+"""Aggregation: GROUP BY, aggregate functions and window functions."""

@@ -1,0 +1,201 @@
+"""Calls of aggregate functions, as expressions over a few primitive aggregates.
+
+::
+
+    var_samp(x)      comoment(x, x) / (count(x) - 1), NULL for less than two values
+    count_if(c)      count(case when c then 1 end)
+    max_by(x, y)     first(x order by y desc), of the rows where neither is NULL
+
+The primitive aggregates are those of `circuits.types.functions.aggregate_type`. Each definition
+gets an `AggregateReader` (`circuits.sql.aggregation.aggregate_reader`), and registers primitive
+aggregates with it. Statistics and the functions that depend on an order have files of their own.
+
+Where systems differ, the dialect decides: the middle rows of a percentile, the quotients of
+statistics over no variance, and the default separator of a list of texts. Approximate functions are
+computed exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.sql.aggregation import ordered_aggregates, statistics
+from circuits.sql.aggregation.aggregate_reader import (
+    FLOAT,
+    AggregateDefinition,
+    AggregateReader,
+    Read,
+    Register,
+)
+from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.literals import NULL, integer_literal
+
+__all__ = ["read_aggregate"]
+
+
+def read_aggregate(clause: Clause, node: exp.Expr, register: Register) -> Expression:
+    """Return the value of a call of an aggregate function.
+
+    Args:
+        clause: The clause of its arguments, its order and its FILTER.
+        node: The call, with the words after it: FILTER, WITHIN GROUP, IGNORE NULLS.
+        register: Returns the value of a primitive aggregate.
+
+    Raises:
+        SqlError: The function does not take these arguments.
+        UnsupportedSqlError: The function is not supported.
+    """
+    reader = AggregateReader(clause, node, register, DEFINITIONS)
+    return reader.definition.read(reader)
+
+
+def _simple_reader(function: str) -> Read:
+    def read(reader: AggregateReader) -> Expression:
+        value = reader.where(reader.value(0))
+        distinct = reader.distinct and function not in ("min", "max", "bit_and", "bit_or")
+        return reader.term(function, value, distinct=distinct)
+
+    return read
+
+
+def _read_sum(reader: AggregateReader) -> Expression:
+    """Return the sum; in Spark, the sum of decimals has ten digits more than they have."""
+    value = reader.where(_as_number(reader, reader.value(0)))
+    total = reader.term("sum", value, distinct=reader.distinct)
+    if not reader.is_spark or not pa.types.is_decimal(value.type):
+        return total
+    digits = min(38, value.type.precision + 10)
+    return reader.cast(total, pa.decimal128(digits, value.type.scale))
+
+
+def _read_try_sum(reader: AggregateReader) -> Expression:
+    """Return the sum, or NULL if its type cannot hold it."""
+    value = reader.where(_as_number(reader, reader.value(0)))
+    if pa.types.is_floating(value.type):
+        return reader.term("sum", value, distinct=reader.distinct)
+    target = pa.int64()
+    if pa.types.is_decimal(value.type):
+        target = pa.decimal128(min(38, value.type.precision + 10), value.type.scale)
+    wide = pa.decimal256(76, target.scale) if pa.types.is_decimal(target) else pa.decimal128(38, 0)
+    total = reader.term("sum", reader.cast(value, wide), distinct=reader.distinct)
+    return reader.call("try", reader.cast(total, target))
+
+
+def _read_average(reader: AggregateReader) -> Expression:
+    """Return the mean; in Spark, the mean of decimals is a decimal with four digits more."""
+    value = reader.where(_as_number(reader, reader.value(0)))
+    if not reader.is_spark or not pa.types.is_decimal(value.type):
+        return reader.term("avg", value, distinct=reader.distinct)
+    total = reader.term("sum", value, distinct=reader.distinct)
+    count = reader.term("count", value, distinct=reader.distinct)
+    divisor = reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
+    precision, scale = value.type.precision, value.type.scale
+    target = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
+    return reader.cast(reader.call("divide_ansi", total, divisor), target)
+
+
+def _as_number(reader: AggregateReader, value: Expression) -> Expression:
+    """Return a text as a double in Spark, another value as it is."""
+    if reader.is_spark and pa.types.is_string(value.type):
+        return reader.cast(value, FLOAT)
+    return value
+
+
+def _read_count(reader: AggregateReader) -> Expression:
+    if reader.count == 0 or reader.is_star(0):
+        if reader.distinct:
+            raise reader.source.unsupported(
+                reader.function,
+                "DISTINCT of several columns",
+                "count the rows of a SELECT DISTINCT in FROM",
+            )
+        counted = reader.where(integer_literal(1))
+        return reader.term("count", *(() if counted == integer_literal(1) else (counted,)))
+    values = [reader.value(index) for index in range(reader.count)]
+    if reader.distinct:
+        return reader.term("count", *map(reader.where, values), distinct=True)
+    if len(values) == 1:
+        return reader.term("count", reader.where(values[0]))
+    return reader.term("count", reader.where(integer_literal(1), *values))
+
+
+def _read_count_if(reader: AggregateReader) -> Expression:
+    condition = _condition(reader)
+    counted = reader.call("case", condition, integer_literal(1), NULL)
+    count = reader.term("count", reader.where(counted), distinct=reader.distinct)
+    if reader.is_spark:
+        return count
+    # In DuckDB the count is NULL if the condition is NULL in all rows, as a sum would be.
+    known = reader.term("count", reader.where(condition))
+    return reader.call("case", reader.call("gt", known, integer_literal(0)), count, NULL)
+
+
+def _condition(reader: AggregateReader) -> Expression:
+    value = reader.value(0)
+    if pa.types.is_null(value.type):
+        return reader.clause.call(reader.function, "cast", value, type=pa.bool_())
+    if not pa.types.is_boolean(value.type):
+        if pa.types.is_integer(value.type) and not reader.is_spark:
+            return reader.call("ne", value, integer_literal(0))
+        raise reader.source.error(
+            reader.function, f"{reader.name}() needs a condition, not a value of type {value.type}"
+        )
+    return value
+
+
+def _bool_reader(is_and: bool) -> Read:
+    def read(reader: AggregateReader) -> Expression:
+        condition = _condition(reader)
+        decisive = reader.call("not", condition) if is_and else condition
+        counted = reader.term("count", reader.where(condition))
+        decisive_count = reader.term(
+            "count", reader.where(reader.call("case", decisive, integer_literal(1), NULL))
+        )
+        result = reader.call("eq" if is_and else "gt", decisive_count, integer_literal(0))
+        return reader.call("case", reader.call("gt", counted, integer_literal(0)), result, NULL)
+
+    return read
+
+
+def _read_approx_distinct(reader: AggregateReader) -> Expression:
+    return reader.term("count", reader.where(reader.value(0)), distinct=True)
+
+
+def _read_float_sum(reader: AggregateReader) -> Expression:
+    value = reader.where(reader.number(reader.value(0)))
+    return reader.term("sum", value, distinct=reader.distinct)
+
+
+def _read_product(reader: AggregateReader) -> Expression:
+    value = reader.where(reader.number(reader.value(0)))
+    return reader.term("product", value, distinct=reader.distinct)
+
+
+#: The functions by name; `circuits.sql.binding.aggregate_names` has their synonyms.
+DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = MappingProxyType(
+    {
+        **statistics.DEFINITIONS,
+        **ordered_aggregates.DEFINITIONS,
+        "approx_count_distinct": AggregateDefinition(_read_approx_distinct, (1, 2)),
+        "avg": AggregateDefinition(_read_average),
+        "bit_and": AggregateDefinition(_simple_reader("bit_and")),
+        "bit_or": AggregateDefinition(_simple_reader("bit_or")),
+        "bit_xor": AggregateDefinition(_simple_reader("bit_xor")),
+        "bool_and": AggregateDefinition(_bool_reader(True)),
+        "bool_or": AggregateDefinition(_bool_reader(False)),
+        "count": AggregateDefinition(_read_count, (0, None)),
+        "count_if": AggregateDefinition(_read_count_if),
+        "fsum": AggregateDefinition(_read_float_sum),
+        "max": AggregateDefinition(_simple_reader("max")),
+        "min": AggregateDefinition(_simple_reader("min")),
+        "product": AggregateDefinition(_read_product),
+        "sum": AggregateDefinition(_read_sum),
+        "try_sum": AggregateDefinition(_read_try_sum),
+    }
+)

@@ -1,0 +1,351 @@
+"""The reader of a call of an aggregate function: its arguments, its order, its FILTER.
+
+Each definition (`circuits.sql.aggregation.aggregate_calls`) gets an `AggregateReader`, which
+registers primitive aggregates (`AggregateTerm`): of the groups of a query, or of the frames of a
+window. ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
+from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.ordering import SortKey, read_order
+from circuits.sql.expressions.literals import NULL, integer_literal
+from circuits.types import functions
+
+__all__ = ["FLOAT", "AggregateDefinition", "AggregateReader", "AggregateTerm", "Read", "Register"]
+
+
+FLOAT: Final = pa.float64()
+
+
+# The names under which sqlglot keeps the arguments of a call, in their order.
+_PARTS: Final = ("this", "expression", "quantile", "separator", "expressions")
+
+
+_WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
+
+
+_WINDOW_FUNCTIONS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.NthValue),
+)
+
+
+@dataclass(frozen=True)
+class AggregateTerm:
+    """One primitive aggregate of a call, over expressions of the rows.
+
+    Attributes:
+        function: The name of the primitive aggregate.
+        arguments: Its arguments; empty for ``count(*)``.
+        type: The type of the result.
+        distinct: True to read each combination of the arguments once.
+        order: The order of the rows, for functions that depend on it.
+        options: Constants.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: pa.DataType
+    distinct: bool = False
+    order: tuple[SortKey, ...] = ()
+    options: tuple[Any, ...] = ()
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All expressions of the rows that it reads."""
+        return (*self.arguments, *(key.expression for key in self.order))
+
+
+Register = Callable[[AggregateTerm], Expression]
+
+
+class AggregateReader:
+    """The parts of one call.
+
+    Attributes:
+        name: The name of the function as it is in the text.
+        node: The call.
+        function: The call without the words after it.
+    """
+
+    def __init__(
+        self,
+        clause: Clause,
+        node: exp.Expr,
+        register: Register,
+        definitions: Mapping[str, AggregateDefinition],
+    ) -> None:
+        self.clause = clause
+        self.source = clause.source
+        self.node = node
+        self._register = register
+        self._definitions = definitions
+        self.distinct = False
+        self.order: tuple[SortKey, ...] = ()
+        self.within_group = False
+        self.nulls: str = ""
+        self._condition: Expression | None = None
+        self.function = self._unwrap(node)
+        self.name = self.source.name_in_text(self.function)
+        self.definition = self._definition()
+        self._nodes = self._argument_nodes()
+        self._check()
+
+    def _unwrap(self, node: exp.Expr) -> exp.Expr:
+        """Read the words after a call; return the call."""
+        source = self.source
+        while isinstance(node, _WRAPPERS):
+            if isinstance(node, exp.Filter):
+                source.allow_arguments(node, "this", "expression")
+                source.allow_arguments(node.expression, "this")
+                self._condition = self.clause.read_condition(node.expression.this)
+            elif isinstance(node, exp.WithinGroup):
+                source.allow_arguments(node, "this", "expression")
+                self.within_group = True
+                self._read_order(node.expression)
+            else:
+                source.allow_arguments(node, "this")
+                self.nulls = "ignore" if isinstance(node, exp.IgnoreNulls) else "respect"
+            node = node.this
+        return node
+
+    def _definition(self) -> AggregateDefinition:
+        node = self.function
+        if isinstance(node, exp.Anonymous):
+            name = AGGREGATE_NAMES.get(node.name.lower(), "")
+        else:
+            name = AGGREGATE_CLASSES.get(type(node), "")
+        definition = self._definitions.get(name)
+        is_bare_window_function = isinstance(node, _WINDOW_FUNCTIONS) or (
+            isinstance(node, exp.FirstValue | exp.LastValue) and not self.source.is_spark
+        )
+        if is_bare_window_function and not isinstance(self.node.parent, exp.Window):
+            raise self.source.error(
+                node, f"{self.name}() needs a window; write {self.name}(...) OVER (...)"
+            )
+        if definition is None:
+            known = ", ".join(sorted(self._definitions))
+            raise self.source.unsupported(
+                node, f"aggregate {self.name}()", f"there are: {known}", self.name
+            )
+        return definition
+
+    def _argument_nodes(self) -> list[exp.Expr]:
+        """Return the arguments of the call, without DISTINCT and ORDER BY."""
+        node, source = self.function, self.source
+        flags = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
+        parts = (*_PARTS, "count") if isinstance(node, exp.ArgMax | exp.ArgMin) else _PARTS
+        source.allow_arguments(node, *parts, *flags)
+        pending: list[exp.Expr] = []
+        for name in ("expressions",) if isinstance(node, exp.Anonymous) else parts:
+            value = node.args.get(name)
+            if value is not None and not isinstance(value, str):
+                pending += value if isinstance(value, list) else [value]
+        arguments: list[exp.Expr] = []
+        while pending:
+            part = pending.pop(0)
+            if isinstance(part, exp.Distinct):
+                source.allow_arguments(part, "expressions")
+                self.distinct = True
+                pending = [*part.expressions, *pending]
+            elif isinstance(part, exp.Order) and part.this is not None:
+                source.allow_arguments(part, "this", "expressions")
+                self._read_order(part)
+                pending.insert(0, part.this)
+            elif isinstance(node, exp.Any) and isinstance(part, exp.Paren):
+                source.allow_arguments(part, "this")
+                pending.insert(0, part.this)
+            else:
+                arguments.append(part)
+        return arguments
+
+    def _read_order(self, node: exp.Expr) -> None:
+        assert isinstance(node, exp.Order)
+        # In sqlglot, an ORDER BY in a call contains the argument before it. Read a copy without it,
+        # and restore the parents of the keys, which the copy has changed.
+        bare = exp.Order(expressions=node.expressions)
+        for key in node.expressions:
+            key.parent = node
+        self.source.allow_arguments(node, "this", "expressions")
+        self.order = read_order(self.source, bare, self.clause.read)
+
+    def _check(self) -> None:
+        definition, source = self.definition, self.source
+        is_ordered_set = self.within_group and definition.ordered_set
+        count = len(self._nodes) + (len(self.order) if is_ordered_set else 0)
+        least, most = definition.arguments
+        is_star = any(isinstance(node, exp.Star) for node in self._nodes)
+        if (is_star or count < least) and not (isinstance(self.function, exp.Count) and count <= 1):
+            needs = "a column; only count() can do without" if least == 1 else "two arguments"
+            raise source.error(self.function, f"{self.name}() needs {needs}")
+        if most is not None and count > most:
+            takes = "one argument" if most == 1 else f"{most} arguments"
+            raise source.error(self.function, f"{self.name}() takes {takes}")
+        if self.distinct and not definition.distinct:
+            raise source.unsupported(
+                self.function,
+                f"DISTINCT in {self.name}()",
+                "aggregate the rows of a SELECT DISTINCT in FROM",
+            )
+        if self.within_group and not (definition.ordered_set or definition.ordered):
+            raise source.unsupported(
+                self.function, f"WITHIN GROUP of {self.name}()", "write its column in the brackets"
+            )
+        if self.nulls and not definition.nulls and not isinstance(self.function, exp.AnyValue):
+            words = f"{self.nulls.upper()} NULLS"
+            raise source.unsupported(self.node, words, "they are left out anyway")
+
+    @property
+    def is_spark(self) -> bool:
+        return self.source.is_spark
+
+    @property
+    def count(self) -> int:
+        """The number of arguments in the brackets."""
+        return len(self._nodes)
+
+    def value(self, index: int) -> Expression:
+        """Return an argument, as it is in the text."""
+        return self.clause.read(self._nodes[index])
+
+    def is_star(self, index: int) -> bool:
+        """Return whether an argument is ``*``; it is then read."""
+        if isinstance(self._nodes[index], exp.Star):
+            self.source.allow_arguments(self._nodes[index])
+            return True
+        return False
+
+    def constant(self, index: int, what: str) -> Any:
+        """Return the value of an argument that must be a constant."""
+        value = self.value(index)
+        if not isinstance(value, Literal):
+            raise self.source.unsupported(
+                self._nodes[index],
+                f"a {what} of {self.name}() that is not a constant",
+                "write it out",
+            )
+        return value.value
+
+    def fractions(self, index: int) -> list[float] | float:
+        """Return an argument that is a constant from 0 to 1, or a list of such constants."""
+        node = self._nodes[index]
+        if not isinstance(node, exp.Array):
+            return self.fraction(index)
+        self.source.allow_arguments(node, "expressions", "bracket_notation", "value_constructor")
+        return [self._fraction(part, self.clause.read(part)) for part in node.expressions]
+
+    def fraction(self, index: int) -> float:
+        """Return an argument that is a constant from 0 to 1."""
+        node = self._nodes[index]
+        self.constant(index, "fraction")
+        return self._fraction(node, self.value(index))
+
+    def _fraction(self, node: exp.Expr, read: Expression) -> float:
+        value = read.value if isinstance(read, Literal) else None
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            raise self.source.error(node, f"the fraction of {self.name}() is a number from 0 to 1")
+        if not 0 <= value <= 1:
+            raise self.source.error(
+                node, f"the fraction {value} of {self.name}() is not from 0 to 1"
+            )
+        return float(value)
+
+    def call(self, function: str, *arguments: Expression) -> Expression:
+        """Return a call of a scalar function."""
+        return self.clause.call(self.function, function, *arguments)
+
+    def cast(self, value: Expression, type_: pa.DataType) -> Expression:
+        """Return a value in another type."""
+        return self.clause.call(self.function, "cast", value, type=type_)
+
+    def number(self, value: Expression) -> Expression:
+        """Return a number as a float."""
+        type_ = value.type
+        plain = type_.value_type if pa.types.is_dictionary(type_) else type_
+        is_number = pa.types.is_integer(plain) or pa.types.is_floating(plain)
+        if self.is_spark and pa.types.is_string(plain):
+            return self.clause.call(self.function, "cast", value, type=FLOAT)
+        if not (is_number or pa.types.is_decimal(plain) or pa.types.is_null(plain)):
+            raise self.source.error(
+                self.function, f"{self.name}({type_}) does not exist; cast its argument to a number"
+            )
+        if type_ == FLOAT:
+            return value
+        return self.clause.call(self.function, "cast", value, type=FLOAT)
+
+    def where(self, value: Expression, *others: Expression) -> Expression:
+        """Return a value where FILTER holds and no other value is NULL, else NULL."""
+        conditions = [self.call("not", self.call("is_null", other)) for other in others]
+        if self._condition is not None:
+            conditions.insert(0, self._condition)
+        if not conditions:
+            return value
+        condition = conditions[0] if len(conditions) == 1 else self.call("and", *conditions)
+        return self.call("case", condition, value, NULL)
+
+    def required(self, *values: Expression) -> tuple[Expression, ...]:
+        """Return arguments that restrict an aggregate to the rows where none of them is NULL.
+
+        These are the rows that FILTER selects and in which no value is NULL.
+        """
+        if self._condition is None:
+            return values
+        return (*values, self.where(integer_literal(1)))
+
+    def term(
+        self,
+        function: str,
+        *arguments: Expression,
+        distinct: bool = False,
+        order: tuple[SortKey, ...] = (),
+        options: tuple[Any, ...] = (),
+    ) -> Expression:
+        """Return the value of a primitive aggregate."""
+        if function in ("min", "max"):
+            self.source.refuse_spark_order(self.function, arguments[0].type, f"{function}()")
+        with self.source.errors_at(self.function):
+            type_ = functions.aggregate_type(function, *(value.type for value in arguments))
+        return self._register(AggregateTerm(function, arguments, type_, distinct, order, options))
+
+    def check_distinct_order(self, *arguments: Expression) -> None:
+        """Refuse DISTINCT with an order by other values than the arguments."""
+        if self.distinct and any(key.expression not in arguments for key in self.order):
+            raise self.source.error(
+                self.function,
+                f"{self.name}(DISTINCT ...) can only be ordered by its arguments",
+            )
+
+
+Read = Callable[[AggregateReader], Expression]
+
+
+@dataclass(frozen=True)
+class AggregateDefinition:
+    """One function.
+
+    Attributes:
+        read: Returns its value.
+        arguments: The least and the greatest number of arguments.
+        distinct: True if it takes DISTINCT.
+        ordered: True if its result depends on an ORDER BY.
+        ordered_set: True if ``WITHIN GROUP (ORDER BY x)`` names its argument.
+        nulls: True if it takes IGNORE NULLS and RESPECT NULLS.
+    """
+
+    read: Read
+    arguments: tuple[int, int | None] = (1, 1)
+    distinct: bool = True
+    ordered: bool = False
+    ordered_set: bool = False
+    nulls: bool = False

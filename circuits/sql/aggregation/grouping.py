@@ -1,0 +1,425 @@
+"""GROUP BY: keys, aggregates, and expressions over them.
+
+The SELECT list, HAVING and ORDER BY of a grouped query are read first, over the plan of FROM and
+WHERE. Each call of an aggregate becomes a placeholder column. For ``SELECT k + 1, sum(x) * 2 FROM t
+GROUP BY k``::
+
+    read         k + 1, <aggregate 0> * 2
+    build_plan   Aggregate(Map(t, (k, x)), keys=(#0,), sum(#1))
+    rewrite      #0 + 1, #1 * 2
+
+``rewrite_over_groups`` replaces the largest parts that equal a key, and the placeholders, by
+columns of the Aggregate. `circuits.sql.aggregation.aggregate_calls` reads the calls.
+
+GROUPING SETS, ROLLUP and CUBE are the union of one Aggregate per set over the same rows, with NULL
+for the keys that a set leaves out. ``grouping()`` is a constant column of each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of
+from circuits.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    CrossJoin,
+    Map,
+    Order,
+    PlanNode,
+    Semijoin,
+    Union,
+    Values,
+    columns,
+)
+from circuits.sql.aggregation.aggregate_calls import read_aggregate
+from circuits.sql.aggregation.aggregate_reader import AggregateTerm
+from circuits.sql.binding.clause import Clause, is_aggregate
+from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
+from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
+from circuits.sql.expressions.literals import integer_literal
+from circuits.types import functions
+
+__all__ = [
+    "FIRST_WINDOW",
+    "ONE_ROW",
+    "ROW_NUMBER_VALUE",
+    "Grouping",
+    "aggregate_call",
+    "has_aggregate",
+    "is_grouped",
+    "is_padded_aggregate",
+]
+
+# Placeholders are columns, numbered from these values on, beyond the columns of any plan.
+FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
+FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
+FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
+#: Placeholders of window functions (`circuits.sql.aggregation.windows`).
+FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
+#: Placeholders of the values of ``grouping()``.
+FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
+#: The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
+ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
+
+# The words after a call of an aggregate.
+WRAPPERS: Final = exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
+ONLY_OVER_WINDOWS: Final = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
+)
+
+#: The plan of a SELECT without FROM: one row without columns.
+ONE_ROW: Final = Values((), ((),))
+
+
+def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the nodes of a tree that this query evaluates over its groups.
+
+    Subqueries are left out. Of a call of a window function, the function itself is left out, as it
+    is not an aggregate of the query; its arguments, PARTITION BY and ORDER BY are included.
+    """
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, exp.Query):
+            continue
+        if isinstance(part, exp.Window):
+            function = part.this
+            while isinstance(function, WRAPPERS):
+                pending += [
+                    child for child in function.iter_expressions() if child is not function.this
+                ]
+                function = function.this
+            pending += function.iter_expressions()
+            pending += [child for child in part.iter_expressions() if child is not part.this]
+            continue
+        yield part
+        pending += part.iter_expressions()
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    """Return whether an expression calls an aggregate of this query."""
+    return any(map(is_aggregate, _own_nodes(node)))
+
+
+def is_grouped(select: exp.Select) -> bool:
+    """Return whether a SELECT aggregates its rows."""
+    if select.args.get("group") or select.args.get("having"):
+        return True
+    parts = [*select.expressions, select.args.get("order"), select.args.get("qualify")]
+    return any(part is not None and has_aggregate(part) for part in parts)
+
+
+class Grouping:
+    """The keys, aggregates and scalar subqueries of a grouped SELECT, while it is read.
+
+    The columns of the plan are the keys, the aggregates, the values of ``grouping()``, and those of
+    the subqueries.
+    """
+
+    def __init__(self, builder: SelectBuilder) -> None:
+        self.builder = builder
+        self.source = builder.source
+        self.keys: list[Expression] = []
+        self._aggregates: list[AggregateTerm] = []
+        # The numbers of the keys in each set of GROUPING SETS, ROLLUP or CUBE; None for a plain
+        # GROUP BY.
+        self._sets: list[frozenset[int]] | None = None
+        # The keys that a set may leave out. All other keys are in every set.
+        self._set_keys: frozenset[int] = frozenset()
+        # The keys of each call of ``grouping()``, which are read after all keys are known.
+        self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
+        self._groupings: list[tuple[int, ...]] = []
+        self._subqueries: list[SubqueryValue] = []
+        self._subquery_values: list[Expression] = []
+        # A correlated query is grouped for each combination of outer values (its domain).
+        for column in builder.domain_columns:
+            self.add_key(column)
+
+    def clause(self, name: str) -> Clause:
+        """Return a clause of expressions over the groups, with placeholders for aggregates."""
+        return self.builder.clause(
+            name,
+            read_aggregate=self._read_aggregate,
+            read_scalar=self._read_scalar,
+            read_membership=self._read_membership,
+        )
+
+    def add_key(self, expression: Expression) -> Column:
+        """Return the placeholder of a key; add the key if it is new."""
+        if expression not in self.keys:
+            self.keys.append(expression)
+        return Column(FIRST_KEY + self.keys.index(expression), expression.type)
+
+    def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
+        """Group by each of these sets; a set contains the numbers of its keys."""
+        self._sets = list(sets)
+        self._set_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
+
+    @property
+    def has_set_without_keys(self) -> bool:
+        """Return whether a row is made of an input without rows, by ROLLUP, CUBE or ``()``."""
+        return self._sets is not None and any(not keys & self._set_keys for keys in self._sets)
+
+    def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
+        """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
+
+        Args:
+            node: The SELECT, for errors. Without it, or without GROUP BY in it, an aggregate over
+                no rows has a row.
+        """
+        self._groupings = [read() for read in self._pending_groupings]
+        if self._groupings and self._sets is None:
+            self.add_sets([frozenset(range(len(self.keys)))])
+        groups: PlanNode
+        if self._sets is None:
+            aggregate = self._aggregate(range(len(self.keys)))
+            groups = aggregate
+            domain = self.builder.domain
+            has_group_by = node is not None and node.args.get("group")
+            if domain is not None and not has_group_by:
+                groups = pad_aggregate(aggregate, domain.plan)
+        else:
+            always = frozenset(range(len(self.keys))) - self._set_keys
+            parts = [self._grouping_set(keys | always) for keys in self._sets]
+            groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
+        error_node = node if node is not None else exp.Null()
+        for subquery in self._subqueries:
+            groups, value = subquery.join(
+                groups, lambda expression: self.rewrite_over_groups(error_node, expression)
+            )
+            self._subquery_values.append(value)
+        return groups
+
+    def _aggregate(self, keys: Sequence[int], *constants: Expression) -> Aggregate:
+        """Return the aggregates by constants and some of the keys."""
+        arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
+        fields = self.builder.plan.fields
+        expressions = [*constants, *(self.keys[number] for number in keys)]
+        names = [f"constant_{number}" for number in range(len(constants))]
+        names += [
+            fields[key.index].name if isinstance(key, Column) else f"key_{number}"
+            for number, key in zip(keys, expressions[len(constants) :], strict=True)
+        ]
+        names += [f"argument_{number}" for number in range(len(arguments))]
+        inputs = Map(self.builder.plan, (*expressions, *arguments), tuple(names))
+        positions = {value: len(expressions) + number for number, value in enumerate(arguments)}
+        calls = tuple(
+            aggregate_call(call, f"{call.function}_{number}", positions)
+            for number, call in enumerate(self._aggregates)
+        )
+        return Aggregate(inputs, tuple(range(len(expressions))), calls)
+
+    def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
+        """Return the groups by some of the keys; the others are NULL.
+
+        The set of no keys has a row for an input without rows, in a correlated query for each
+        combination of outer values. In Spark it has none: there, it is grouped by a constant.
+        """
+        kept = sorted(keys)
+        constants = [integer_literal(0)] if self.source.is_spark and not kept else []
+        aggregate = self._aggregate(kept, *constants)
+        groups: PlanNode = aggregate
+        domain = self.builder.domain
+        if domain is not None and not self.source.is_spark and not keys & self._set_keys:
+            groups = pad_aggregate(aggregate, domain.plan)
+        group_columns = columns(groups)[len(constants) :]
+        key_columns: list[Expression] = [
+            group_columns[kept.index(number)] if number in keys else Literal(None, key.type)
+            for number, key in enumerate(self.keys)
+        ]
+        flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
+        names = [f"key_{number}" for number in range(len(self.keys))]
+        for position, number in enumerate(kept):
+            names[number] = aggregate.fields[len(constants) + position].name
+        names += [field.name for field in groups.fields[len(aggregate.keys) :]]
+        names += [f"grouping_{number}" for number in range(len(flags))]
+        aggregates = group_columns[len(kept) :]
+        return Map(groups, (*key_columns, *aggregates, *flags), tuple(names))
+
+    def is_count(self, index: int) -> bool:
+        """Return whether a column of the plan is a count, which is 0 for an empty group."""
+        number = index - len(self.keys)
+        is_aggregate_column = 0 <= number < len(self._aggregates)
+        return is_aggregate_column and self._aggregates[number].function == "count"
+
+    def rewrite_over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
+        """Return an expression, read by ``clause``, over the plan of the groups.
+
+        Raises:
+            SqlError: It has a column that is neither a key nor in an aggregate.
+        """
+        if not isinstance(expression, Literal) and expression in self.keys:
+            return Column(self.keys.index(expression), expression.type)
+        if isinstance(expression, Call):
+            arguments = tuple(self.rewrite_over_groups(node, a) for a in expression.arguments)
+            return Call(expression.function, arguments, expression.type)
+        if not isinstance(expression, Column) or is_outer_column(expression.index):
+            return expression
+        index, type_ = expression.index, expression.type
+        if index < FIRST_KEY:
+            raise self._ungrouped_error(node, expression)
+        if index < FIRST_AGGREGATE:
+            return Column(index - FIRST_KEY, type_)
+        if FIRST_WINDOW <= index < FIRST_GROUPING or expression == ROW_NUMBER_VALUE:
+            return expression
+        if index < FIRST_SUBQUERY:
+            return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
+        width = len(self.keys) + len(self._aggregates)
+        if index >= FIRST_GROUPING:
+            return Column(width + index - FIRST_GROUPING, type_)
+        return self._subquery_values[index - FIRST_SUBQUERY]
+
+    def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
+        name = self.builder.plan.fields[column.index].name
+        error_node = node
+        for part in node.find_all(exp.Column):
+            if part.name.casefold() == name.casefold():
+                error_node = part
+        return self.source.error(
+            error_node,
+            f"column {name!r} is neither in GROUP BY nor in an aggregate; add it to GROUP BY, or "
+            f"take max({name})",
+        )
+
+    def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Return the value of a call over placeholders; add its aggregates if they are new."""
+        if isinstance(node, exp.Grouping | exp.GroupingId):
+            return self._read_grouping(node)
+        if isinstance(node, ONLY_OVER_WINDOWS):
+            word = self.source.name_in_text(node)
+            raise self.source.error(node, f"{word}() needs a window; write {word}(...) OVER (...)")
+
+        def register(call: AggregateTerm) -> Expression:
+            self._check_own_columns(node, call)
+            if call not in self._aggregates:
+                self._aggregates.append(call)
+            return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
+
+        return read_aggregate(self.builder.clause("an aggregate"), node, register)
+
+    def _read_grouping(self, node: exp.Expr) -> Expression:
+        """Read ``grouping(a, b)``: a bit for each key, 1 where its set leaves the key out."""
+        self.source.allow_arguments(node, "expressions")
+        clause = self.builder.clause("grouping()")
+        values = [clause.read(part) for part in node.expressions]
+        self._pending_groupings.append(lambda: self._grouped_keys(node, values))
+        flags = Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
+        if self.source.is_spark and isinstance(node, exp.Grouping):
+            return clause.call(node, "cast", flags, type=pa.int8())
+        return flags
+
+    def _grouped_keys(self, node: exp.Expr, values: list[Expression]) -> tuple[int, ...]:
+        """Return the numbers of the keys that are the arguments of a call of ``grouping()``."""
+        if not self.keys:
+            raise self.source.error(node, "grouping() needs a GROUP BY")
+        if not values:
+            return tuple(range(len(self.keys)))
+        for value in values:
+            if value not in self.keys:
+                raise self.source.error(node, "an argument of grouping() is not in GROUP BY")
+        return tuple(self.keys.index(value) for value in values)
+
+    def _check_own_columns(self, node: exp.Expr, call: AggregateTerm) -> None:
+        """Refuse an aggregate of outer columns only: it is one of the enclosing query."""
+        domain_columns = {c for value in self.builder.domain_columns for c in columns_of(value)}
+        used = {column for value in call.expressions for column in columns_of(value)}
+        if used and all(column in domain_columns or is_outer_column(column) for column in used):
+            raise self.source.unsupported(
+                node,
+                "an aggregate of columns of the enclosing query only",
+                "aggregate in the enclosing query",
+            )
+        if any(map(is_correlated, call.expressions)):
+            raise self.source.correlated(
+                node, "an aggregate of columns of the enclosing query", "aggregate in a join"
+            )
+
+    def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Return the placeholder of a scalar subquery, which is joined to the groups."""
+        return self._add_subquery(self.builder.queries.read_scalar(self.builder, node))
+
+    def _read_membership(self, clause: Clause, node: exp.Expr) -> Expression:
+        """Return the placeholder of EXISTS or IN, whose value is joined to the groups."""
+        return self._add_subquery(self.builder.queries.read_membership(self.builder, clause, node))
+
+    def _add_subquery(self, subquery: SubqueryValue) -> Expression:
+        self._subqueries.append(subquery)
+        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, subquery.type)
+
+
+def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
+    """Add a row to an aggregate for each row of the domain that is not among its groups.
+
+    Such a row has the aggregates of an empty input: NULL, and 0 for ``count``.
+
+    Args:
+        groups: An aggregate whose keys are the columns of the domain.
+        domain: The combinations of outer values (`circuits.sql.queries.decorrelation`).
+    """
+    if not groups.keys:
+        return groups
+    keys = len(groups.keys)
+    of_no_rows = Aggregate(Values(groups.input.fields, ()), (), groups.aggregates)
+    links = [
+        functions.call("same", column, Column(column.index + keys, column.type))
+        for column in columns(domain)
+    ]
+    predicate = links[0] if keys == 1 else functions.call("and", *links)
+    missing = Semijoin(domain, groups, predicate, anti=True)
+    return Union((groups, CrossJoin((missing, of_no_rows))))
+
+
+def is_padded_aggregate(plan: Union, keys: int) -> bool:
+    """Return whether a union is the result of `pad_aggregate` for this number of keys."""
+    groups, *others = plan.inputs
+    if not (isinstance(groups, Aggregate) and len(groups.keys) == keys and len(others) == 1):
+        return False
+    padding = others[0]
+    if not (isinstance(padding, CrossJoin) and isinstance(padding.inputs[0], Semijoin)):
+        return False
+    return padding.inputs[0].anti and padding.inputs[0].right is groups
+
+
+def aggregate_call(
+    term: AggregateTerm, name: str, positions: Mapping[Expression, int]
+) -> AggregateCall:
+    """Return the call of a primitive aggregate over columns.
+
+    Args:
+        term: The aggregate, over expressions.
+        name: The name of its result.
+        positions: The column of each expression.
+    """
+    arguments = [positions[value] for value in term.arguments]
+    orders: dict[int, Order] = {}
+    for key in term.order:
+        column = positions[key.expression]
+        orders.setdefault(column, Order(column, key.descending, key.nulls_first))
+    return AggregateCall(
+        term.function,
+        arguments[0] if arguments else None,
+        term.type,
+        name,
+        term.distinct,
+        tuple(arguments[1:]),
+        tuple(orders.values()),
+        term.options,
+    )
+
+
+def _grouping_number(numbers: Sequence[int], keys: frozenset[int]) -> int:
+    """Return the bits of the keys that are left out; the first one is the highest.
+
+    >>> _grouping_number((0, 1), frozenset({1}))
+    2
+    """
+    bits = 0
+    for number in numbers:
+        bits = 2 * bits + (number not in keys)
+    return bits

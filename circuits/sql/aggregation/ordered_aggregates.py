@@ -1,0 +1,266 @@
+"""Aggregate functions that depend on an order: first, max_by, mode, percentiles, lists of values.
+
+Functions that name no order but depend on one (``first``, ``string_agg``) take the order of the
+values, so that a result depends on the rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.errors import SchemaError
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.aggregation.aggregate_reader import AggregateDefinition, AggregateReader, Read
+from circuits.sql.binding.ordering import SortKey
+from circuits.sql.expressions.casts import spark_text
+from circuits.sql.expressions.literals import NULL, integer_literal
+from circuits.types.codecs.codec import Codecs
+
+__all__ = ["DEFINITIONS"]
+
+
+def _reversed(order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
+    return tuple(
+        replace(key, descending=not key.descending, nulls_first=not key.nulls_first)
+        for key in order
+    )
+
+
+def _first_reader(is_last: bool, ignores_nulls: bool) -> Read:
+    def read(reader: AggregateReader) -> Expression:
+        value = reader.value(0)
+        ignored = (ignores_nulls and reader.nulls != "respect") or reader.nulls == "ignore"
+        if reader.count == 2:
+            ignored = bool(reader.constant(1, "flag"))
+        if reader.is_spark and isinstance(reader.function, exp.AnyValue):
+            ignored = reader.nulls == "ignore" or (reader.count == 2 and ignored)
+        order = reader.order or (SortKey(value, False, False),)
+        order = _reversed(order) if is_last else order
+        # Without an order, a value is preferred to NULL.
+        if not reader.order:
+            order = tuple(replace(key, nulls_first=False) for key in order)
+        required = reader.required(*((value,) if ignored else ()))
+        return reader.term("first", value, *required, order=order)
+
+    return read
+
+
+def _best_reader(is_max: bool) -> Read:
+    def read(reader: AggregateReader) -> Expression:
+        value, by = reader.value(0), reader.value(1)
+        required = reader.required(by) if reader.is_spark else reader.required(by, value)
+        if reader.count == 3:
+            count = reader.constant(2, "count")
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise reader.source.error(
+                    reader.function, f"the count of {reader.name}() is a whole number from 1 on"
+                )
+            _check_lists(reader, value)
+            order = (SortKey(by, is_max, False),)
+            values = reader.term("list", value, *required, distinct=reader.distinct, order=order)
+            return reader.call("list_slice", values, integer_literal(1), integer_literal(count))
+        return reader.term("first", value, *required, order=(SortKey(by, is_max, False),))
+
+    return read
+
+
+def _read_mode(reader: AggregateReader) -> Expression:
+    value = reader.order[0].expression if reader.within_group else reader.value(0)
+    if reader.within_group and reader.order[0].descending:
+        raise reader.source.unsupported(
+            reader.function,
+            "mode() WITHIN GROUP (ORDER BY ... DESC)",
+            "leave DESC out; of values that are equally frequent, the least is returned",
+        )
+    return reader.term("mode", reader.where(value))
+
+
+def _quantile_reader(kind: str) -> Read:
+    def read(reader: AggregateReader) -> Expression:
+        descending = False
+        fraction: list[float] | float
+        if reader.within_group:
+            if len(reader.order) != 1 or reader.count != 1:
+                raise reader.source.error(
+                    reader.function, f"{reader.name}(fraction) WITHIN GROUP (ORDER BY one value)"
+                )
+            value, descending = reader.order[0].expression, reader.order[0].descending
+            fraction = reader.fractions(0)
+        else:
+            value = reader.value(0)
+            if reader.count == 1:
+                if kind != "median":
+                    raise reader.source.error(
+                        reader.function, f"{reader.name}() needs a fraction from 0 to 1"
+                    )
+                fraction = 0.5
+            else:
+                fraction = reader.fractions(1)
+            if reader.count == 3:
+                reader.constant(2, "accuracy")
+        continuous = kind in ("cont", "median") or (kind == "default" and reader.is_spark)
+        function = "quantile_disc"
+        if continuous:
+            function, value = _interpolate(reader, value)
+        elif reader.is_spark and kind == "disc" and reader.within_group:
+            value = reader.number(value)
+        masked = reader.where(value)
+        order = (SortKey(masked, descending, False),)
+
+        def term(option: float) -> Expression:
+            return reader.term(
+                function, masked, distinct=reader.distinct, order=order, options=(option,)
+            )
+
+        if not isinstance(fraction, list):
+            return term(fraction)
+        values = [term(option) for option in fraction]
+        if not values:
+            raise reader.source.error(reader.function, f"{reader.name}() needs a fraction")
+        missing = reader.call("is_null", values[0])
+        return reader.call("case", missing, NULL, reader.call("make_list", *values))
+
+    return read
+
+
+def _interpolate(reader: AggregateReader, value: Expression) -> tuple[str, Expression]:
+    """Return the function that interpolates between values of this type, and the value for it."""
+    type_ = value.type.value_type if pa.types.is_dictionary(value.type) else value.type
+    if pa.types.is_date(type_) and not reader.is_spark:
+        return "quantile_cont", reader.clause.call(
+            reader.function, "cast", value, type=pa.timestamp("us")
+        )
+    if pa.types.is_temporal(type_) or (pa.types.is_float32(type_) and not reader.is_spark):
+        return "quantile_cont", value
+    if pa.types.is_decimal(type_) and type_.precision <= 18 and not reader.is_spark:
+        return "quantile_cont", value
+    if (pa.types.is_string(type_) or pa.types.is_large_string(type_)) and not reader.is_spark:
+        return "quantile_disc", value
+    return "quantile_cont", reader.number(value)
+
+
+def _read_string_agg(reader: AggregateReader) -> Expression:
+    value = reader.value(0)
+    separator = "" if reader.is_spark else ","
+    if reader.count > 1:
+        separator = reader.constant(1, "separator")
+        if separator is None:
+            if not reader.is_spark:
+                return Literal(None, pa.string())
+            separator = ""
+        if not isinstance(separator, str):
+            raise reader.source.error(
+                reader.function, f"the separator of {reader.name}() is a text"
+            )
+    reader.check_distinct_order(value)
+    text = _as_text(reader, value)
+    masked = reader.where(text)
+    order = tuple(
+        replace(key, expression=masked) if key.expression == text else key
+        for key in reader.order or (SortKey(masked, False, False),)
+    )
+    return reader.term(
+        "string_agg", masked, distinct=reader.distinct, order=order, options=(separator,)
+    )
+
+
+def _as_text(reader: AggregateReader, value: Expression) -> Expression:
+    if pa.types.is_string(value.type):
+        return value
+    value = spark_text(reader.clause, reader.function, value)
+    if pa.types.is_string(value.type):
+        return value
+    return reader.clause.call(reader.function, "cast", value, type=pa.string())
+
+
+def _read_list(reader: AggregateReader) -> Expression:
+    value = reader.value(0)
+    leaves_nulls_out = bool(reader.function.args.get("nulls_excluded")) and reader.is_spark
+    reader.check_distinct_order(value)
+    _check_lists(reader, value)
+    required = reader.required(*((value,) if leaves_nulls_out else ()))
+    order = reader.order or (SortKey(value, False, False),)
+    return _never_null_in_spark(
+        reader, reader.term("list", value, *required, distinct=reader.distinct, order=order)
+    )
+
+
+def _never_null_in_spark(reader: AggregateReader, value: Expression) -> Expression:
+    """Return a list of no values as Spark does: empty; in DuckDB it is NULL."""
+    if not reader.is_spark:
+        return value
+    empty = reader.clause.call(reader.function, "make_list")
+    empty = reader.clause.call(reader.function, "cast", empty, type=value.type)
+    return reader.clause.call(reader.function, "coalesce", value, empty)
+
+
+def _check_lists(reader: AggregateReader, value: Expression) -> None:
+    """Refuse a list, if no column can have its type."""
+    try:
+        Codecs().codec(pa.list_(value.type))
+    except SchemaError:
+        raise reader.source.unsupported(
+            reader.function, f"{reader.name}(), a list", "use string_agg()", reader.name
+        ) from None
+
+
+def _read_histogram(reader: AggregateReader) -> Expression:
+    """Return a map from each value to the number of its rows."""
+    value = reader.value(0)
+    _check_lists(reader, value)
+    order = (SortKey(value, False, False),)
+    values = reader.term(
+        "list", value, *reader.required(value), distinct=reader.distinct, order=order
+    )
+    return reader.call("sorted_list_histogram", values)
+
+
+def _read_set(reader: AggregateReader) -> Expression:
+    value = reader.value(0)
+    _check_lists(reader, value)
+    values = reader.term(
+        "list",
+        value,
+        *reader.required(value),
+        distinct=True,
+        order=(SortKey(value, False, False),),
+    )
+    return _never_null_in_spark(reader, values)
+
+
+def _bitmap_reader(function: str) -> Read:
+    """Read an aggregate of Spark's bitmaps, as a function of the list of distinct values."""
+
+    def read(reader: AggregateReader) -> Expression:
+        return reader.call(function, _read_set(reader))
+
+    return read
+
+
+DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
+    "any_value": AggregateDefinition(_first_reader(False, True), (1, 2), ordered=True, nulls=True),
+    "approx_quantile": AggregateDefinition(_quantile_reader("disc"), (2, 3)),
+    "array_agg": AggregateDefinition(_read_list, ordered=True),
+    "bitmap_and_agg": AggregateDefinition(_bitmap_reader("bitmap_and"), distinct=False),
+    "bitmap_construct_agg": AggregateDefinition(
+        _bitmap_reader("bitmap_of_positions"), distinct=False
+    ),
+    "bitmap_or_agg": AggregateDefinition(_bitmap_reader("bitmap_or"), distinct=False),
+    "collect_set": AggregateDefinition(_read_set),
+    "first": AggregateDefinition(_first_reader(False, False), (1, 2), ordered=True, nulls=True),
+    "histogram": AggregateDefinition(_read_histogram),
+    "last": AggregateDefinition(_first_reader(True, False), (1, 2), ordered=True, nulls=True),
+    "max_by": AggregateDefinition(_best_reader(True), (2, 3)),
+    "median": AggregateDefinition(_quantile_reader("median")),
+    "min_by": AggregateDefinition(_best_reader(False), (2, 3)),
+    "mode": AggregateDefinition(_read_mode, distinct=False, ordered_set=True),
+    "quantile": AggregateDefinition(_quantile_reader("default"), (1, 2), ordered_set=True),
+    "quantile_cont": AggregateDefinition(_quantile_reader("cont"), (1, 2), ordered_set=True),
+    "quantile_disc": AggregateDefinition(_quantile_reader("disc"), (1, 2), ordered_set=True),
+    "string_agg": AggregateDefinition(_read_string_agg, (1, 2), ordered=True),
+}

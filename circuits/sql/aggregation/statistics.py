@@ -1,0 +1,248 @@
+"""Statistics: variances, covariances, regressions and moments, from exact sums.
+
+The quotients over no variance are NULL or NaN by the dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.aggregation.aggregate_reader import (
+    FLOAT,
+    AggregateDefinition,
+    AggregateReader,
+    Read,
+)
+from circuits.sql.expressions.literals import NULL, integer_literal
+
+__all__ = ["DEFINITIONS"]
+
+_NAN: Final = Literal(float("nan"), FLOAT)
+
+
+def _over(
+    reader: AggregateReader,
+    least: int,
+    count: Expression,
+    value: Callable[[Expression], Expression],
+) -> Expression:
+    """Return ``value(count)``, with the count as a float; NULL for a count below ``least``."""
+    n = reader.number(count)
+    enough = reader.call("ge", count, integer_literal(least))
+    return reader.call("case", enough, value(n), NULL)
+
+
+def _read_variance(reader: AggregateReader, sample: int) -> Expression:
+    """Return the variance; divided by the count less ``sample``."""
+    x = reader.where(reader.number(reader.value(0)))
+    moment = reader.term("comoment", x, x, distinct=reader.distinct)
+    count = reader.term("count", x, distinct=reader.distinct)
+    return _over(
+        reader,
+        1 + sample,
+        count,
+        lambda n: reader.call("divide", moment, _minus(reader, n, sample)),
+    )
+
+
+def _minus(reader: AggregateReader, n: Expression, number: int) -> Expression:
+    return reader.call("subtract", n, _float(number)) if number else n
+
+
+def _float(number: float) -> Literal:
+    return Literal(float(number), FLOAT)
+
+
+def _read_standard_error(reader: AggregateReader) -> Expression:
+    x = reader.where(reader.number(reader.value(0)))
+    count = reader.term("count", x, distinct=reader.distinct)
+    deviation = reader.call("sqrt", _read_variance(reader, 0))
+    return _over(
+        reader, 1, count, lambda n: reader.call("divide", deviation, reader.call("sqrt", n))
+    )
+
+
+class _Pairs:
+    """The statistics of the pairs of a function of two arguments: y, x, without NULL."""
+
+    def __init__(self, reader: AggregateReader) -> None:
+        self.reader = reader
+        first, second = (reader.number(reader.value(index)) for index in range(2))
+        self.y = reader.where(first, second)
+        self.x = reader.where(second, first)
+        self.count = reader.term("count", self.x)
+
+    @property
+    def sxx(self) -> Expression:
+        return self.reader.term("comoment", self.x, self.x)
+
+    @property
+    def syy(self) -> Expression:
+        return self.reader.term("comoment", self.y, self.y)
+
+    @property
+    def sxy(self) -> Expression:
+        return self.reader.term("comoment", self.x, self.y)
+
+    def mean(self, value: Expression) -> Expression:
+        return self.reader.term("avg", value)
+
+    def unless_zero(
+        self, divisor: Expression, value: Expression, otherwise: Expression
+    ) -> Expression:
+        """Return a value unless the divisor is 0, and NULL for no pairs."""
+        call = self.reader.call
+        result = call("case", call("eq", divisor, _float(0)), otherwise, value)
+        return call("case", call("gt", self.count, integer_literal(0)), result, NULL)
+
+    def slope(self) -> Expression:
+        return self.reader.call("divide", self.sxy, self.sxx)
+
+
+def _read_covariance(reader: AggregateReader, sample: int) -> Expression:
+    pairs = _Pairs(reader)
+    return _over(
+        reader,
+        1 + sample,
+        pairs.count,
+        lambda n: reader.call("divide", pairs.sxy, _minus(reader, n, sample)),
+    )
+
+
+def _read_correlation(reader: AggregateReader) -> Expression:
+    pairs, call = _Pairs(reader), reader.call
+    scale = call("multiply", call("sqrt", pairs.sxx), call("sqrt", pairs.syy))
+    ratio = call("divide", pairs.sxy, scale)
+    # Rounding may leave the range by a bit; NaN is greater than all numbers.
+    is_number = call("ne", ratio, _NAN)
+    above = call("and", is_number, call("gt", ratio, _float(1)))
+    below = call("lt", ratio, _float(-1))
+    bounded = call("case", above, _float(1), below, _float(-1), ratio)
+    return pairs.unless_zero(scale, bounded, NULL if reader.is_spark else _NAN)
+
+
+def _read_slope(reader: AggregateReader) -> Expression:
+    pairs = _Pairs(reader)
+    return pairs.unless_zero(pairs.sxx, pairs.slope(), NULL if reader.is_spark else _NAN)
+
+
+def _read_intercept(reader: AggregateReader) -> Expression:
+    pairs, call = _Pairs(reader), reader.call
+    change = call("multiply", pairs.slope(), pairs.mean(pairs.x))
+    return pairs.unless_zero(pairs.sxx, call("subtract", pairs.mean(pairs.y), change), NULL)
+
+
+def _read_determination(reader: AggregateReader) -> Expression:
+    pairs, call = _Pairs(reader), reader.call
+    ratio = call(
+        "multiply",
+        call("divide", pairs.sxy, pairs.sxx),
+        call("divide", pairs.sxy, pairs.syy),
+    )
+    value = call("case", call("eq", pairs.syy, _float(0)), _float(1), ratio)
+    return pairs.unless_zero(pairs.sxx, value, NULL)
+
+
+def _pairs_reader(value: Callable[[_Pairs], Expression]) -> Read:
+    return lambda reader: value(_Pairs(reader))
+
+
+def _powers(reader: AggregateReader, most: int) -> tuple[Expression, list[Expression], Expression]:
+    """Return the count, the means of the powers from 1 to ``most``, and the population variance."""
+    x = reader.where(reader.number(reader.value(0)))
+    power, means = x, [reader.term("avg", x)]
+    for _ in range(most - 1):
+        power = reader.call("multiply", power, x)
+        means.append(reader.term("avg", power))
+    return reader.term("count", x), means, _read_variance(reader, 0)
+
+
+def _combine(reader: AggregateReader, parts: list[tuple[float, list[Expression]]]) -> Expression:
+    """Return a sum of products."""
+    total: Expression | None = None
+    for factor, values in parts:
+        product: Expression = _float(factor)
+        for value in values:
+            product = reader.call("multiply", product, value)
+        total = product if total is None else reader.call("add", total, product)
+    assert total is not None
+    return total
+
+
+def _read_skewness(reader: AggregateReader) -> Expression:
+    count, (m1, m2, m3), variance = _powers(reader, 3)
+    call = reader.call
+    third = _combine(reader, [(1, [m3]), (-3, [m2, m1]), (2, [m1, m1, m1])])
+    ratio = call("divide", third, call("multiply", variance, call("sqrt", variance)))
+
+    def value(n: Expression) -> Expression:
+        if reader.is_spark:
+            return ratio
+        pairs = call("multiply", n, _minus(reader, n, 1))
+        return call("multiply", ratio, call("divide", call("sqrt", pairs), _minus(reader, n, 2)))
+
+    return _over(reader, 1 if reader.is_spark else 3, count, value)
+
+
+def _kurtosis_reader(population: bool) -> Read:
+    def read(reader: AggregateReader) -> Expression:
+        count, (m1, m2, m3, m4), variance = _powers(reader, 4)
+        call = reader.call
+        fourth = _combine(
+            reader, [(1, [m4]), (-4, [m3, m1]), (6, [m2, m1, m1]), (-3, [m1, m1, m1, m1])]
+        )
+        ratio = call("divide", fourth, call("multiply", variance, variance))
+
+        def value(n: Expression) -> Expression:
+            if population or reader.is_spark:
+                return call("subtract", ratio, _float(3))
+            less_one = _minus(reader, n, 1)
+            scaled = call(
+                "subtract",
+                call("multiply", call("add", n, _float(1)), ratio),
+                call("multiply", _float(3), less_one),
+            )
+            divisor = call("multiply", _minus(reader, n, 2), _minus(reader, n, 3))
+            return call("divide", call("multiply", less_one, scaled), divisor)
+
+        least = 1 if reader.is_spark else 2 if population else 4
+        return _over(reader, least, count, value)
+
+    return read
+
+
+def _read_geometric_mean(reader: AggregateReader) -> Expression:
+    logarithm = reader.call("ln", reader.number(reader.value(0)))
+    mean = reader.term("avg", reader.where(logarithm), distinct=reader.distinct)
+    return reader.call("exp", mean)
+
+
+DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
+    "corr": AggregateDefinition(_read_correlation, (2, 2), distinct=False),
+    "covar_pop": AggregateDefinition(
+        lambda reader: _read_covariance(reader, 0), (2, 2), distinct=False
+    ),
+    "covar_samp": AggregateDefinition(
+        lambda reader: _read_covariance(reader, 1), (2, 2), distinct=False
+    ),
+    "geometric_mean": AggregateDefinition(_read_geometric_mean),
+    "kurtosis": AggregateDefinition(_kurtosis_reader(False), distinct=False),
+    "kurtosis_pop": AggregateDefinition(_kurtosis_reader(True), distinct=False),
+    "regr_avgx": AggregateDefinition(_pairs_reader(lambda p: p.mean(p.x)), (2, 2), distinct=False),
+    "regr_avgy": AggregateDefinition(_pairs_reader(lambda p: p.mean(p.y)), (2, 2), distinct=False),
+    "regr_count": AggregateDefinition(_pairs_reader(lambda p: p.count), (2, 2), distinct=False),
+    "regr_intercept": AggregateDefinition(_read_intercept, (2, 2), distinct=False),
+    "regr_r2": AggregateDefinition(_read_determination, (2, 2), distinct=False),
+    "regr_slope": AggregateDefinition(_read_slope, (2, 2), distinct=False),
+    "regr_sxx": AggregateDefinition(_pairs_reader(lambda p: p.sxx), (2, 2), distinct=False),
+    "regr_sxy": AggregateDefinition(_pairs_reader(lambda p: p.sxy), (2, 2), distinct=False),
+    "regr_syy": AggregateDefinition(_pairs_reader(lambda p: p.syy), (2, 2), distinct=False),
+    "sem": AggregateDefinition(_read_standard_error),
+    "skewness": AggregateDefinition(_read_skewness, distinct=False),
+    "stddev_pop": AggregateDefinition(lambda r: r.call("sqrt", _read_variance(r, 0))),
+    "stddev_samp": AggregateDefinition(lambda r: r.call("sqrt", _read_variance(r, 1))),
+    "var_pop": AggregateDefinition(lambda reader: _read_variance(reader, 0)),
+    "var_samp": AggregateDefinition(lambda reader: _read_variance(reader, 1)),
+}

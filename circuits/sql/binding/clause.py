@@ -1,0 +1,253 @@
+"""A clause with expressions (WHERE, the SELECT list, ON), and how to read them.
+
+A *reader* is a function that turns one kind of syntax-tree node into an expression of
+`circuits.plan.expressions`. `circuits.sql.expressions.readers` lists all readers; ``Clause.read``
+looks up the reader of a node. The readers of columns, aggregates, subqueries and windows ask the
+clause, because WHERE, HAVING and ON differ only in these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Column, Expression, Literal
+from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
+from circuits.sql.syntax.parsing import NAME_IN_TEXT
+from circuits.sql.syntax.source import SYMBOLS, SqlSource
+from circuits.types import functions
+from circuits.types.arrow_types import is_nested, part_types
+
+__all__ = [
+    "HOW_TO_USE_A_WINDOW",
+    "NO_WINDOW",
+    "USE_OF_NOW",
+    "Clause",
+    "Reader",
+    "ReaderTable",
+    "call_function",
+    "is_aggregate",
+]
+
+#: The functions that depend on the order of values.
+ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
+
+Reader = Callable[["Clause", Any], Expression]
+
+
+@dataclass(frozen=True)
+class ReaderTable:
+    """The reader of each construct of an expression.
+
+    Args:
+        by_class: By the class of the syntax-tree node.
+        by_name: By the lower-case name of a function that has no class in sqlglot, or whose
+            meaning depends on the dialect, for all dialects except spark.
+        spark_by_name: The same for dialect spark.
+        spark_results: For dialect spark, by name or class: the integer type to which the result of
+            a function is cast, because its kernel has int64.
+    """
+
+    by_class: Mapping[type[exp.Expr], Reader]
+    by_name: Mapping[str, Reader]
+    spark_by_name: Mapping[str, Reader]
+    spark_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
+
+    def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
+        """Return the reader of a node; None if its construct is not supported."""
+        if isinstance(node, exp.Anonymous):
+            name = node.name.lower()
+            return (self.spark_by_name if is_spark else self.by_name).get(name)
+        return self.by_class.get(type(node))
+
+    def function_names(self, *, is_spark: bool) -> Iterable[str]:
+        """Return the SQL names of the scalar functions of a dialect, for error messages."""
+        by_class = {
+            kind.sql_name().lower()
+            for kind in self.by_class
+            if issubclass(kind, exp.Func) and not issubclass(kind, exp.Binary)
+        }
+        return by_class | (self.spark_by_name if is_spark else self.by_name).keys()
+
+
+def _refuse(construct: str, advice: str = "") -> Reader:
+    """Return a reader that raises an error: the clause does not support the construct."""
+
+    def refuse(clause: Clause, node: exp.Expr) -> Expression:
+        raise clause.source.unsupported(node, f"{construct} in {clause.name}", advice)
+
+    return refuse
+
+
+#: How an error explains a refused use of the current time.
+USE_OF_NOW: Final = (
+    "the current time would change all rows in every step; compare it with a timestamp in WHERE, "
+    "as in WHERE ts > now() - INTERVAL '1 hour'"
+)
+NO_AGGREGATE: Final = _refuse(
+    "an aggregate function", "use HAVING, or aggregate in a query in FROM"
+)
+NO_SCALAR: Final = _refuse("a scalar subquery")
+NO_MEMBERSHIP: Final = _refuse("EXISTS, IN, ANY or ALL of a subquery")
+HOW_TO_USE_A_WINDOW: Final = (
+    "filter with QUALIFY, or compute it in a query in FROM and use its name here"
+)
+NO_WINDOW: Final = _refuse("a window function", HOW_TO_USE_A_WINDOW)
+NO_GENERATOR: Final = _refuse(
+    "unnest() or explode()", "use it in FROM, as FROM t, UNNEST(t.a) AS u(x)"
+)
+
+
+def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
+    """Raise an error: the clause does not support the current time."""
+    name = clause.source.name_in_text(node)
+    if isinstance(node, exp.Anonymous):
+        name = f"function {name}()"
+    raise clause.source.unsupported(node, f"{name} in {clause.name}", USE_OF_NOW)
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause that contains expressions.
+
+    Args:
+        source: The text, for errors.
+        readers: The readers of all constructs.
+        name: The name of the clause in errors, as ``WHERE``.
+        read_column: Returns the value of a column.
+        read_aggregate: Returns the value of a call of an aggregate function.
+        read_scalar: Returns the value of a subquery that has one row and one column.
+        read_window: Returns the value of a window function.
+        read_now: Returns the current time.
+        read_generator: Returns the value of a function that makes several rows of one.
+        parameters: The columns that stand for the parameters of lambdas, by lower-case name.
+        read_membership: Returns the value of EXISTS, IN, ANY or ALL of a subquery.
+    """
+
+    source: SqlSource
+    readers: ReaderTable
+    name: str
+    read_column: Reader
+    read_aggregate: Reader = NO_AGGREGATE
+    read_scalar: Reader = NO_SCALAR
+    read_window: Reader = NO_WINDOW
+    read_now: Reader = _refuse_now
+    read_generator: Reader = NO_GENERATOR
+    parameters: Mapping[str, Column] = field(default_factory=dict)
+    read_membership: Reader = NO_MEMBERSHIP
+
+    def read(self, node: exp.Expr) -> Expression:
+        """Return the expression of a syntax tree.
+
+        Raises:
+            SqlError: A name is unknown, or a function does not take arguments of these types.
+            UnsupportedSqlError: A construct is not supported.
+        """
+        if isinstance(node, exp.Anonymous):
+            self.source.allow_arguments(node, "this", "expressions")
+        reader = self.readers.find(node, is_spark=self.source.is_spark)
+        if reader is not None:
+            value = reader(self, node)
+            return self._as_spark_type(node, value) if self.source.is_spark else value
+        if is_aggregate(node):
+            return self.read_aggregate(self, node)
+        word = str(node.meta.get(NAME_IN_TEXT, ""))
+        raise self.source.unsupported(node, self._describe(node), self._list_functions(node), word)
+
+    def _as_spark_type(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return the result of a function in the integer type that it has in Spark."""
+        name = node.name.lower() if isinstance(node, exp.Anonymous) else type(node)
+        target = self.readers.spark_results.get(name)
+        if target is None or value.type == target or not pa.types.is_integer(value.type):
+            return value
+        return self.call(node, "cast", value, type=target)
+
+    def read_condition(self, node: exp.Expr) -> Expression:
+        """Return the expression of a condition, which is of type bool."""
+        condition = self.read(node)
+        if pa.types.is_null(condition.type):
+            return Literal(None, pa.bool_())
+        if not pa.types.is_boolean(condition.type):
+            raise self.source.error(
+                node,
+                f"{self.name} needs a condition, not a value of type {condition.type}; compare it",
+            )
+        return condition
+
+    def read_arguments(self, node: exp.Expr, *names: str) -> tuple[Expression, ...]:
+        """Return the arguments of a node that are set, in the order of ``names``.
+
+        Raises:
+            UnsupportedSqlError: Another argument is set.
+        """
+        self.source.allow_arguments(node, *names)
+        return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
+
+    def call(
+        self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
+    ) -> Expression:
+        """Return a call of a function; errors point to ``node``."""
+        if name in ORDERING_FUNCTIONS or name.startswith("list_sort"):
+            for argument in arguments:
+                ordered_type = argument.type
+                if name.startswith("list_") and is_nested(ordered_type):
+                    ordered_type = part_types(ordered_type)[0]
+                self.source.refuse_spark_order(node, ordered_type, "the order")
+        return call_function(self.source, node, name, *arguments, type=type)
+
+    def _describe(self, node: exp.Expr) -> str:
+        if _is_function_call(node):
+            return f"function {self.source.name_in_text(node)}()"
+        if isinstance(node, exp.Query):
+            return f"a subquery in {self.name}"
+        return f"{self.source.describe(node)} in {self.name}"
+
+    def _list_functions(self, node: exp.Expr) -> str:
+        """Return the functions with the nearest names as an advice, if the node is a function."""
+        if not _is_function_call(node):
+            return ""
+        names = sorted(self.readers.function_names(is_spark=self.source.is_spark))
+        similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
+        if similar:
+            return f"did you mean {' or '.join(similar)}?"
+        return "docs/reference/functions.md lists the functions"
+
+
+def call_function(
+    source: SqlSource,
+    node: exp.Expr,
+    name: str,
+    *arguments: Expression,
+    type: pa.DataType | None = None,
+) -> Expression:
+    """Return a call of a function of `circuits.types.functions`; errors point to ``node``."""
+    with source.errors_at(node, name):
+        if type is None:
+            return functions.call(name, *arguments)
+        return functions.call(name, *arguments, type=type)
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Return whether the node itself is a call of an aggregate function."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in AGGREGATE_NAMES
+    if isinstance(node, exp.Any):
+        # sqlglot has the same node for the function and for ``x = ANY (SELECT ...)``.
+        is_query = isinstance(node.this, exp.Query | exp.Tuple)
+        return not is_query and not isinstance(node.parent, exp.Predicate)
+    return isinstance(
+        node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
+    )
+
+
+def _is_function_call(node: exp.Expr) -> bool:
+    """Return whether the text calls a function; sqlglot also has functions for operators."""
+    if not isinstance(node, exp.Func):
+        return False
+    is_operator = isinstance(node, exp.Binary) or type(node) in SYMBOLS
+    return NAME_IN_TEXT in node.meta or not is_operator

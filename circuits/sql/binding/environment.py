@@ -1,0 +1,326 @@
+"""The names that a query can use: relations, earlier views, and the WITH queries around it.
+
+A WITH query (common table expression) is planned at its first reference. Further references share
+the plan. A WITH query can name the WITH queries before it, and itself if it is recursive. It cannot
+name columns of the query that refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from sqlglot import exp
+
+from circuits.plan.nodes import Map, PlanNode, Scan, columns
+from circuits.sql.binding.clause import Clause, Reader, ReaderTable
+from circuits.sql.binding.scope import Domain, Scope
+from circuits.sql.syntax.parsing import NAME_IN_TEXT
+from circuits.sql.syntax.source import CorrelatedSqlError, SqlSource
+
+__all__ = [
+    "NO_RANKS",
+    "CommonTable",
+    "Environment",
+    "QueryPlanner",
+    "RankRange",
+    "RankRanges",
+    "check_rank_names",
+    "names_table",
+    "rename_columns",
+]
+
+
+@dataclass(frozen=True)
+class RankRange:
+    """The rows whose row_number() is ``first`` (from 1) to ``last``."""
+
+    first: int
+    last: int
+
+
+# Columns of a query in FROM that are a row_number(), by lower-case name, with the ranks that the
+# WHERE of the enclosing query keeps: ``FROM (SELECT ..., row_number() OVER ... AS n) WHERE n <= 3``
+# has {"n": RankRange(1, 3)}. See `circuits.sql.aggregation.row_number`.
+RankRanges = Mapping[str, RankRange]
+NO_RANKS: Final[RankRanges] = {}
+
+
+@dataclass(frozen=True)
+class DerivedTable:
+    """The plan of a query.
+
+    Args:
+        plan: The plan.
+        domain: If the query is correlated, the values of the enclosing query that it depends on.
+            The plan has the rows of the query for each of them, with these values as the first
+            columns (`circuits.sql.decorrelation`).
+    """
+
+    plan: PlanNode
+    domain: Domain | None = None
+
+    @property
+    def domain_width(self) -> int:
+        """The number of columns before those of the query."""
+        return 0 if self.domain is None else self.domain.width
+
+
+class QueryPlanner(Protocol):
+    """The interface of the module `circuits.sql.queries.query` for queries that are not correlated.
+
+    Queries contain queries, so the modules that read a FROM clause or an expression need the module
+    that plans queries, which imports them. They get it from the environment, so that there is no
+    import cycle. `circuits.sql.binding.select_builder.QueryReader` extends this interface.
+    """
+
+    def plan_recursive(self, common: CommonTable) -> DerivedTable:
+        """Return the plan of a WITH query that names itself."""
+
+    def plan_mutual(self, common: CommonTable) -> DerivedTable:
+        """Return the plan of one of several WITH queries that name each other."""
+
+    def plan_query(
+        self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
+    ) -> DerivedTable:
+        """Return the plan of a query that is not correlated."""
+
+
+@dataclass(frozen=True)
+class CommonTable:
+    """A WITH query.
+
+    Args:
+        node: Its syntax tree.
+        environment: The names that it can use.
+        recursive: True if it names itself.
+        plans: Its plans so far, by the ranks that the query that refers to it keeps.
+        mutual: If it and other WITH queries name each other, all of these queries; else empty.
+    """
+
+    node: exp.CTE
+    environment: Environment
+    recursive: bool = False
+    plans: dict[tuple[tuple[str, RankRange], ...], DerivedTable] = field(default_factory=dict)
+    mutual: list[exp.CTE] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The names that a query can use, and what is needed to read it.
+
+    Args:
+        source: The text.
+        relations: Relations and earlier views.
+        queries: The planner of the queries in it.
+        readers: The readers of expressions.
+        common_tables: The WITH queries around it, by lower-case name.
+        unsupported_scope: The scope of an enclosing query whose columns can be named here only if
+            the query is planned for a domain. Naming one raises a CorrelatedSqlError.
+        domain: The values of the enclosing query for which the query is planned, if it is
+            correlated (`circuits.sql.queries.decorrelation`).
+    """
+
+    source: SqlSource
+    relations: Mapping[str, Scan]
+    queries: QueryPlanner
+    readers: ReaderTable
+    common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
+    unsupported_scope: Scope | None = None
+    domain: Domain | None = None
+
+    def clause(self, name: str, read_column: Reader, **options: Reader) -> Clause:
+        """Return a clause that contains expressions; ``options`` are those of `Clause`."""
+        return Clause(self.source, self.readers, name, read_column, parameters={}, **options)
+
+    def without_outer_scope(self, scope: Scope | None) -> Environment:
+        """Return the environment of a query that cannot use the columns of the scope around it."""
+        return self if scope is None else replace(self, unsupported_scope=scope)
+
+    def plan_query(self, node: exp.Expr, ranks: RankRanges = NO_RANKS) -> DerivedTable:
+        """Return the plan of a query, for all values of the domain only if it is correlated."""
+        if self.domain is None:
+            return self.queries.plan_query(self, node, ranks)
+        try:
+            without_domain = replace(self, domain=None, unsupported_scope=self.domain.scope)
+            return self.queries.plan_query(without_domain, node, ranks)
+        except CorrelatedSqlError:
+            return self.queries.plan_query(self, node, ranks)
+
+    def with_common_tables(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
+        """Return the environment of a query with its own WITH queries added.
+
+        Args:
+            node: The query.
+            parent: The scope of the enclosing query, if the query is a subquery.
+        """
+        clause = node.args.get("with_")
+        if clause is None:
+            return self
+        self.source.allow_arguments(clause, "expressions", "recursive")
+        environment = self
+        names: set[str] = set()
+        for cte in clause.expressions:
+            self.source.allow_arguments(cte, "this", "alias", "materialized", "key_expressions")
+            self.source.allow_arguments(cte.args["alias"], "this", "columns")
+            name = cte.alias.casefold()
+            if name in names:
+                raise self.source.error(
+                    cte.args["alias"], f"two WITH queries are called {cte.alias!r}; rename one"
+                )
+            names.add(name)
+            if not isinstance(cte.this, exp.Query | exp.Values | exp.Pivot):
+                raise self.source.unsupported(
+                    cte.this,
+                    f"{self.source.describe(cte.this)} in WITH",
+                    "write a SELECT",
+                    word=cte.this.key,
+                )
+            is_recursive = bool(clause.args.get("recursive")) and names_table(cte.this, name)
+            if cte.args.get("key_expressions") and not is_recursive:
+                raise self.source.error(
+                    cte.args["alias"],
+                    f"USING KEY of {cte.alias!r}, which is not recursive; leave USING KEY out",
+                )
+            common = CommonTable(cte, environment.without_outer_scope(parent), is_recursive)
+            common.mutual.extend(_mutual_ctes(clause, name))
+            environment = replace(
+                environment, common_tables={**environment.common_tables, name: common}
+            )
+        return environment
+
+    def find_common_table(self, node: exp.Table) -> CommonTable | None:
+        """Return the WITH query that a table name refers to, if it is one."""
+        return None if node.db else self.common_tables.get(node.name.casefold())
+
+    def plan_table(self, node: exp.Table, ranks: RankRanges) -> DerivedTable:
+        """Return the plan of a table by its name.
+
+        Raises:
+            SqlError: There is no such table.
+        """
+        if not isinstance(node.this, exp.Identifier):
+            raise self.source.unsupported(
+                node,
+                f"{self.source.describe(node.this)} in FROM",
+                "write a table, a query or VALUES",
+                word=str(node.this.meta.get(NAME_IN_TEXT, "")),
+            )
+        common = self.find_common_table(node)
+        if common is not None:
+            return self._plan_common_table(common, ranks)
+        name = node.name.casefold()
+        matches = [relation for relation in self.relations if relation.casefold() == name]
+        if node.name in matches:
+            matches = [node.name]
+        if len(matches) > 1:
+            raise self.source.error(
+                node, f"table {node.name!r} is ambiguous: {', '.join(matches)}; spell it as one"
+            )
+        if not matches:
+            tables = ", ".join([*self.relations, *self.common_tables]) or "none"
+            raise self.source.error(node, f"unknown table {node.name!r}; tables: {tables}")
+        return DerivedTable(self.relations[matches[0]])
+
+    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
+        key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
+        if common.mutual:
+            key = ()
+            if key not in common.plans:
+                common.plans[key] = self.queries.plan_mutual(common)
+        elif common.recursive:
+            key = ()
+            if key not in common.plans:
+                environment = replace(common.environment, domain=None)
+                uncorrelated = replace(common, environment=environment)
+                common.plans[key] = self.queries.plan_recursive(uncorrelated)
+        elif key not in common.plans:
+            derived = common.environment.plan_query(common.node.this, ranks)
+            names = common.node.args["alias"].args.get("columns") or []
+            check_rank_names(self.source, common.node, derived.plan, ranks)
+            common.plans[key] = rename_columns(self.source, derived, names)
+        return common.plans[key]
+
+
+def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
+    """Return the WITH queries that name each other, one of which has this name; empty for one."""
+    if not clause.args.get("recursive"):
+        return []
+    ctes = {cte.alias.casefold(): cte for cte in clause.expressions}
+    needs = {
+        key: {other for other in ctes if names_table(cte.this, other)} for key, cte in ctes.items()
+    }
+
+    def reach(start: str) -> set[str]:
+        reached: set[str] = set()
+        stack = [start]
+        while stack:
+            for other in needs[stack.pop()] - reached:
+                reached.add(other)
+                stack.append(other)
+        return reached
+
+    mutual_names = (
+        {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
+    )
+    return (
+        [cte for key, cte in ctes.items() if key in mutual_names] if len(mutual_names) > 1 else []
+    )
+
+
+def names_table(query: exp.Expr, name: str) -> bool:
+    """Return whether a query names a table, given in lower case."""
+    return any(table.name.casefold() == name for table in query.find_all(exp.Table))
+
+
+def check_rank_names(source: SqlSource, node: exp.Expr, plan: PlanNode, ranks: RankRanges) -> None:
+    """Refuse a bounded row_number() if another column has the same name."""
+    for name in ranks:
+        if [field.name.casefold() for field in plan.fields].count(name) > 1:
+            raise source.error(
+                node,
+                f"column {name!r} is a row_number() and another column; give one another alias",
+            )
+
+
+def _unique_names(names: list[str]) -> list[str]:
+    """Return the names, each made unique regardless of case.
+
+    >>> _unique_names(["a", "A_1", "b", "A", "a"])
+    ['a', 'A_1', 'b', 'A_2', 'a_3']
+    """
+    next_suffixes: dict[str, int] = {}
+    unique_names = []
+    for name in names:
+        key, unique_name = name.casefold(), name
+        while unique_name.casefold() in next_suffixes:
+            unique_name = f"{name}_{next_suffixes[key]}"
+            next_suffixes[key] += 1
+        next_suffixes[unique_name.casefold()] = 1
+        unique_names.append(unique_name)
+    return unique_names
+
+
+def rename_columns(
+    source: SqlSource, derived: DerivedTable, names: list[exp.Identifier]
+) -> DerivedTable:
+    """Rename the columns by an alias list, which may be shorter than the columns.
+
+    A repeated name, in any case, gets a numeric suffix, as in DuckDB: ``a, a, a`` become ``a, a_1,
+    a_2``.
+    """
+    plan, first = derived.plan, derived.domain_width
+    domain_names = tuple(field.name for field in plan.fields[:first])
+    old_names = [field.name for field in plan.fields[first:]]
+    if len(names) > len(old_names):
+        raise source.error(
+            names[len(old_names)],
+            f"{len(names)} names for the {len(old_names)} columns {', '.join(old_names)}; "
+            "leave some out",
+        )
+    new_names = _unique_names([*(name.name for name in names), *old_names[len(names) :]])
+    if new_names == old_names:
+        return derived
+    renamed = Map(plan, columns(plan), (*domain_names, *new_names))
+    return replace(derived, plan=renamed)

@@ -1,0 +1,151 @@
+"""ORDER BY and LIMIT as a TopK.
+
+A view has no order, so ORDER BY alone is checked (its names must exist) and dropped. LIMIT without
+ORDER BY takes the first rows in the order of all columns; SQL allows any rows here.
+NULLs are ordered as in the dialect; in DuckDB they are last in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.plan.nodes import Order
+from circuits.sql.syntax.source import SqlSource
+
+__all__ = ["Limit", "SortKey", "order_columns", "read_limit", "read_order", "read_position"]
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """An expression to order by."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+    def map(self, change: Callable[[Expression], Expression]) -> SortKey:
+        """Return the key with another expression."""
+        return replace(self, expression=change(self.expression))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The number of rows to return (None: all) and the number of rows to skip before them."""
+
+    limit: int | None
+    offset: int
+
+
+def read_order(
+    source: SqlSource,
+    node: exp.Order,
+    read: Callable[[exp.Expr], Expression],
+    columns: Sequence[Expression] = (),
+) -> tuple[SortKey, ...]:
+    """Return the sort keys of an ORDER BY; ``columns`` are those of ORDER BY ALL."""
+    source.allow_arguments(node, "expressions")
+    sort_keys = []
+    for key in node.expressions:
+        source.allow_arguments(key, "this", "desc", "nulls_first")
+        descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
+        if isinstance(key.this, exp.Var):
+            if key.this.name.upper() != "ALL" or not columns:
+                raise source.unsupported(
+                    key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
+                )
+            sort_keys += [SortKey(column, descending, nulls_first) for column in columns]
+            continue
+        value = read(key.this)
+        source.refuse_spark_order(key, value.type, "ORDER BY")
+        sort_keys.append(SortKey(value, descending, nulls_first))
+    return tuple(sort_keys)
+
+
+def order_columns(
+    sort_keys: Sequence[SortKey], expressions: Sequence[Expression]
+) -> tuple[Order, ...]:
+    """Return the order of a plan whose columns are ``expressions``, which contain the sort keys.
+
+    Only the first sort key on a column has an effect.
+    """
+    orders: dict[int, Order] = {}
+    for key in sort_keys:
+        column = expressions.index(key.expression)
+        orders.setdefault(column, Order(column, key.descending, key.nulls_first))
+    return tuple(orders.values())
+
+
+def read_position(source: SqlSource, node: exp.Expr, count: int) -> int:
+    """Return the index of a column that is named by its position: 0 for ``ORDER BY 1``.
+
+    Raises:
+        SqlError: There are fewer columns.
+    """
+    number = str(node.this)
+    if not number.isdecimal() or not 1 <= int(number) <= count:
+        raise source.error(node, f"unknown column {number}; the list has columns 1 to {count}")
+    return int(number) - 1
+
+
+def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
+    """Return LIMIT and OFFSET of a query, None if it has neither."""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if limit is None and offset is None:
+        return None
+    for clause in (limit, offset):
+        if isinstance(clause, exp.Limit | exp.Offset):
+            source.allow_arguments(clause, "expression")
+        elif isinstance(clause, exp.Fetch):
+            source.allow_arguments(clause, "direction", "count", "limit_options")
+            options = clause.args.get("limit_options")
+            if options is not None:
+                if options.args.get("with_ties") or options.args.get("percent"):
+                    raise source.unsupported(
+                        clause, "FETCH with TIES or PERCENT", "use LIMIT", word="FETCH"
+                    )
+                source.allow_arguments(options, "rows")
+    return Limit(_read_count(source, limit, "LIMIT"), _read_count(source, offset, "OFFSET") or 0)
+
+
+def _read_count(source: SqlSource, node: exp.Expr | None, name: str) -> int | None:
+    if node is None:
+        return None
+    if isinstance(node, exp.Fetch):
+        if node.args.get("count") is None:  # FETCH FIRST ROW ONLY
+            return 1
+        number, name = node.args["count"], "FETCH"
+    else:
+        number = node.args["expression"]
+    is_all = isinstance(number, exp.Var) and number.name.upper() == "ALL"
+    if name == "LIMIT" and (is_all or isinstance(number, exp.Null)):
+        return None
+    count = _read_constant(source, number)
+    if count is None or count < 0:
+        raise source.unsupported(
+            number, f"{name} {number.sql()}", "write a whole number", word=name
+        )
+    if count >= 2**63:
+        raise source.error(number, f"{name} {count} does not fit 64 bits")
+    return count
+
+
+def _read_constant(source: SqlSource, node: exp.Expr) -> int | None:
+    """Return the value of whole numbers with +, - and *; None for anything else."""
+    match node:
+        case exp.Literal():
+            return int(node.this) if not node.is_string and node.this.isdecimal() else None
+        case exp.Paren():
+            source.allow_arguments(node, "this")
+            return _read_constant(source, node.this)
+        case exp.Add() | exp.Sub() | exp.Mul():
+            source.allow_arguments(node, "this", "expression")
+            left, right = (_read_constant(source, side) for side in (node.this, node.expression))
+            if left is None or right is None:
+                return None
+            operators = {exp.Add: int.__add__, exp.Sub: int.__sub__, exp.Mul: int.__mul__}
+            return operators[type(node)](left, right)
+    return None

@@ -1,0 +1,319 @@
+"""Name resolution: the column of a plan that a name in the text refers to.
+
+A scope holds the columns of a FROM clause. A scope column has the alias of its table, its name and
+its value, an expression over the plan of the clause. Names are compared without case, as in DuckDB.
+
+``a JOIN b USING (k)`` has one unqualified ``k``. It is the ``merged_value`` of the scope column
+``a.k``. The scope column ``b.k`` is shadowed: only its qualified name ``b.k`` refers to it.
+
+The scope of a subquery has a parent, the scope of the enclosing query. Columns of the parent are
+called *outer* columns. In expressions they are numbered from ``FIRST_OUTER_COLUMN`` on, so that an
+expression can contain columns of both queries. Such an expression is *correlated*.
+
+Alternatives considered: sqlglot's ``qualify`` and ``build_scope`` (tried with sqlglot 30). They
+resolve the same names, but cannot replace this module:
+
+- Errors: an unknown and an ambiguous name give the same message without candidates. A duplicate
+  alias and an unknown table before ``.*`` give no position at all.
+- Positions: the columns that come from ``*``, from USING and from expanded aliases have no position
+  or that of another clause, so later errors would point to the wrong word.
+- Semantics: ``JOIN ... USING`` becomes COALESCE of both sides for inner joins, too. An ambiguous
+  alias within an expression of ORDER BY is resolved where this module raises an error. ``GROUP BY
+  1`` is accepted if column 1 is an aggregate.
+- Names: column names lose their case, and ``count(*)`` becomes ``_col_0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sqlglot import exp
+
+from circuits.plan.expressions import Column, Expression, columns_of, substitute
+from circuits.plan.nodes import PlanNode
+from circuits.sql.syntax.source import SqlSource
+
+__all__ = [
+    "FIRST_OUTER_COLUMN",
+    "Domain",
+    "Scope",
+    "ScopeColumn",
+    "is_correlated",
+    "is_outer_column",
+    "scope_columns_of",
+    "shift_columns",
+]
+
+#: The number of column 0 of the enclosing query in the expressions of a subquery.
+FIRST_OUTER_COLUMN: Final = 1 << 32
+
+
+def is_outer_column(index: int) -> bool:
+    """Return whether a column number is that of a column of the enclosing query."""
+    return FIRST_OUTER_COLUMN <= index < 2 * FIRST_OUTER_COLUMN
+
+
+@dataclass(frozen=True)
+class ScopeColumn:
+    """A column of a table in FROM.
+
+    Args:
+        table: The alias of the table.
+        name: The name of the column.
+        value: Its value over the plan of the clause.
+        merged_value: The value of its unqualified name after ``USING``; None if that is ``value``.
+        is_shadowed: True if only its table's name reaches it: ``USING`` merged it into another
+            column of the same name, or it is a column of a window in GROUP BY.
+    """
+
+    table: str
+    name: str
+    value: Expression
+    merged_value: Expression | None = None
+    is_shadowed: bool = False
+
+    @property
+    def unqualified_value(self) -> Expression:
+        return self.value if self.merged_value is None else self.merged_value
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+    def has_name(self, name: str) -> bool:
+        return self.name.casefold() == name.casefold()
+
+    def is_of_table(self, table: str) -> bool:
+        return self.table.casefold() == table.casefold()
+
+    def map_values(self, change: Callable[[Expression], Expression]) -> ScopeColumn:
+        """Return the column with a function applied to its values."""
+        merged_value = None if self.merged_value is None else change(self.merged_value)
+        return replace(self, value=change(self.value), merged_value=merged_value)
+
+
+def scope_columns_of(plan: PlanNode, table: str) -> tuple[ScopeColumn, ...]:
+    """Return the columns of a plan as those of a table."""
+    return tuple(
+        ScopeColumn(table, field.name, Column(index, field.type))
+        for index, field in enumerate(plan.fields)
+    )
+
+
+def shift_columns(expression: Expression, offset: int) -> Expression:
+    """Return the expression with ``offset`` added to its column numbers."""
+    return substitute(expression, lambda column: Column(column.index + offset, column.type))
+
+
+def is_correlated(expression: Expression) -> bool:
+    """Return whether the expression reads a column of the enclosing query."""
+    return any(map(is_outer_column, columns_of(expression)))
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The distinct values of the columns of an enclosing query that a subquery may name.
+
+    Args:
+        scope: The scope of the enclosing query.
+        values: Expressions over the plan of the enclosing query.
+        plan: Their distinct values; a column for each.
+        used: The positions of the values that the subquery has named so far.
+    """
+
+    scope: Scope
+    values: tuple[Expression, ...]
+    plan: PlanNode
+    used: set[int] = field(default_factory=set)
+
+    @property
+    def width(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The columns of a FROM clause, and the scope around it if it is in a subquery.
+
+    Args:
+        source: The text, for errors.
+        columns: The columns of the clause.
+        parent: The scope of the enclosing query, whose columns can be named too.
+        unsupported_scope: The scope of an enclosing query whose columns can be named here only if
+            the subquery is planned for a domain. Naming one raises a CorrelatedSqlError.
+        domain: The values of the parent that the plan of the clause is joined with; None if outer
+            columns are numbered from ``FIRST_OUTER_COLUMN`` on.
+        domain_columns: The columns of the domain in the plan of the clause.
+    """
+
+    source: SqlSource
+    columns: tuple[ScopeColumn, ...] = ()
+    parent: Scope | None = None
+    unsupported_scope: Scope | None = None
+    domain: Domain | None = None
+    domain_columns: tuple[Expression, ...] = ()
+
+    def resolve(self, node: exp.Column) -> Expression:
+        """Return the value of a column by its name.
+
+        Raises:
+            SqlError: The name is unknown or ambiguous.
+            UnsupportedSqlError: It is a column of a query further out than the enclosing one.
+        """
+        value = self.find(node)
+        if value is None:
+            raise self._unknown_column_error(node)
+        return value
+
+    def find(self, node: exp.Column) -> Expression | None:
+        """Return the value of a column of this or an enclosing query; None for an unknown name."""
+        match = self.find_own_column(node)
+        if match is not None:
+            return match.value if node.table else match.unqualified_value
+        if node.table and self.has_table(node.table):
+            return None
+        if self.parent is None:
+            self._check_unsupported_scope(node)
+            return None
+        value = self.parent.find(node)
+        if value is None:
+            return None
+        if self.domain is not None:
+            return self._find_in_domain(node, value)
+        if is_correlated(value):
+            raise self._two_levels_error(node)
+        return shift_columns(value, FIRST_OUTER_COLUMN)
+
+    def columns_of_domain(self, domain: Domain, node: exp.Expr) -> tuple[Expression, ...]:
+        """Return the columns of a domain of this or an enclosing query in the plan of the clause.
+
+        Raises:
+            CorrelatedSqlError: The plan of the clause is not joined with the domain.
+        """
+        if self.domain is domain:
+            domain.used.update(range(domain.width))
+            return self.domain_columns
+        if self.domain is None or self.parent is None:
+            raise self._two_levels_error(node)
+        outer = self.parent.columns_of_domain(domain, node)
+        return tuple(self._find_in_domain(node, value) for value in outer)
+
+    def _find_in_domain(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return the column of the clause's plan that has a value of the enclosing query."""
+        assert self.domain is not None
+        if value not in self.domain.values:
+            raise self._two_levels_error(node)
+        index = self.domain.values.index(value)
+        self.domain.used.add(index)
+        return self.domain_columns[index]
+
+    def _two_levels_error(self, node: exp.Expr) -> Exception:
+        return self.source.correlated(
+            node,
+            f"column {node.sql()!r} of a query two levels further out",
+            "pass it through the subquery in between",
+        )
+
+    def _check_unsupported_scope(self, node: exp.Column) -> None:
+        scope = self.unsupported_scope
+        if scope is not None and scope.find(node) is not None:
+            raise self.source.correlated(
+                node,
+                f"column {node.sql()!r} of the enclosing query, from within a set operation, "
+                "WITH, FROM or a grouped query,",
+                "join the tables, or name it in the WHERE of a separate EXISTS or IN",
+            )
+
+    def find_own_column(self, node: exp.Column) -> ScopeColumn | None:
+        """Return the column of this FROM clause that a name refers to; None for an unknown name.
+
+        Raises:
+            SqlError: The name is ambiguous.
+        """
+        self.source.allow_arguments(node, "this", "table")
+        if node.table:
+            matches = [
+                c for c in self.columns if c.has_name(node.name) and c.is_of_table(node.table)
+            ]
+        else:
+            matches = [c for c in self.columns if c.has_name(node.name) and not c.is_shadowed]
+        if len(matches) > 1:
+            names = _list_names(column.qualified_name for column in matches)
+            raise self.source.error(
+                node, f"column {node.sql()!r} is ambiguous: {names}; name the table or an alias"
+            )
+        return matches[0] if matches else None
+
+    def has_table(self, table: str) -> bool:
+        """Return whether the clause itself has a table with this alias."""
+        return any(column.is_of_table(table) for column in self.columns)
+
+    def expand_star(self, node: exp.Star, table: str = "") -> Iterator[tuple[str, Expression]]:
+        """Yield names and values of the columns of ``*`` or ``table.*``."""
+        self.source.allow_arguments(node, "except_", "replace", "rename")
+        if table and not self.has_table(table):
+            tables = _list_names(column.table for column in self.columns)
+            raise self.source.error(
+                node.parent or node, f"unknown table {table!r} before '.*'; in FROM: {tables}"
+            )
+        if not self.columns:
+            raise self.source.error(node, "'*' without a FROM clause; name the columns")
+        excluded = self._excluded_names(node)
+        unused_names = set(excluded)
+        for column in self.columns:
+            is_excluded_table = bool(table) and not column.is_of_table(table)
+            if is_excluded_table or (not table and column.is_shadowed):
+                continue
+            key = column.name.casefold()
+            if key in excluded:
+                unused_names.discard(key)
+            else:
+                yield column.name, column.value if table else column.unqualified_value
+        for key, name in excluded.items():
+            if key in unused_names:
+                raise self.source.error(name, f"unknown column {name.name!r} in EXCLUDE")
+
+    def _excluded_names(self, node: exp.Star) -> dict[str, exp.Expr]:
+        """Return the nodes of the names in EXCLUDE, by lower-case name."""
+        excluded: dict[str, exp.Expr] = {}
+        for name in node.args.get("except_") or ():
+            if not isinstance(name, exp.Column | exp.Identifier) or not name.name:
+                raise self.source.error(name, "EXCLUDE takes names of columns")
+            if isinstance(name, exp.Column):
+                self.source.allow_arguments(name, "this")
+            excluded[name.name.casefold()] = name
+        return excluded
+
+    def column_name(self, node: exp.Column) -> str:
+        """Return the name of a column as its table spells it; of an unknown column, as written."""
+        for column in self.columns:
+            if column.has_name(node.name) and (not node.table or column.is_of_table(node.table)):
+                return column.name
+        return self.parent.column_name(node) if self.parent else node.name
+
+    def _unknown_column_error(self, node: exp.Column) -> Exception:
+        table = node.table
+        columns = [column for scope in self.enclosing_scopes() for column in scope.columns]
+        if not table:
+            names = _list_names(column.qualified_name for column in columns)
+            return self.source.error(node, f"unknown column {node.name!r}; in FROM: {names}")
+        if not any(column.is_of_table(table) for column in columns):
+            tables = _list_names(column.table for column in columns)
+            return self.source.error(node, f"unknown table {table!r}; in FROM: {tables}")
+        names = _list_names(column.name for column in columns if column.is_of_table(table))
+        return self.source.error(
+            node, f"unknown column {node.name!r} of {table!r}; its columns: {names}"
+        )
+
+    def enclosing_scopes(self) -> Iterator[Scope]:
+        """Yield this scope and the scopes around it, innermost first."""
+        yield self
+        outer = self.parent or self.unsupported_scope
+        if outer is not None:
+            yield from outer.enclosing_scopes()
+
+
+def _list_names(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "none"

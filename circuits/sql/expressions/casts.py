@@ -1,0 +1,203 @@
+"""CAST, TRY_CAST and ``::``, with the rules of DuckDB or, in dialect spark, of Spark 4.
+
+Spark differs from DuckDB in three rules: a cast to an integer cuts off the fraction, a string with
+a fraction or an exponent is not an integer, and a float is formatted differently as a string.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.errors import EvaluationError
+from circuits.plan.expressions import Call, Expression, Literal
+from circuits.runtime.evaluation import evaluate
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.literals import integer_literal, string_literal
+from circuits.sql.syntax.types import arrow_type
+from circuits.types.arrow_types import is_nested
+from circuits.types.functions.type_rules import is_number, is_text
+
+__all__ = ["READERS", "spark_cast", "spark_text"]
+
+
+def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
+    """Read a cast; a lenient one (TRY_CAST) returns NULL where another raises an error.
+
+    In dialect spark, sqlglot parses CAST as a TryCast, too, and ``safe`` tells them apart.
+    """
+    source = clause.source
+    is_lenient = isinstance(node, exp.TryCast)
+    if is_lenient and source.is_spark:
+        is_lenient = bool(node.args.get("safe"))
+    source.allow_arguments(node, "this", "to", *(("safe",) if is_lenient else ()))
+    target = arrow_type(source, node.to)
+    value = clause.read(node.this)
+    if source.is_spark:
+        value = _apply_spark_rules(clause, node, value, target)
+        if is_lenient and _is_invalid_spark_integer(value, target):
+            return Literal(None, target)
+    if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
+        return Literal(None, target)
+    cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
+    invalid_literal = source.error(
+        node, f"{value} is not a valid {target}; correct it, or use TRY_CAST"
+    )
+    if source.is_spark and _is_invalid_spark_integer(value, target):
+        raise invalid_literal
+    if isinstance(value, Literal) and isinstance(cast, Call):
+        # The cast of a literal is folded to a literal, unless its value has no Python equivalent
+        # (a date in the year 20000) or its evaluation fails. The latter is an error now.
+        try:
+            evaluate(cast, (), 1)
+        except EvaluationError:
+            raise invalid_literal from None
+    return cast
+
+
+def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether DuckDB has no cast between the types, so that TRY_CAST is NULL."""
+    kinds = (_is_number_or_bool, _is_date_or_time, is_nested)
+    source_kinds, target_kinds = ([is_kind(type) for is_kind in kinds] for type in (source, target))
+    return any(source_kinds) and any(target_kinds) and source_kinds != target_kinds
+
+
+def _is_number_or_bool(type: pa.DataType) -> bool:
+    return is_number(type) or bool(pa.types.is_boolean(type))
+
+
+def _is_date_or_time(type: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(type) and not pa.types.is_duration(type))
+
+
+def spark_cast(
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, *, lenient: bool = False
+) -> Expression:
+    """Return a value cast to a type by the rules of Spark; NULL for an invalid one if lenient."""
+    value = _apply_spark_rules(clause, node, value, target)
+    return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+
+
+def _apply_spark_rules(
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
+) -> Expression:
+    """Return the value to cast, so that the result is that of Spark."""
+    is_fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
+    if pa.types.is_integer(target) and is_fractional:
+        return clause.call(node, "trunc", value)
+    if pa.types.is_string(target):
+        return spark_text(clause, node, value)
+    if pa.types.is_timestamp(value.type) and is_number(target):
+        return _seconds_of(clause, node, value, target)
+    if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
+        return _timestamp_of_seconds(clause, node, value)
+    if is_text(value.type) and pa.types.is_date(target):
+        return clause.call(node, "spark_date_text", value)
+    if is_text(value.type) and pa.types.is_timestamp(target):
+        return clause.call(node, "spark_timestamp_text", value)
+    if is_text(value.type) and pa.types.is_integer(target):
+        return clause.call(node, "spark_integer_text", value)
+    return value
+
+
+def _seconds_of(
+    clause: Clause, node: exp.Expr, moment: Expression, target: pa.DataType
+) -> Expression:
+    """Return the seconds since 1970, whole ones for an integer."""
+    if pa.types.is_integer(target):
+        return clause.call(node, "epoch_second", moment)
+    micros = clause.call(node, "epoch_microsecond", moment)
+    if pa.types.is_floating(target):
+        return clause.call(node, "divide", micros, integer_literal(1_000_000))
+    return clause.call(node, "divide_ansi", micros, Literal(Decimal(1_000_000), pa.decimal128(7)))
+
+
+def _timestamp_of_seconds(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
+    """Return the moment of a number of seconds since 1970."""
+    micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
+    if not pa.types.is_integer(micros.type):
+        micros = clause.call(node, "cast", clause.call(node, "trunc", micros), type=pa.int64())
+    return clause.call(node, "timestamp_of_micros", micros)
+
+
+def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
+    """Return whether Spark refuses to cast a string literal to an integer: ``'1.5'``, ``'1e3'``."""
+    text = value.value if isinstance(value, Literal) else None
+    if not isinstance(text, str) or not pa.types.is_integer(target):
+        return False
+    return re.fullmatch(r"\s*[+-]?\d+\s*", text) is None
+
+
+def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a value in a form whose cast to text is that of Spark: a float as ``1.0E10``."""
+    if not clause.source.is_spark:
+        return value
+    if pa.types.is_floating(value.type):
+        return clause.call(node, "java_float", value)
+    if is_nested(value.type):
+        return clause.call(node, "spark_text", value)
+    if pa.types.is_timestamp(value.type) and value.type.tz is not None:
+        return clause.call(node, "cast", value, type=pa.timestamp("us"))
+    if pa.types.is_duration(value.type):
+        fields = _interval_fields(clause, node, value)
+        return clause.call(node, "interval_text", value, *map(string_literal, fields))
+    return value
+
+
+def _interval_fields(clause: Clause, node: exp.Expr, value: Expression) -> tuple[str, str]:
+    """Return the first and the last field of the text of an interval, which its type has in Spark.
+
+    They are known for a literal and a computed interval, not for a column.
+    """
+    literals = [part for part in node.find_all(exp.Interval) if clause.read(part) == value]
+    if isinstance(value, Literal) and literals:
+        unit = literals[0].args.get("unit")
+        names = re.findall(r"[A-Za-z]+", literals[0].this.name)
+        if isinstance(unit, exp.IntervalSpan):
+            names = [unit.this.name, unit.expression.name]
+        elif unit is not None:
+            names = [unit.name]
+        fields = [_FIELDS_BY_UNIT[name.lower().removesuffix("s")] for name in names]
+        return min(fields, key=_FIELDS.index), max(fields, key=_FIELDS.index)
+    if isinstance(value, Literal):  # computed from constants
+        sides = [
+            (clause.read(part.left), clause.read(part.right)) for part in node.find_all(exp.Sub)
+        ]
+        is_days = any(all(pa.types.is_date(side.type) for side in pair) for pair in sides)
+        return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
+    if isinstance(value, Call) and value.function in _DAY_TO_SECOND:
+        is_days = value.function == "subtract" and any(map(_is_cast_date, value.arguments))
+        return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
+    raise clause.source.unsupported(
+        node,
+        "the text of an interval whose fields are not known",
+        "format its parts, which extract() returns",
+    )
+
+
+def _is_cast_date(value: Expression) -> bool:
+    return (
+        isinstance(value, Call)
+        and value.function == "cast"
+        and bool(pa.types.is_date(value.arguments[0].type))
+    )
+
+
+_FIELDS: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
+_FIELDS_BY_UNIT: Final = {
+    **dict.fromkeys(("day", "week"), "DAY"),
+    "hour": "HOUR",
+    "minute": "MINUTE",
+    **dict.fromkeys(("second", "millisecond", "microsecond"), "SECOND"),
+}
+#: Functions whose result is an interval of days to seconds.
+_DAY_TO_SECOND: Final = (
+    *("subtract", "duration_of_micros", "multiply_interval", "divide_interval"),
+)
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Cast: _read_cast, exp.TryCast: _read_cast}

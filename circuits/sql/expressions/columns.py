@@ -1,0 +1,138 @@
+"""Columns, arithmetic, CASE, and the constructs whose meaning depends on the clause.
+
+The clause (`circuits.sql.binding.clause`) gives the values of columns, aggregates, scalar
+subqueries and window functions.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.literals import NULL, integer_literal
+from circuits.sql.expressions.mixed_types import cast_text_for_equality
+from circuits.sql.expressions.spark.arithmetic import promote_texts, read_arithmetic
+
+__all__ = ["READERS"]
+
+
+def _read_column(clause: Clause, node: exp.Column) -> Expression:
+    if isinstance(node.this, exp.Star):
+        raise clause.source.unsupported(node, f"'*' in {clause.name}", "name the columns")
+    return clause.read_column(clause, node)
+
+
+def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
+    clause.source.allow_arguments(node, "this")
+    return clause.read(node.this)
+
+
+def _read_product(clause: Clause, node: exp.Mul) -> Expression:
+    """Read ``*`` of numbers, or of an integer and an interval without months."""
+    left, right = clause.read_arguments(node, "this", "expression")
+    if clause.source.is_spark:
+        return read_arithmetic(clause, node, "multiply", left, right)
+    for interval, count in ((left, right), (right, left)):
+        if isinstance(interval, Literal) and pa.types.is_duration(interval.type):
+            micros = integer_literal(interval.value // timedelta(microseconds=1))
+            return clause.call(node, "duration_of_micros", count, micros)
+    return clause.call(node, "multiply", left, right)
+
+
+def _read_division(clause: Clause, node: exp.Div) -> Expression:
+    """Read ``/``, which keeps the fraction; division by zero is an error in Spark, else NULL."""
+    if node.args.get("typed"):
+        raise clause.source.unsupported(
+            node,
+            f"the division of integers in {clause.source.dialect}",
+            "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
+        )
+    clause.source.allow_arguments(node, "this", "expression", "safe")
+    sides = clause.read(node.left), clause.read(node.right)
+    if clause.source.is_spark and pa.types.is_duration(sides[0].type):
+        return clause.call(node, "divide_interval", *sides)
+    if clause.source.is_spark:
+        return clause.call(node, "divide_ansi", *promote_texts(clause, node, *sides))
+    return clause.call(node, "divide", *sides)
+
+
+def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
+    sides = clause.read_arguments(node, "this", "expression")
+    if clause.source.is_spark:
+        return clause.call(node, "modulo_ansi", *promote_texts(clause, node, *sides))
+    return clause.call(node, "modulo", *sides)
+
+
+def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
+    if clause.source.is_spark:
+        arguments = clause.read_arguments(node, "this", "expression")
+        return clause.call(node, "int_divide_ansi", *promote_texts(clause, node, *arguments))
+    value = clause.call(node, "int_divide", *clause.read_arguments(node, "this", "expression"))
+    if not pa.types.is_integer(value.type):
+        # DuckDB keeps the fraction; other systems drop it.
+        raise clause.source.unsupported(
+            node, f"// with a result of type {value.type}", "write a / b, or trunc(a / b)"
+        )
+    return value
+
+
+def _read_case(clause: Clause, node: exp.Case) -> Expression:
+    clause.source.allow_arguments(node, "this", "ifs", "default")
+    compared = clause.read(node.this) if node.this else None  # CASE compared WHEN ...
+    arguments: list[Expression] = []  # condition, value, condition, value, ...
+    for branch in node.args["ifs"]:
+        clause.source.allow_arguments(branch, "this", "true")
+        if compared is None:
+            arguments.append(clause.read_condition(branch.this))
+        else:
+            sides = cast_text_for_equality(clause, branch, compared, clause.read(branch.this))
+            arguments.append(clause.call(branch, "eq", *sides))
+        arguments.append(clause.read(branch.args["true"]))
+    default = node.args.get("default")
+    arguments.append(clause.read(default) if default else NULL)
+    return clause.call(node, "case", *arguments)
+
+
+def _read_if(clause: Clause, node: exp.If) -> Expression:
+    clause.source.allow_arguments(node, "this", "true", "false")
+    condition = clause.read_condition(node.this)
+    value = clause.read(node.args["true"])
+    otherwise = node.args.get("false")
+    return clause.call(
+        node, "case", condition, value, clause.read(otherwise) if otherwise else NULL
+    )
+
+
+def _read_subquery(clause: Clause, node: exp.Subquery) -> Expression:
+    return clause.read_scalar(clause, node)
+
+
+def _read_aggregate(clause: Clause, node: exp.Expr) -> Expression:
+    return clause.read_aggregate(clause, node)
+
+
+def _read_window(clause: Clause, node: exp.Expr) -> Expression:
+    return clause.read_window(clause, node)
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Case: _read_case,
+    exp.Column: _read_column,
+    exp.Div: _read_division,
+    exp.Filter: _read_aggregate,
+    exp.If: _read_if,
+    exp.IgnoreNulls: _read_aggregate,
+    exp.IntDiv: _read_integer_division,
+    exp.Mod: _read_modulo,
+    exp.Mul: _read_product,
+    exp.Paren: _read_parentheses,
+    exp.RespectNulls: _read_aggregate,
+    exp.Subquery: _read_subquery,
+    exp.Window: _read_window,
+    exp.WithinGroup: _read_aggregate,
+}

@@ -1,0 +1,104 @@
+"""Date functions whose first argument is the name of a unit: DATEADD(MONTH, 1, d), DATEDIFF.
+
+::
+
+    Spark      dateadd, date_add, timestampadd (unit, n, moment)   also (date, days)
+    Spark      datediff, date_diff, timestampdiff (unit, a, b)     also (a, b): days; whole units
+    DuckDB     date_sub(unit, a, b)                                whole units
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types as arrow
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.intervals import INTERVAL_UNITS, interval_operand, shift_by_interval
+from circuits.sql.expressions.literals import integer_literal, string_literal
+from circuits.sql.expressions.named_functions import coerce, count_error
+from circuits.sql.expressions.spark.dates import DATE_ADD, DATE_DIFF
+from circuits.sql.expressions.spark.numbers import try_arithmetic
+from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+
+__all__ = ["READERS_BY_NAME"]
+
+_DATE_UNITS: Final = ("year", "quarter", "month", "week", "day")
+
+
+def _unit_of(clause: Clause, node: exp.Anonymous) -> str:
+    """Return the unit that is the first argument, a word or a literal text."""
+    first = node.expressions[0]
+    words = first.name.lower().removesuffix("s")
+    name = {"dayofyear": "day"}.get(words, words)
+    if name not in INTERVAL_UNITS or not isinstance(first, exp.Column | exp.Literal | exp.Var):
+        known = ", ".join(INTERVAL_UNITS)
+        raise clause.source.unsupported(node, f"unit {first.sql()}", f"there are: {known}")
+    clause.source.mark_read(first)
+    return str(name)
+
+
+def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
+    parts = node.expressions
+    if len(parts) == 2:
+        if interval_operand(parts[1]) is not None:
+            return shift_by_interval(clause, node, parts[0], parts[1], 1)
+        return DATE_ADD(clause, node, [clause.read(part) for part in parts])
+    if len(parts) != 3:
+        raise count_error(clause, node, "2 to 3")
+    name = _unit_of(clause, node)
+    count, value = coerce(clause, node, [clause.read(parts[1]), clause.read(parts[2])], "im")
+    amounts = [
+        clause.call(node, "multiply", count, integer_literal(amount))
+        if amount
+        else integer_literal(0)
+        for amount in INTERVAL_UNITS[name]
+    ]
+    is_local = arrow.is_timestamp(value.type) and value.type.tz is None
+    moved = clause.call(node, "shift_timestamp", value, *amounts)
+    # A TIMESTAMP_NTZ remains one. Dates and texts become a TIMESTAMP of Spark, which has a zone.
+    if is_local and not _was_text(clause, parts[2]):
+        return moved
+    return clause.call(node, "cast", moved, type=pa.timestamp("us", "UTC"))
+
+
+def _was_text(clause: Clause, node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)
+
+
+def _read_difference(clause: Clause, node: exp.Anonymous) -> Expression:
+    parts = node.expressions
+    if len(parts) == 2:
+        return DATE_DIFF(clause, node, [clause.read(part) for part in parts])
+    if len(parts) != 3:
+        raise count_error(clause, node, "2 to 3")
+    name = _unit_of(clause, node)
+    start, end = coerce(clause, node, [clause.read(part) for part in parts[1:]], "mm")
+    return clause.call(node, "elapsed_units", end, start, string_literal(name))
+
+
+def _read_try(function: str, sign: int) -> Callable[[Clause, exp.Anonymous], Expression]:
+    """Read ``try_add`` and ``try_subtract``, whose second argument may be an interval."""
+    add_numbers = try_arithmetic(function)
+
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        parts = node.expressions
+        if len(parts) == 2 and interval_operand(parts[1]) is not None:
+            value = shift_by_interval(clause, node, parts[0], parts[1], sign)
+            return clause.call(node, "try", value)
+        return add_numbers(clause, node, [clause.read(part) for part in parts])
+
+    return read
+
+
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    **dict.fromkeys(("dateadd", "date_add", "timestampadd"), _read_add),
+    **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _read_difference),
+    "try_add": _read_try("add", 1),
+    "try_subtract": _read_try("subtract", -1),
+}
+NAMED_FUNCTIONS[True].update(READERS_BY_NAME)

@@ -1,0 +1,233 @@
+"""Dates: fields, truncation, differences, and sums with intervals (see `intervals`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.intervals import (
+    interval_operand,
+    is_made_interval,
+    read_interval_value,
+    shift_by_interval,
+    shift_by_made_interval,
+)
+from circuits.sql.expressions.literals import integer_literal, string_literal
+from circuits.sql.expressions.named_functions import coerce
+from circuits.sql.expressions.spark.arithmetic import read_arithmetic
+from circuits.types.functions.type_rules import is_text
+
+__all__ = ["READERS", "READERS_BY_NAME"]
+
+_COMMON_FIELDS: Final = {
+    **dict.fromkeys(("year", "years", "yr", "yrs", "y"), "year"),
+    **dict.fromkeys(("month", "months", "mon", "mons"), "month"),
+    **dict.fromkeys(("day", "days", "d", "dayofmonth"), "day"),
+    **dict.fromkeys(("hour", "hours", "h", "hr", "hrs"), "hour"),
+    **dict.fromkeys(("minute", "minutes", "m", "min", "mins"), "minute"),
+    **dict.fromkeys(("quarter", "quarters"), "quarter"),
+    **dict.fromkeys(("doy", "dayofyear"), "day_of_year"),
+    **dict.fromkeys(("week", "weeks", "w", "weekofyear"), "week"),
+}
+#: Fields of dates by their names in DuckDB and most other dialects.
+FIELDS: Final = {
+    **_COMMON_FIELDS,
+    **dict.fromkeys(("second", "seconds", "s", "sec", "secs"), "second"),
+    **dict.fromkeys(("dow", "dayofweek", "weekday"), "day_of_week"),
+    "isodow": "iso_day_of_week",
+    "isoyear": "iso_year",
+    "yearweek": "year_week",
+    **dict.fromkeys(("decade", "decades"), "decade"),
+    **dict.fromkeys(("century", "centuries"), "century"),
+    **dict.fromkeys(("millennium", "millennia", "millenium"), "millennium"),
+    "era": "era",
+    "epoch": "epoch",
+    "julian": "julian_day",
+    **dict.fromkeys(("millisecond", "milliseconds", "ms", "msec", "msecs"), "millisecond"),
+    **dict.fromkeys(("microsecond", "microseconds", "us", "usec", "usecs"), "microsecond"),
+}
+#: Fields of dates by their names in Spark, whose Sunday is day 1.
+SPARK_FIELDS: Final = {
+    **_COMMON_FIELDS,
+    "qtr": "quarter",
+    "yearofweek": "iso_year",
+    **dict.fromkeys(("second", "seconds", "s", "sec", "secs"), "second_of_minute"),
+    **dict.fromkeys(("dow", "dayofweek"), "day_of_week"),
+    **dict.fromkeys(("dow_iso", "dayofweek_iso"), "iso_day_of_week"),
+}
+#: Fields of intervals.
+INTERVAL_FIELDS: Final = {
+    **{name: "interval_days" for name in ("day", "days", "d")},
+    **{name: "interval_hours" for name in ("hour", "hours", "h", "hr", "hrs")},
+    **{name: "interval_minutes" for name in ("minute", "minutes", "m", "min", "mins")},
+    **{name: "interval_seconds" for name in ("second", "seconds", "s", "sec", "secs")},
+    "epoch": "interval_epoch",
+}
+DATE_UNITS: Final = (
+    *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
+    *("millisecond", "microsecond"),
+)
+
+
+def _field_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Func) -> Expression:
+        return clause.call(node, function, *clause.read_arguments(node, "this"))
+
+    return read
+
+
+def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression")
+    return _extract_field(clause, node, node.this.name.lower(), node.expression)
+
+
+def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -> Expression:
+    """Return a field, by its name in the dialect, of a date, a timestamp or an interval."""
+    spark = clause.source.is_spark
+    fields = SPARK_FIELDS if spark else FIELDS
+    if field not in fields:
+        known = ", ".join(fields)
+        raise clause.source.unsupported(node, f"field {field!r} of a date", f"there are: {known}")
+    value = clause.read(time)
+    if pa.types.is_duration(value.type):
+        if field not in INTERVAL_FIELDS:
+            known = ", ".join(INTERVAL_FIELDS)
+            raise clause.source.unsupported(
+                node, f"field {field!r} of an interval", f"there are: {known}"
+            )
+        part = clause.call(node, INTERVAL_FIELDS[field], value)
+        if not spark and INTERVAL_FIELDS[field] == "interval_seconds":
+            part = clause.call(node, "cast", clause.call(node, "trunc", part), type=pa.int64())
+        return part
+    if spark:
+        (value,) = coerce(clause, node, [value], "m")
+    part = clause.call(node, fields[field], value)
+    if spark and fields[field] == "day_of_week":
+        part = clause.call(node, "add", part, integer_literal(1))
+    return part
+
+
+def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
+    clause.source.allow_arguments(node, "this", "unit")
+    value, named_unit = node.this, node.args.get("unit")
+    if isinstance(named_unit, exp.Var) and _names_unit(value) and not _names_unit(named_unit):
+        # date_trunc(ts, hour): sqlglot takes the second argument for the value.
+        unit = value.name.lower()
+        clause.source.mark_read(value)
+        value = exp.column(exp.to_identifier(named_unit.name))
+        value.this.meta.update(node.this.meta)
+    else:
+        unit = _read_unit(clause, node)
+    return clause.call(node, "date_trunc", string_literal(unit), clause.read(value))
+
+
+def _names_unit(node: exp.Expr) -> bool:
+    is_name = isinstance(node, exp.Literal | exp.Var) or (
+        isinstance(node, exp.Column) and not node.table
+    )
+    return is_name and node.name.lower() in DATE_UNITS
+
+
+def _read_difference(clause: Clause, node: exp.DateDiff) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression", "unit", "date_part_boundary")
+    unit = _read_unit(clause, node)
+    start, end = clause.read(node.expression), clause.read(node.this)
+    return clause.call(node, "date_diff", string_literal(unit), start, end)
+
+
+def _read_unit(clause: Clause, node: exp.Expr) -> str:
+    unit = node.args.get("unit")
+    name = unit.name.lower() if isinstance(unit, exp.Var | exp.Literal) else str(unit)
+    if name not in DATE_UNITS:
+        raise clause.source.unsupported(
+            node,
+            f"unit {name!r} in {clause.source.describe(node)}",
+            f"units: {', '.join(DATE_UNITS)}",
+        )
+    return name
+
+
+def _sum_reader(function: str, sign: int) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.allow_arguments(node, "this", "expression")
+        left, right = node.this, node.args["expression"]
+        if clause.source.is_spark and is_made_interval(right) and not is_made_interval(left):
+            return shift_by_made_interval(clause, node, left, right, sign)
+        if clause.source.is_spark and is_made_interval(left) and sign > 0:
+            return shift_by_made_interval(clause, node, right, left, sign)
+        if interval_operand(right) is not None and interval_operand(left) is None:
+            shifted = shift_by_interval(clause, node, left, right, sign)
+            return _sum_as_text(clause, node, left, shifted)
+        if interval_operand(left) is not None and interval_operand(right) is None and sign > 0:
+            shifted = shift_by_interval(clause, node, right, left, sign)
+            return _sum_as_text(clause, node, right, shifted)
+        sides = clause.read(left), clause.read(right)
+        if clause.source.is_spark:
+            return read_arithmetic(clause, node, function, *sides)
+        return clause.call(node, function, *sides)
+
+    return read
+
+
+def _sum_as_text(
+    clause: Clause, node: exp.Expr, moment: exp.Expr, shifted: Expression
+) -> Expression:
+    """Return the sum of a moment and an interval; in Spark, it is a text if the moment is one."""
+    if not clause.source.is_spark or not is_text(clause.read(moment).type):
+        return shifted
+    return clause.call(node, "cast", shifted, type=pa.string())
+
+
+def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression")
+    if not isinstance(node.expression, exp.Interval):
+        raise clause.source.unsupported(node, "date_add() of a value other than an INTERVAL")
+    return shift_by_interval(clause, node, node.this, node.expression, 1)
+
+
+def _read_date_part(clause: Clause, node: exp.Anonymous) -> Expression:
+    field = node.expressions[0] if node.expressions else None
+    if len(node.expressions) != 2 or not isinstance(field, exp.Literal):
+        raise clause.source.error(node, f"{node.name}() takes a literal field and a date")
+    return _extract_field(clause, node, field.name.lower(), node.expressions[1])
+
+
+def _read_as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:
+    """Read the cast to a date that sqlglot adds around the arguments of date functions in Spark."""
+    (value,) = clause.read_arguments(node, "this")
+    if not pa.types.is_date(value.type) and not pa.types.is_timestamp(value.type):
+        raise clause.source.unsupported(node, f"a date from {value.type}", "write a CAST")
+    return clause.call(node, "cast", value, type=pa.date32())
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Add: _sum_reader("add", 1),
+    exp.DateAdd: _read_date_add,
+    exp.DateDiff: _read_difference,
+    exp.DateTrunc: _read_truncation,
+    exp.Day: _field_reader("day"),
+    exp.DayOfMonth: _field_reader("day"),
+    exp.DayOfWeek: _field_reader("day_of_week"),
+    exp.DayOfYear: _field_reader("day_of_year"),
+    exp.Extract: _read_extract,
+    exp.Hour: _field_reader("hour"),
+    exp.Interval: read_interval_value,
+    exp.Minute: _field_reader("minute"),
+    exp.Month: _field_reader("month"),
+    exp.Quarter: _field_reader("quarter"),
+    exp.Second: _field_reader("second"),
+    exp.Sub: _sum_reader("subtract", -1),
+    exp.TimestampTrunc: _read_truncation,
+    exp.TsOrDsToDate: _read_as_date,
+    exp.Week: _field_reader("week"),
+    exp.WeekOfYear: _field_reader("week"),
+    exp.Year: _field_reader("year"),
+}
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "date_part": _read_date_part,
+    "datepart": _read_date_part,
+}

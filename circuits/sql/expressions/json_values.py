@@ -1,0 +1,184 @@
+"""JSON in SQL: paths into texts of JSON, ``from_json`` and ``to_json``."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from circuits.errors import SchemaError
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.literals import NULL, string_literal
+from circuits.sql.expressions.spark.documents import read_schema
+from circuits.types.ddl import field_of, schema_of_ddl
+
+__all__ = ["READERS", "READERS_BY_NAME"]
+
+
+def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
+    """Return a constant path as one argument, a JSON text of its steps; none without a path."""
+    if path is None:
+        return []
+    steps: list[str | int] = []
+    if isinstance(path, exp.Literal):
+        clause.source.allow_arguments(path, "this", "is_string")
+        steps = [path.this] if path.is_string else [int(path.this)]
+        return [string_literal(json.dumps(steps))]
+    if not isinstance(path, exp.JSONPath):
+        raise clause.source.unsupported(
+            path, "a path that is not constant", "write it as '$.name[0]'"
+        )
+    clause.source.mark_read(path)
+    for step in path.expressions:
+        if isinstance(step, exp.JSONPathRoot):
+            continue
+        if isinstance(step, exp.JSONPathKey | exp.JSONPathSubscript) and isinstance(
+            step.this, str | int
+        ):
+            steps.append(step.this)
+        else:
+            raise clause.source.unsupported(
+                node, "a path with wildcards or filters", "write the keys and positions"
+            )
+    return [string_literal(json.dumps(steps))]
+
+
+def _json_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
+        path = _path_arguments(clause, node, node.args.get("expression"))
+        return clause.call(node, function, clause.read(node.this), *path)
+
+    return read
+
+
+def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
+    """Read json_keys(). A value that is not an object has keys [] in DuckDB, NULL in Spark."""
+    clause.source.allow_arguments(node, "this", "expression", "expressions")
+    path = _path_arguments(clause, node, node.args.get("expression"))
+    value = clause.read(node.this)
+    keys = clause.call(node, "json_keys", value, *path)
+    if clause.source.is_spark:
+        return keys
+    has_no_value = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
+    empty = clause.call(node, "make_list")
+    return clause.call(node, "case", has_no_value, NULL, clause.call(node, "coalesce", keys, empty))
+
+
+def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        value, *path = node.expressions
+        function = spark if spark and clause.source.is_spark else duckdb
+        steps: list[Expression] = []
+        if path:
+            literal = path[0]
+            if not isinstance(literal, exp.Literal) or len(path) > 1:
+                raise clause.source.unsupported(
+                    node, "a path that is not constant", "write it as '$.name[0]'"
+                )
+            clause.source.allow_arguments(literal, "this", "is_string")
+            parsed: exp.Expr | None = literal
+            if literal.this.startswith("$"):
+                parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
+            steps = _path_arguments(clause, node, parsed)
+        return clause.call(node, function, clause.read(value), *steps)
+
+    return read
+
+
+def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression")
+    schema = node.args.get("expression")
+    if clause.source.is_spark and isinstance(schema, exp.Expr) and not _is_structure(schema):
+        data_type = read_schema(clause, schema, clause.read(schema))
+        return clause.call(node, "from_json", clause.read(node.this), Literal(None, data_type))
+    if not isinstance(schema, exp.Literal) or not schema.is_string:
+        raise clause.source.unsupported(
+            node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
+        )
+    clause.source.allow_arguments(schema, "this", "is_string")
+    try:
+        type = _json_schema(schema.this)
+    except (SchemaError, ValueError) as error:
+        raise clause.source.error(schema, str(error)) from None
+    return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+
+
+def _is_structure(schema: exp.Expr) -> bool:
+    """Return whether a schema is JSON: ``{"a": "INT"}`` of DuckDB."""
+    return isinstance(schema, exp.Literal) and schema.this.lstrip().startswith(("{", "[", '"'))
+
+
+def _json_schema(written: str) -> pa.DataType:
+    """Return the type of a schema: of Spark (``a INT``), or DuckDB's JSON (``{"a": "INT"}``)."""
+    if written.lstrip().startswith(("{", "[", '"')):
+        return _duckdb_structure(json.loads(written))
+    try:
+        return field_of("value", written).type
+    except SchemaError:
+        return pa.struct(list(schema_of_ddl(written)))
+
+
+def _duckdb_structure(value: object) -> pa.DataType:
+    if isinstance(value, dict):
+        return pa.struct([(name, _duckdb_structure(part)) for name, part in value.items()])
+    if isinstance(value, list) and len(value) == 1:
+        return pa.list_(_duckdb_structure(value[0]))
+    if isinstance(value, str):
+        return field_of("value", value).type
+    raise ValueError(f"{value!r} is not a type; write the name of a type, {{...}} or [...]")
+
+
+# Expressions whose value is that of a part: JSON in the part is JSON in the value.
+_CONTAINERS: Final = (
+    *(exp.Array, exp.Case, exp.Coalesce, exp.If, exp.List, exp.Map, exp.Paren),
+    *(exp.PropertyEQ, exp.Struct, exp.ToMap),
+)
+
+
+def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
+    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
+    is_json = (
+        isinstance(node, exp.JSONExtract | exp.ParseJSON)
+        or (isinstance(node, exp.Cast) and node.to.this == exp.DType.JSON)
+        or (isinstance(node, exp.Anonymous) and node.name.casefold() == "to_json")
+    )
+    if is_json:
+        raise clause.source.unsupported(
+            node, "JSON in the argument of to_json()", "build one value, and convert it at once"
+        )
+    if isinstance(node, _CONTAINERS):
+        for part in node.iter_expressions():
+            _check_has_no_json(clause, part)
+
+
+def _to_json_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.allow_arguments(node, "this", "expressions")
+        arguments = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
+        if len(arguments) != 1:
+            raise clause.source.unsupported(node, "options of to_json()", "give one value")
+        if not clause.source.is_spark:
+            _check_has_no_json(clause, arguments[0])
+        return clause.call(node, function, clause.read(arguments[0]))
+
+    return read
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.FromJson: _read_from_json,
+    exp.JSONExtract: _json_reader("json_value"),
+    exp.JSONExtractScalar: _json_reader("json_text"),
+    exp.JSONFormat: _to_json_reader("to_json_without_null"),
+    exp.JSONKeys: _read_json_keys,
+    exp.JSONType: _json_reader("json_type"),
+}
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "json_array_length": _json_reader_of_name("json_array_length_or_zero", "json_array_length"),
+    "json_valid": _json_reader_of_name("json_valid"),
+    "to_json": _to_json_reader("to_json"),
+}

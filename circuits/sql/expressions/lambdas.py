@@ -1,0 +1,288 @@
+"""Lambdas in SQL: ``list_transform(l, x -> x + 1)``, reductions, comprehensions, lambdas over maps.
+
+A lambda is read with its parameters as columns beyond those of any plan;
+`circuits.types.functions.nested.lambdas` makes them the first columns of its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Column, Expression, substitute
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.literals import integer_literal, string_literal
+from circuits.sql.expressions.spark.lists import unless_null
+from circuits.types import functions
+from circuits.types.functions.nested.lambdas import lambda_call
+from circuits.types.functions.nested.list_rules import is_list
+
+__all__ = ["READERS", "READERS_BY_NAME", "read_comparator_sort", "read_comprehension"]
+
+# The column number of the first parameter of a lambda; each level of nesting adds a hundred. From
+# the fiftieth on are the columns that a rewritten lambda reads: one struct of its parameters.
+FIRST_PARAMETER: Final = 1 << 40
+PARAMETERS_OF_LEVEL: Final = 100
+FIRST_STRUCT_COLUMN: Final = 50
+
+
+def _read_lambda(
+    clause: Clause, node: exp.Expr, types: Sequence[pa.DataType], body: exp.Expr
+) -> tuple[Expression, tuple[int, ...]]:
+    """Return the body of a lambda, and the numbers of its parameters, which have these types."""
+    if not isinstance(body, exp.Lambda):
+        raise clause.source.unsupported(
+            body, "a function as a value", "write a lambda: x -> expression"
+        )
+    clause.source.allow_arguments(body, "this", "expressions", "colon")
+    names = [parameter.name.casefold() for parameter in body.expressions]
+    if not 1 <= len(names) <= len(types):
+        raise clause.source.error(
+            node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
+        )
+    level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
+    first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
+    parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
+    inner = replace(clause, parameters={**clause.parameters, **parameters})
+    return inner.read(body.this), tuple(range(first, first + len(types)))
+
+
+def _call_with_lambda(
+    clause: Clause,
+    node: exp.Expr,
+    function: str,
+    value: Expression,
+    body: exp.Expr,
+) -> Expression:
+    if pa.types.is_null(value.type):
+        value = clause.call(node, "cast", value, type=pa.list_(pa.null()))
+    if not is_list(value.type):
+        raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
+    position_type = pa.int32() if clause.source.is_spark else pa.int64()
+    types = [value.type.value_type, position_type]
+    lambda_body, parameters = _read_lambda(clause, node, types, body)
+    position = Column(parameters[1], pa.int64())
+    if clause.source.is_spark:
+        as_int = clause.call(node, "cast", position, type=position_type)
+        lambda_body = _substitute(lambda_body, {Column(parameters[1], position_type): as_int})
+    else:  # positions are from 1
+        lambda_body = _count_positions_from_one(clause, node, lambda_body, position)
+    with clause.source.errors_at(node):
+        return lambda_call(function, value, lambda_body, parameters)
+
+
+def _count_positions_from_one(
+    clause: Clause, node: exp.Expr, body: Expression, position: Column
+) -> Expression:
+    from_one = clause.call(node, "add", position, integer_literal(1))
+    return _substitute(body, {position: from_one})
+
+
+def _substitute(body: Expression, values: dict[Column, Expression]) -> Expression:
+    return substitute(body, lambda column: values.get(column, column))
+
+
+def _lambda_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.allow_arguments(node, "this", "expression")
+        return _call_with_lambda(
+            clause, node, function, clause.read(node.this), node.args["expression"]
+        )
+
+    return read
+
+
+def _lambda_reader_of_name(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        if len(node.expressions) != 2:
+            raise clause.source.error(node, f"{node.name}() takes a list and a lambda")
+        value, body = node.expressions
+        return _call_with_lambda(clause, node, function, clause.read(value), body)
+
+    return read
+
+
+def read_comparator_sort(clause: Clause, node: exp.ArraySort) -> Expression:
+    """Read ``array_sort(a, (x, y) -> comparison)`` of Spark."""
+    clause.source.allow_arguments(node, "this", "expression")
+    value = clause.read(node.this)
+    if not is_list(value.type):
+        raise clause.source.error(node, f"array_sort() takes a list, not a value of {value.type}")
+    element = value.type.value_type
+    body, parameters = _read_lambda(clause, node, [element, element], node.args["expression"])
+    with clause.source.errors_at(node):
+        return lambda_call("list_sort_by", value, body, parameters)
+
+
+def read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
+    """Read ``[f(x) for x in a if p(x)]``."""
+    clause.source.allow_arguments(node, "this", "expression", "iterator", "condition")
+    name = node.expression.name.casefold()
+
+    def as_lambda(body: exp.Expr) -> exp.Lambda:
+        def rename(part: exp.Expr) -> exp.Expr:
+            if isinstance(part, exp.Column) and not part.table and part.name.casefold() == name:
+                name_node: exp.Expr = part.this
+                return name_node
+            return part
+
+        function = exp.Lambda(this=body.transform(rename), expressions=[exp.to_identifier(name)])
+        clause.source.mark_read(body)
+        return function
+
+    value = clause.read(node.args["iterator"])
+    condition = node.args.get("condition")
+    if condition is not None:
+        value = _call_with_lambda(clause, node, "list_filter", value, as_lambda(condition))
+    return _call_with_lambda(clause, node, "list_transform", value, as_lambda(node.this))
+
+
+def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
+    """Read aggregate(list, start, merge) and reduce() of Spark."""
+    clause.source.allow_arguments(node, "this", "initial", "merge", "finish")
+    start = clause.read(node.args["initial"])
+    reduced = _reduce(clause, node, clause.read(node.this), node.args["merge"], start)
+    finish = node.args.get("finish")
+    if finish is None:
+        return reduced
+    body, parameters = _read_lambda(clause, node, [reduced.type], finish)
+    return _substitute(body, {Column(parameters[0], reduced.type): reduced})
+
+
+def _reduce(
+    clause: Clause, node: exp.Expr, value: Expression, body: exp.Expr, start: Expression
+) -> Expression:
+    if not is_list(value.type):
+        raise clause.source.error(node, f"a reduction takes a list, not a value of {value.type}")
+    step, parameters = _read_lambda(clause, node, [start.type, value.type.value_type], body)
+    with clause.source.errors_at(node):
+        return lambda_call("list_reduce", value, step, parameters, start)
+
+
+def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
+    if len(node.expressions) != 3:
+        raise clause.source.unsupported(
+            node, "list_reduce() without a start", "give the first value as third argument"
+        )
+    value, body, start = node.expressions
+    elements, first = clause.read(value), clause.read(start)
+    if is_list(elements.type):
+        with clause.source.errors_at(node):
+            common = functions.common_type([first.type, elements.type.value_type])
+        first = clause.call(node, "cast", first, type=common)
+    return _reduce(clause, node, elements, body, first)
+
+
+def _entry_lambda(kind: str) -> Reader:
+    """Return the reader of transform_values, transform_keys or map_filter: (k, v) -> expression."""
+
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        if len(node.expressions) != 2:
+            raise clause.source.error(node, f"{node.name}() takes a map and a lambda")
+        value, body = clause.read(node.expressions[0]), node.expressions[1]
+        if not pa.types.is_map(value.type):
+            raise clause.source.error(
+                node, f"{node.name}() takes a map, not a value of {value.type}"
+            )
+        entries = clause.call(node, "map_entries", value)
+        parts = [value.type.key_type, value.type.item_type]
+        lambda_body, parameters = _read_lambda(clause, node, parts, body)
+        entry = Column(parameters[0] + FIRST_STRUCT_COLUMN, entries.type.value_type)
+        fields = {
+            Column(parameters[k], parts[k]): clause.call(
+                node, "struct_field", entry, string_literal(("key", "value")[k])
+            )
+            for k in (0, 1)
+        }
+        lambda_body = _substitute(lambda_body, fields)
+        function = "list_filter" if kind == "filter" else "list_transform"
+        with clause.source.errors_at(node):
+            results = lambda_call(function, entries, lambda_body, (entry.index, entry.index + 1))
+        if kind == "filter":
+            return clause.call(node, "map_from_entries", results)
+        keys = results if kind == "keys" else clause.call(node, "map_keys", value)
+        values = results if kind == "values" else clause.call(node, "map_values", value)
+        return clause.call(node, "make_map", keys, values)
+
+    return read
+
+
+def _read_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read zip_with(a, b, (x, y) -> expression); a shorter list is filled up with NULL."""
+    lists = _read_pair(clause, node, "two lists", is_list)
+    zipped = clause.call(node, "list_zip", *lists)
+    types = [value.type.value_type for value in lists]
+    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
+    pair = Column(parameters[0] + FIRST_STRUCT_COLUMN, zipped.type.value_type)
+    items = {
+        Column(parameters[k], types[k]): clause.call(
+            node, "struct_field", pair, string_literal(str(k))
+        )
+        for k in (0, 1)
+    }
+    with clause.source.errors_at(node):
+        results = lambda_call(
+            "list_transform", zipped, _substitute(body, items), (pair.index, pair.index + 1)
+        )
+    return unless_null(clause, node, results, *lists)
+
+
+def _read_map_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read map_zip_with(a, b, (k, x, y) -> expression), over the keys of both maps."""
+    maps = _read_pair(clause, node, "two maps", pa.types.is_map)
+    key_lists = [clause.call(node, "map_keys", value) for value in maps]
+    keys = clause.call(node, "list_distinct", clause.call(node, "list_concat_or_null", *key_lists))
+    types = [keys.type.value_type, *(value.type.item_type for value in maps)]
+    body, parameters = _read_lambda(clause, node, types, node.expressions[2])
+    key = Column(parameters[0], types[0])
+    items = {
+        Column(parameters[k], types[k]): clause.call(node, "map_value", maps[k - 1], key)
+        for k in (1, 2)
+    }
+    with clause.source.errors_at(node):
+        values = lambda_call("list_transform", keys, _substitute(body, items), parameters[:2])
+    return clause.call(node, "make_map", keys, values)
+
+
+def _read_pair(
+    clause: Clause, node: exp.Anonymous, kind: str, is_kind: Callable[[pa.DataType], bool]
+) -> tuple[Expression, Expression]:
+    """Return the first two arguments of a call whose third one is a lambda."""
+    if len(node.expressions) != 3:
+        raise clause.source.error(node, f"{node.name}() takes {kind} and a lambda")
+    first, second = map(clause.read, node.expressions[:2])
+    if not (is_kind(first.type) and is_kind(second.type)):
+        raise clause.source.error(
+            node, f"{node.name}() takes {kind}, not values of {first.type} and {second.type}"
+        )
+    return first, second
+
+
+def _read_parameter(clause: Clause, node: exp.Identifier) -> Expression:
+    parameter = clause.parameters.get(node.name.casefold())
+    if parameter is None:
+        raise clause.source.error(node, f"unknown name {node.name!r} in {clause.name}")
+    clause.source.allow_arguments(node, "this", "quoted")
+    return parameter
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.ArrayFilter: _lambda_reader("list_filter"),
+    exp.Identifier: _read_parameter,
+    exp.Reduce: _read_reduce,
+    exp.Transform: _lambda_reader("list_transform"),
+}
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "forall": _lambda_reader_of_name("list_forall"),
+    "list_exists": _lambda_reader_of_name("list_exists"),
+    "list_reduce": _read_list_reduce,
+    "map_filter": _entry_lambda("filter"),
+    "map_zip_with": _read_map_zip_with,
+    "transform_keys": _entry_lambda("keys"),
+    "transform_values": _entry_lambda("values"),
+    "zip_with": _read_zip_with,
+}

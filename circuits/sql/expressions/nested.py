@@ -1,0 +1,446 @@
+"""Lists, structs and maps in expressions: syntax trees to `circuits.types.functions`.
+
+Positions and missing elements differ between dialects:
+
+================= ============================ ==============================================
+..                DuckDB                       Spark
+================= ============================ ==============================================
+``a[i]``          from 1, NULL without one     from 0, an error without one
+element_at(a, i)  from 1, NULL without one     from 1, an error without one; try_element_at: NULL
+list functions    skip a NULL argument         are NULL if an argument is NULL
+================= ============================ ==============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.sql.expressions.spark.sequences import read_sequence
+from circuits.types.functions.nested.list_rules import is_list
+from circuits.types.functions.type_rules import is_text
+
+__all__ = ["READERS", "READERS_BY_NAME"]
+
+
+def _read_list(clause: Clause, node: exp.Array) -> Expression:
+    clause.source.allow_arguments(node, "expressions", "value_constructor", "bracket_notation")
+    parts = node.expressions
+    if len(parts) == 1 and isinstance(parts[0], exp.Comprehension):
+        return read_comprehension(clause, parts[0])
+    # ARRAY(SELECT ...) is a list of rows; [(SELECT ...), x] and Spark's array() have values.
+    has_values = clause.source.is_spark or node.args.get("value_constructor") is not None
+    rows = exp.SetOperation | exp.Select if has_values else exp.Query
+    if any(isinstance(part, rows) for part in parts):
+        raise clause.source.unsupported(
+            node, "a list of the rows of a subquery", "use array_agg in a subquery", word="array"
+        )
+    return clause.call(node, "make_list", *map(clause.read, parts))
+
+
+def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
+    clause.source.allow_arguments(node, "expressions")
+    arguments: list[Expression] = []
+    for number, part in enumerate(node.expressions, 1):
+        if isinstance(part, exp.PropertyEQ):
+            clause.source.allow_arguments(part, "this", "expression")
+            name, value = part.this.name, part.expression
+            if isinstance(value, exp.Dot) and clause.source.name_in_text(node) == "struct":
+                name = value.expression.name  # as in Spark, the name of the field
+        elif isinstance(part, exp.Star):
+            raise clause.source.unsupported(part, "'*' in a struct", "name the columns")
+        else:
+            name, value = f"col{number}", part
+        arguments += [string_literal(name), clause.read(value)]
+    return clause.call(node, "make_struct", *arguments)
+
+
+def _read_row(clause: Clause, node: exp.Tuple | exp.Anonymous) -> Expression:
+    """Read ``(a, b)`` or ``row(a, b)`` as a struct, with the field names that the dialect gives."""
+    clause.source.allow_arguments(node, "this", "expressions")
+    arguments: list[Expression] = []
+    for number, part in enumerate(node.expressions, 1):
+        name = f"col{number}" if clause.source.is_spark else f"element{number}"
+        if clause.source.is_spark and isinstance(part, exp.Column):
+            name = part.name
+        arguments += [string_literal(name), clause.read(part)]
+    return clause.call(node, "make_struct", *arguments)
+
+
+def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
+    clause.source.allow_arguments(node, "keys", "values")
+    keys, values = (node.args.get(name) for name in ("keys", "values"))
+    empty = exp.Array()
+    clause.source.refuse_arguments(empty)
+    parts = [clause.read(part if part is not None else empty) for part in (keys, values)]
+    return clause.call(node, "make_map", *parts)
+
+
+def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
+    """Read ``MAP {key: value}``, of which sqlglot puts a subscript after it inside."""
+    clause.source.allow_arguments(node, "this")
+    if not isinstance(node.this, exp.Bracket):
+        return _map_of_pairs(clause, node.this)
+    subscript = node.this
+    clause.source.allow_arguments(subscript, "this", "expressions")
+    if len(subscript.expressions) != 1 or not isinstance(subscript.this, exp.Struct):
+        raise clause.source.unsupported(subscript, "this subscript", "write it in parentheses")
+    map_ = _map_of_pairs(clause, subscript.this)
+    return clause.call(node, "map_value", map_, clause.read(subscript.expressions[0]))
+
+
+def _map_of_pairs(clause: Clause, node: exp.Struct) -> Expression:
+    """Return a map of pairs in braces; the keys are expressions."""
+    clause.source.allow_arguments(node, "expressions")
+    keys, values = [], []
+    for pair in node.expressions:
+        clause.source.allow_arguments(pair, "this", "expression")
+        keys.append(clause.read(pair.this))
+        values.append(clause.read(pair.expression))
+    lists = [clause.call(node, "make_list", *parts) for parts in (keys, values)]
+    return clause.call(node, "make_map", *lists)
+
+
+def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
+    """Read ``a[i]``, ``a[i:j]``, ``s['field']``, ``m[key]``, and element_at, which Spark names."""
+    clause.source.allow_arguments(
+        node, "this", "expressions", "offset", "safe", "returns_list_for_maps"
+    )
+    value = clause.read(node.this)
+    if len(node.expressions) != 1:
+        raise clause.source.unsupported(node, "several subscripts [a, b]", "write [a][b]")
+    subscript = node.expressions[0]
+    if isinstance(subscript, exp.Slice):
+        return _read_slice(clause, node, value, subscript)
+    index = clause.read(subscript)
+    if pa.types.is_map(value.type):
+        return clause.call(node, "map_value", value, index)
+    if pa.types.is_struct(value.type):
+        return clause.call(node, "struct_field", value, index)
+    if is_text(value.type) and not clause.source.is_spark:
+        return clause.call(node, "substring", value, index, integer_literal(1))
+    if not is_list(value.type):
+        raise clause.source.unsupported(
+            node, f"a subscript of a value of type {value.type}", "subscript a list, struct or map"
+        )
+    if node.args.get("offset"):  # element_at and try_element_at of Spark
+        name = "list_element" if node.args.get("safe") else "list_element_strict"
+    else:
+        name = "list_get_strict" if clause.source.is_spark else "list_element"
+    return clause.call(node, name, value, index)
+
+
+def _read_slice(
+    clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice
+) -> Expression:
+    clause.source.allow_arguments(bounds, "this", "expression")
+    low, high = bounds.args.get("this"), bounds.args.get("expression")
+    begin = clause.read(low) if low is not None else integer_literal(1)
+    end = clause.read(high) if high is not None else integer_literal(-1)
+    if is_text(value.type) and not clause.source.is_spark:
+        return _slice_text(clause, node, value, begin, end)
+    return clause.call(node, "list_slice", value, begin, end)
+
+
+def _slice_text(
+    clause: Clause, node: exp.Expr, value: Expression, begin: Expression, end: Expression
+) -> Expression:
+    """Return the characters from position ``begin`` to ``end``; -1 is the last one."""
+
+    def call(function: str, *arguments: Expression) -> Expression:
+        return clause.call(node, function, *arguments)
+
+    zero, one, length = integer_literal(0), integer_literal(1), call("length", value)
+    from_end = call("greatest", call("add", call("add", length, begin), one), one)
+    first = call("case", call("lt", begin, zero), from_end, call("greatest", begin, one))
+    last = call("case", call("lt", end, zero), call("add", call("add", length, end), one), end)
+    count = call("greatest", call("add", call("subtract", last, first), one), zero)
+    is_null = call("or", call("is_null", begin), call("is_null", end))
+    return call("case", is_null, NULL, call("substring", value, first, count))
+
+
+def _read_dot(clause: Clause, node: exp.Dot) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression")
+    if not isinstance(node.expression, exp.Identifier):
+        raise clause.source.unsupported(node, "a function after a dot", "write f(x)")
+    clause.source.allow_arguments(node.expression, "this", "quoted")
+    return clause.call(
+        node, "struct_field", clause.read(node.this), string_literal(node.expression.name)
+    )
+
+
+def _read_array_slice(clause: Clause, node: exp.ArraySlice) -> Expression:
+    clause.source.allow_arguments(node, "this", "start", "end", "step", "zero_based", "is_length")
+    parts = [clause.read(node.args[name]) for name in ("this", "start", "end")]
+    by_length = node.args.get("is_length") or clause.source.is_spark
+    return clause.call(node, "list_slice_length" if by_length else "list_slice", *parts)
+
+
+def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
+    if node.args.get("expression") is not None:
+        return read_comparator_sort(clause, node)
+    clause.source.allow_arguments(node, "this", "asc", "nulls_first")
+    flags = {"asc": True, "nulls_first": False}
+    for name in flags:
+        flag = node.args.get(name)
+        if flag is None:
+            continue
+        if not isinstance(flag, exp.Boolean):
+            raise clause.source.unsupported(
+                flag, "a sort order that is an expression", "write a constant"
+            )
+        clause.source.allow_arguments(flag, "this")
+        flags[name] = bool(flag.this)
+    name = "list_sort" + ("" if flags["asc"] else "_desc")
+    name += "_nulls_first" if flags["nulls_first"] else ""
+    return clause.call(node, name, clause.read(node.this))
+
+
+def _reader_by_dialect(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
+    """Return the reader of a function that is another one in dialect spark."""
+
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.allow_arguments(node, *names, *ignored)
+        parts: list[exp.Expr] = []
+        for name in names:
+            argument = node.args.get(name)
+            if argument is not None:
+                parts += argument if isinstance(argument, list) else [argument]
+        function = spark if clause.source.is_spark else duckdb
+        return clause.call(node, function, *map(clause.read, parts))
+
+    return read
+
+
+def _reader_of_name(
+    duckdb: str, spark: str = "", *, least: int = 1, most: int | None = None
+) -> Reader:
+    """Return the reader of a function that sqlglot knows by its name only."""
+
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        count, upper = len(node.expressions), most or least
+        if not least <= count <= upper:
+            allowed = f"{least}" if least == upper else f"{least} to {upper}"
+            raise clause.source.error(node, f"{node.name}() takes {allowed} arguments, not {count}")
+        function = spark if spark and clause.source.is_spark else duckdb
+        return clause.call(node, function, *map(clause.read, node.expressions))
+
+    return read
+
+
+def _read_length(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read cardinality(), array_length() and the like; they count entries of maps, too."""
+    if len(node.expressions) != 1:
+        raise clause.source.error(
+            node, f"{node.name}() takes 1 argument, not {len(node.expressions)}"
+        )
+    return clause.call(node, "length", clause.read(node.expressions[0]))
+
+
+def _read_array_size(clause: Clause, node: exp.ArraySize) -> Expression:
+    clause.source.allow_arguments(node, "this")
+    return clause.call(node, "length", clause.read(node.this))
+
+
+def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read element_at() and list_extract() of DuckDB, and get() of Spark."""
+    if len(node.expressions) != 2:
+        raise clause.source.error(node, f"{node.name}() takes 2 arguments")
+    value, index = map(clause.read, node.expressions)
+    if is_text(value.type) and not clause.source.is_spark and node.name.lower() != "element_at":
+        return clause.call(node, "substring", value, index, integer_literal(1))
+    if pa.types.is_map(value.type):
+        return _list_of_map_value(clause, node, value, index)
+    return clause.call(
+        node, "list_get" if node.name.lower() == "get" else "list_element", value, index
+    )
+
+
+def _list_of_map_value(
+    clause: Clause, node: exp.Anonymous, value: Expression, key: Expression
+) -> Expression:
+    """Return element_at() of a map in DuckDB: the list of the value, empty without the key."""
+    has_key = clause.call(node, "map_contains", value, key)
+    single = clause.call(node, "make_list", clause.call(node, "map_value", value, key))
+    empty = clause.call(node, "make_list")
+    missing = clause.call(node, "not", has_key)
+    return clause.call(node, "case", has_key, single, missing, empty, NULL)
+
+
+def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read list_aggregate(a, 'sum')."""
+    if len(node.expressions) != 2 or not isinstance(node.expressions[1], exp.Literal):
+        raise clause.source.error(node, f"{node.name}() takes a list and the name of an aggregate")
+    value, name = map(clause.read, node.expressions)
+    if isinstance(name, Literal) and str(name.value).lower() == "histogram":
+        return clause.call(node, "sorted_list_histogram", clause.call(node, "list_sort", value))
+    known = {"sum": "list_sum", "min": "list_min", "max": "list_max", "avg": "list_avg"}
+    function = known.get(str(name.value).lower() if isinstance(name, Literal) else "")
+    if function is None:
+        raise clause.source.unsupported(
+            node, f"{node.name}() with {name}", f"there are: {', '.join(known)}"
+        )
+    return clause.call(node, function, value)
+
+
+def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read list_histogram(a)."""
+    if len(node.expressions) != 1:
+        raise clause.source.error(node, f"{node.name}() takes a list")
+    values = clause.call(node, "list_sort", clause.read(node.expressions[0]))
+    return clause.call(node, "sorted_list_histogram", values)
+
+
+def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
+    if clause.source.is_spark:
+        return read_sequence(clause, node)
+    clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
+    bounds = (node.args.get(name) for name in ("start", "end", "step"))
+    parts = [clause.read(bound) for bound in bounds if bound is not None]
+    exclusive = node.args.get("is_end_exclusive")
+    return clause.call(node, "series_before" if exclusive else "series", *parts)
+
+
+def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
+    """Read array_intersect(); in DuckDB it leaves NULL out, and a second list may be NULL."""
+    clause.source.allow_arguments(node, "this", "expressions")
+    if len(node.expressions) != 2:
+        raise clause.source.unsupported(
+            node, "the intersection of more than two lists", "nest the calls"
+        )
+    left, right = map(clause.read, node.expressions)
+    if clause.source.is_spark:
+        return clause.call(node, "list_intersect", left, right)
+    right = clause.call(node, "coalesce", right, clause.call(node, "make_list"))
+    shared = clause.call(node, "list_intersect", left, right)
+    return clause.call(node, "list_compact", shared)
+
+
+def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
+    return clause.call(
+        node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
+    )
+
+
+def _split_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
+
+    return read
+
+
+# Lambdas
+
+
+def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
+    return clause.read_generator(clause, node)
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Array: _read_list,
+    exp.ArrayAppend: _reader_by_dialect(
+        "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
+    ),
+    exp.ArrayCompact: _reader_by_dialect("list_compact", "list_compact", "this"),
+    exp.ArrayConcat: _reader_by_dialect(
+        "list_concat",
+        "list_concat_or_null",
+        *("this", "expressions"),
+        ignored=["null_propagation"],
+    ),
+    exp.ArrayContains: _reader_by_dialect(
+        "list_contains",
+        "list_contains_or_null",
+        *("this", "expression"),
+        ignored=["ensure_variant", "check_null"],
+    ),
+    exp.ArrayContainsAll: _reader_by_dialect(
+        "list_contains_all", "list_contains_all", "this", "expression"
+    ),
+    exp.ArrayDistinct: _reader_by_dialect(
+        "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
+    ),
+    exp.ArrayExcept: _reader_by_dialect("list_except", "list_except", "this", "expression"),
+    exp.ArrayIntersect: _read_intersection,
+    exp.ArrayMax: _reader_by_dialect("list_max", "list_max", "this"),
+    exp.ArrayMin: _reader_by_dialect("list_min", "list_min", "this"),
+    exp.ArrayOverlaps: _reader_by_dialect(
+        "list_overlaps", "list_overlaps_or_null", "this", "expression"
+    ),
+    exp.ArrayPosition: _reader_by_dialect(
+        "list_position",
+        "list_position_or_zero",
+        *("this", "expression"),
+        ignored=["zero_based"],
+    ),
+    exp.ArrayPrepend: _reader_by_dialect(
+        "list_prepend",
+        "list_prepend_or_null",
+        *("this", "expression"),
+        ignored=["null_propagation"],
+    ),
+    exp.ArrayRemove: _reader_by_dialect(
+        "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
+    ),
+    exp.ArraySize: _read_array_size,
+    exp.ArraySlice: _read_array_slice,
+    exp.ArraySort: _read_sort,
+    exp.ArrayToString: _read_join,
+    exp.Bracket: _read_subscript,
+    exp.Dot: _read_dot,
+    exp.Explode: _read_generator,
+    exp.Flatten: _reader_by_dialect("list_flatten", "list_flatten_or_null", "this"),
+    exp.GenerateSeries: _read_series,
+    exp.Map: _read_map,
+    exp.MapContainsKey: _reader_by_dialect("map_contains", "map_contains", "this", "key"),
+    exp.MapFromEntries: _reader_by_dialect("map_from_entries", "map_from_entries", "this"),
+    exp.MapKeys: _reader_by_dialect("map_keys", "map_keys", "this"),
+    exp.RegexpSplit: _split_reader("split_regex"),
+    exp.Split: _split_reader("split"),
+    exp.Struct: _read_struct,
+    exp.StructExtract: _reader_by_dialect("struct_field", "struct_field", "this", "expression"),
+    exp.ToMap: _read_map_literal,
+    exp.Tuple: _read_row,
+    exp.VarMap: _read_map,
+}
+_LENGTH_NAMES: Final = ("cardinality", "array_length", "list_length", "size")
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    **dict.fromkeys(_LENGTH_NAMES, _read_length),
+    "array_contains_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_all": _reader_of_name("list_contains_all", least=2),
+    "array_has_any": _reader_of_name("list_overlaps", least=2),
+    "array_repeat": _reader_of_name("list_repeat", least=2),
+    "array_union": _reader_of_name("list_union", least=2),
+    "arrays_overlap": _reader_of_name("list_overlaps", "list_overlaps_or_null", least=2),
+    "element_at": _read_element_at,
+    "get": _read_element_at,
+    "list_aggregate": _read_aggregate,
+    "list_aggr": _read_aggregate,
+    "list_avg": _reader_of_name("list_avg"),
+    "list_except": _reader_of_name("list_except", least=2),
+    "list_extract": _read_element_at,
+    "list_histogram": _read_histogram,
+    "list_has_all": _reader_of_name("list_contains_all", least=2),
+    "list_intersect": _read_intersection,
+    "list_position": _reader_of_name("list_position", least=2),
+    "list_indexof": _reader_of_name("list_position", least=2),
+    "list_reverse": _reader_of_name("list_reverse"),
+    "array_reverse": _reader_of_name("list_reverse"),
+    "list_slice": _reader_of_name("list_slice", least=3),
+    "list_sum": _reader_of_name("list_sum"),
+    "list_zip": _reader_of_name("list_zip", least=1, most=16),
+    "map_concat": _reader_of_name("map_concat", least=1, most=16),
+    "map_contains": _reader_of_name("map_contains", least=2),
+    "map_extract": _read_element_at,
+    "map_entries": _reader_of_name("map_entries"),
+    "map_values": _reader_of_name("map_values"),
+    "regexp_split_to_array": _reader_of_name("split_regex", least=2),
+    "row": _read_row,
+}

@@ -1,0 +1,248 @@
+"""Conditions: comparisons, connectives, IS, IN, BETWEEN, LIKE.
+
+EXISTS and IN with a subquery are semijoins if they are conditions, also inside AND, OR and NOT
+(`circuits.sql.queries.disjunctions`). Inside any other expression they are values that the clause
+joins (`circuits.sql.queries.subqueries`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.list_comparisons import (
+    compare_with_list,
+    is_list_comparison,
+    read_in_list,
+)
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.sql.expressions.mixed_types import cast_text_for_equality
+from circuits.sql.expressions.row_comparisons import compare_rows, is_row
+from circuits.types.functions.type_rules import is_number, is_text
+
+__all__ = ["READERS"]
+
+
+def _comparison_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Binary) -> Expression:
+        clause.source.allow_arguments(node, "this", "expression")
+        if is_list_comparison(node):
+            return compare_with_list(clause, node, function)
+        if isinstance(node.right, exp.Any | exp.All):
+            return clause.read_membership(clause, node)
+        if is_row(node.left) or is_row(node.right):
+            return compare_rows(clause, node, function, node.right)
+        left, right = clause.read(node.left), clause.read(node.right)
+        if function in ("eq", "ne", "same"):
+            left, right = cast_text_for_equality(clause, node, left, right)
+        return clause.call(node, function, left, right)
+
+    return read
+
+
+def _connective_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Connector) -> Expression:
+        # ``a AND b AND c`` is nested to the left. A loop, because a chain of a thousand conditions
+        # is a thousand levels deep.
+        operands: list[exp.Expr] = []
+        left: exp.Expr = node
+        while isinstance(left, type(node)):
+            clause.source.allow_arguments(left, "this", "expression")
+            operands.append(left.right)
+            left = left.left
+        operands.append(left)
+        conditions = [clause.read_condition(operand) for operand in reversed(operands)]
+        return clause.call(node, function, *conditions)
+
+    return read
+
+
+def _read_not(clause: Clause, node: exp.Not) -> Expression:
+    clause.source.allow_arguments(node, "this")
+    return clause.call(node, "not", clause.read_condition(node.this))
+
+
+def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression")
+    if is_row(node.this) or is_row(node.expression):
+        return clause.call(node, "not", compare_rows(clause, node, "same", node.expression))
+    left, right = clause.read_arguments(node, "this", "expression")
+    sides = cast_text_for_equality(clause, node, left, right)
+    return clause.call(node, "not", clause.call(node, "same", *sides))
+
+
+def _read_is(clause: Clause, node: exp.Is) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression")
+    if isinstance(node.expression, exp.Null):
+        return clause.call(node, "is_null", clause.read(node.this))
+    if isinstance(node.expression, exp.Boolean):
+        condition = _read_truth_value(clause, node.this)
+        if not node.expression.this:
+            condition = clause.call(node, "not", condition)
+        return clause.call(node, "is_true", condition)
+    raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
+
+
+def _read_truth_value(clause: Clause, node: exp.Expr) -> Expression:
+    """Return the condition before IS TRUE; in DuckDB also a number, true if it is not zero."""
+    if clause.source.is_spark:
+        return clause.read_condition(node)
+    value = clause.read(node)
+    if is_number(value.type):
+        return clause.call(node, "ne", value, integer_literal(0))
+    if is_text(value.type):
+        return clause.call(node, "cast", value, type=pa.bool_())
+    return clause.read_condition(node)
+
+
+def _read_between(clause: Clause, node: exp.Between) -> Expression:
+    value, low, high = clause.read_arguments(node, "this", "low", "high")
+    return clause.call(
+        node, "and", clause.call(node, "ge", value, low), clause.call(node, "le", value, high)
+    )
+
+
+def _read_in(clause: Clause, node: exp.In) -> Expression:
+    if node.args.get("query") or any(isinstance(e, exp.Values) for e in node.expressions):
+        return clause.read_membership(clause, node)
+    if node.args.get("field") is not None:
+        return read_in_list(clause, node)
+    clause.source.allow_arguments(node, "this", "expressions")
+    if not node.expressions:
+        raise clause.source.error(node, "IN () has no values; give it at least one")
+    if is_row(node.this):
+        rows = [compare_rows(clause, node, "eq", item) for item in node.expressions]
+        return rows[0] if len(rows) == 1 else clause.call(node, "or", *rows)
+    value = clause.read(node.this)
+    items = [clause.read(item) for item in node.expressions]
+    value, items = _cast_texts_for_membership(clause, node, value, items)
+    if all(isinstance(item, Literal) for item in items):
+        return clause.call(node, "in", value, *items)
+    comparisons = [clause.call(node, "eq", value, item) for item in items]
+    return comparisons[0] if len(comparisons) == 1 else clause.call(node, "or", *comparisons)
+
+
+def _cast_texts_for_membership(
+    clause: Clause, node: exp.Expr, value: Expression, items: list[Expression]
+) -> tuple[Expression, list[Expression]]:
+    """Return the parts of IN, the texts cast to the type of the others if one side has no text."""
+    if not is_text(value.type):
+        pairs = [cast_text_for_equality(clause, node, value, item) for item in items]
+        return value, [item for _, item in pairs]
+    types = {item.type for item in items if item != NULL}
+    if len(types) == 1 and is_number(next(iter(types))):
+        value, _ = cast_text_for_equality(clause, node, value, items[0])
+    return value, items
+
+
+def _read_exists(clause: Clause, node: exp.Exists) -> Expression:
+    return clause.read_membership(clause, node)
+
+
+def _like_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.allow_arguments(node, "this", "expression", "negate")
+        value, right = clause.read(node.this), node.args["expression"]
+        if isinstance(right, exp.Any | exp.All):
+            matches = _read_like_any(clause, node, function, value, right)
+        else:
+            matches = _like(clause, node, function, value, clause.read(right))
+        return clause.call(node, "not", matches) if node.args.get("negate") else matches
+
+    return read
+
+
+def _like(
+    clause: Clause, node: exp.Expr, function: str, value: Expression, pattern: Expression
+) -> Expression:
+    """Return LIKE without ESCAPE; the escape is the backslash in Spark, and none in DuckDB."""
+    if clause.source.is_spark:
+        return clause.call(node, function, value, pattern, string_literal("\\"))
+    return clause.call(node, function, value, pattern)
+
+
+def _read_like_any(
+    clause: Clause, node: exp.Expr, function: str, value: Expression, right: exp.Any | exp.All
+) -> Expression:
+    """Read ``x LIKE ANY ('a%', 'b%')`` and ALL; NOT LIKE ANY is true if one does not match."""
+    clause.source.allow_arguments(right, "this")
+    patterns = right.this
+    if not isinstance(patterns, exp.Tuple | exp.Paren):
+        raise clause.source.unsupported(
+            node, f"LIKE {right.key.upper()} of a list", "write ('a%', 'b%')"
+        )
+    clause.source.allow_arguments(patterns, "this", "expressions")
+    parts = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
+    conditions = [_like(clause, node, function, value, clause.read(part)) for part in parts]
+    if len(conditions) == 1:
+        return conditions[0]
+    is_any = isinstance(right, exp.Any)
+    if node.args.get("negate"):  # the reader negates the result
+        is_any = not is_any
+    return clause.call(node, "or" if is_any else "and", *conditions)
+
+
+def _read_glob(clause: Clause, node: exp.Glob) -> Expression:
+    """Read ``x GLOB 'a*'`` as LIKE; in DuckDB, ``?`` and ``[...]`` match bytes, not characters."""
+    clause.source.allow_arguments(node, "this", "expression")
+    value, pattern = clause.read_arguments(node, "this", "expression")
+    text = pattern.value if isinstance(pattern, Literal) else None
+    parts = re.fullmatch(r"(?:[^\\?\[]|\\.)*", text, re.DOTALL) if isinstance(text, str) else None
+    if parts is None:
+        raise clause.source.unsupported(
+            node, "GLOB with ?, [...] or a pattern that is not constant", "use regexp_matches()"
+        )
+    # Each part is a character, possibly with a backslash before it.
+    like_pattern = re.sub(
+        r"\\?.",
+        lambda part: "%" if part[0] == "*" else re.sub(r"[%_\\]", r"\\\g<0>", part[0][-1]),
+        str(text),
+        flags=re.DOTALL,
+    )
+    return clause.call(node, "like", value, string_literal(like_pattern), string_literal("\\"))
+
+
+def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
+    """Read ``x [NOT] LIKE p ESCAPE c``; sqlglot puts NOT inside of the ESCAPE, or of the LIKE."""
+    clause.source.allow_arguments(node, "this", "expression")
+    functions = {exp.Like: "like", exp.ILike: "ilike"}
+    like, is_negated = node.this, isinstance(node.this, exp.Not)
+    if is_negated:
+        clause.source.allow_arguments(like, "this")
+        like = like.this
+    is_negated = is_negated or bool(like.args.get("negate"))
+    if type(like) not in functions:
+        raise clause.source.unsupported(node, f"ESCAPE after {like.key.upper()}")
+    clause.source.allow_arguments(like, "this", "expression", "negate")
+    value, pattern = clause.read(like.this), clause.read(like.expression)
+    escape = clause.read(node.expression)
+    matches = clause.call(node, functions[type(like)], value, pattern, escape)
+    return clause.call(node, "not", matches) if is_negated else matches
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.And: _connective_reader("and"),
+    exp.Between: _read_between,
+    exp.EQ: _comparison_reader("eq"),
+    exp.Escape: _read_escape,
+    exp.Exists: _read_exists,
+    exp.GT: _comparison_reader("gt"),
+    exp.GTE: _comparison_reader("ge"),
+    exp.Glob: _read_glob,
+    exp.ILike: _like_reader("ilike"),
+    exp.In: _read_in,
+    exp.Is: _read_is,
+    exp.LT: _comparison_reader("lt"),
+    exp.LTE: _comparison_reader("le"),
+    exp.Like: _like_reader("like"),
+    exp.NEQ: _comparison_reader("ne"),
+    exp.Not: _read_not,
+    exp.NullSafeEQ: _comparison_reader("same"),
+    exp.NullSafeNEQ: _read_is_distinct_from,
+    exp.Or: _connective_reader("or"),
+}

@@ -1,0 +1,66 @@
+"""The table of all expression readers.
+
+To support another construct in expressions, write its reader in the module of its family and add
+it to the ``READERS`` of that module, by its class in sqlglot, or to ``READERS_BY_NAME``, by its
+name, if sqlglot has no class for it. Two readers of one construct in one dialect are an error when
+this module is imported (`merge_tables`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from circuits.sql.binding.clause import ReaderTable
+from circuits.sql.expressions import (
+    casts,
+    columns,
+    current_time,
+    date_units,
+    dates,
+    duckdb_functions,
+    json_values,
+    lambdas,
+    literals,
+    nested,
+    operators,
+    predicates,
+    scalar_functions,
+    spark_functions,
+    time_buckets,
+)
+from circuits.sql.expressions.named_functions import merge_tables
+from circuits.sql.expressions.spark import arithmetic
+
+__all__ = ["READERS"]
+
+# Names that both dialects read, by the family of the function; a reader may distinguish them.
+_COMMON_BY_NAME: Final = merge_tables(
+    scalar_functions.READERS_BY_NAME,
+    dates.READERS_BY_NAME,
+    current_time.READERS_BY_NAME,
+    time_buckets.READERS_BY_NAME,
+    nested.READERS_BY_NAME,
+    lambdas.READERS_BY_NAME,
+    json_values.READERS_BY_NAME,
+)
+READERS: Final = ReaderTable(
+    by_class=merge_tables(
+        literals.READERS,
+        columns.READERS,
+        casts.READERS,
+        predicates.READERS,
+        scalar_functions.READERS,
+        dates.READERS,
+        current_time.READERS,
+        operators.READERS,
+        time_buckets.READERS,
+        nested.READERS,
+        lambdas.READERS,
+        json_values.READERS,
+    ),
+    by_name=merge_tables(_COMMON_BY_NAME, duckdb_functions.READERS_BY_NAME),
+    spark_by_name=merge_tables(
+        _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
+    ),
+    spark_results=arithmetic.RESULTS,
+)

@@ -1,0 +1,95 @@
+"""Comparisons of rows: ``(a, b) = (c, d)``, ``(a, b) < (c, d)``, ``(a, b) IN ((1, 2), (3, 4))``.
+
+As in DuckDB and Spark, a row is a value whose parts are compared from left to right. NULL equals
+NULL in it and is the greatest value of a part (the least in Spark), so the result is never NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause
+
+__all__ = ["compare_rows", "is_row"]
+
+# By comparison: the result for equal rows, and whether its sides are exchanged (for greater).
+_ORDER: Final = {
+    "lt": (False, False),
+    "le": (True, False),
+    "gt": (False, True),
+    "ge": (True, True),
+}
+
+
+def is_row(node: exp.Expr) -> bool:
+    """Return whether a node is a row of several values."""
+    return isinstance(node, exp.Tuple)
+
+
+def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr) -> Expression:
+    """Return a comparison of ``node.this`` with another row.
+
+    Args:
+        clause: The clause of the comparison.
+        node: The node that errors point to, with the left row.
+        function: One of eq, ne, same, lt, le, gt, ge.
+        right: The right row.
+
+    Raises:
+        SqlError: A side is not a row, or the rows have different lengths.
+    """
+    sides = [_read_row(clause, node, side) for side in (node.this, right)]
+    if len(sides[0]) != len(sides[1]):
+        raise clause.source.error(
+            node, f"a row of {len(sides[0])} values is compared with a row of {len(sides[1])}"
+        )
+    if function in ("eq", "ne", "same"):
+        equal = _all(
+            clause, node, [_same(clause, node, *pair) for pair in zip(*sides, strict=True)]
+        )
+        return clause.call(node, "not", equal) if function == "ne" else equal
+    is_true_if_equal, is_exchanged = _ORDER[function]
+    if is_exchanged:
+        sides.reverse()
+    result: Expression = Literal(is_true_if_equal, pa.bool_())
+    for left_value, right_value in reversed([*zip(*sides, strict=True)]):
+        less = _less(clause, node, left_value, right_value)
+        same = _same(clause, node, left_value, right_value)
+        result = clause.call(node, "or", less, clause.call(node, "and", same, result))
+    return result
+
+
+def _read_row(clause: Clause, node: exp.Expr, side: exp.Expr) -> list[Expression]:
+    while isinstance(side, exp.Paren):
+        clause.source.allow_arguments(side, "this")
+        side = side.this
+    if not isinstance(side, exp.Tuple):
+        raise clause.source.error(node, "a row is compared with a single value")
+    clause.source.allow_arguments(side, "expressions")
+    return [clause.read(value) for value in side.expressions]
+
+
+def _same(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
+    return clause.call(node, "same", left, right)
+
+
+def _less(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
+    """Return whether a value is less than another one in the order of rows."""
+    true, false = Literal(True, pa.bool_()), Literal(False, pa.bool_())
+    left_null = clause.call(node, "is_null", left)
+    right_null = clause.call(node, "is_null", right)
+    nulls = (
+        (right_null, false, left_null, true)
+        if clause.source.is_spark
+        else (left_null, false, right_null, true)
+    )
+    return clause.call(node, "case", *nulls, clause.call(node, "lt", left, right))
+
+
+def _all(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)

@@ -1,0 +1,187 @@
+"""Scalar functions: a call in SQL becomes a call of a function of `circuits.types.functions`.
+
+sqlglot has a class for each well-known function, whatever its name in the text (``ceil`` and
+``ceiling`` are both ``exp.Ceil``), and represents any other function by its name. So there is a
+table by class and a table by name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.casts import spark_text
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.sql.expressions.named_functions import coerce
+from circuits.types.arrow_types import is_nested
+
+__all__ = ["READERS", "READERS_BY_NAME"]
+
+# Functions that need no reader of their own: the name of the function, and the names of the node's
+# arguments in the order of the function's parameters.
+SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+    exp.Abs: ("abs", "this"),
+    exp.Ceil: ("ceil", "this"),
+    exp.Contains: ("contains", "this", "expression"),
+    exp.EndsWith: ("ends_with", "this", "expression"),
+    exp.Exp: ("exp", "this"),
+    exp.Floor: ("floor", "this"),
+    exp.Left: ("left", "this", "expression"),
+    exp.Length: ("length", "this"),
+    exp.Ln: ("ln", "this"),
+    exp.Lower: ("lower", "this"),
+    exp.Nullif: ("nullif", "this", "expression"),
+    exp.Pow: ("power", "this", "expression"),
+    exp.Repeat: ("repeat", "this", "times"),
+    exp.Replace: ("replace", "this", "expression", "replacement"),
+    exp.Reverse: ("reverse", "this"),
+    exp.Right: ("right", "this", "expression"),
+    exp.Round: ("round", "this", "decimals"),
+    exp.Sign: ("sign", "this"),
+    exp.SplitPart: ("split_part", "this", "delimiter", "part_index"),
+    exp.Sqrt: ("sqrt", "this"),
+    exp.StartsWith: ("starts_with", "this", "expression"),
+    exp.Trunc: ("trunc", "this"),
+    exp.Upper: ("upper", "this"),
+}
+
+
+def _function_reader(function: str, *argument_names: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        return clause.call(node, function, *clause.read_arguments(node, *argument_names))
+
+    return read
+
+
+def _variadic_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Func) -> Expression:
+        # sqlglot sets ``ignore_nulls``; the function ignores NULLs, as in DuckDB.
+        clause.source.allow_arguments(node, "this", "expressions", "ignore_nulls")
+        arguments = [node.this, *node.expressions]
+        return clause.call(node, function, *map(clause.read, arguments))
+
+    return read
+
+
+def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
+    """Read ``concat`` and ``||``; the function skips NULLs, the operator does not."""
+    clause.source.allow_arguments(node, "expressions", "safe", "coalesce")
+    values = [clause.read(part) for part in node.expressions]
+    if any(is_nested(value.type) for value in values):
+        skips_nulls = node.args.get("coalesce") and not clause.source.is_spark
+        return clause.call(node, "list_concat" if skips_nulls else "list_concat_or_null", *values)
+    if clause.source.is_spark and all(pa.types.is_binary(value.type) for value in values):
+        return values[0] if len(values) == 1 else clause.call(node, "bytes_concat", *values)
+    parts = []
+    for part, value in zip(node.expressions, values, strict=True):
+        value = _as_text(clause, part, value)
+        if node.args.get("coalesce"):
+            value = clause.call(part, "coalesce", value, string_literal(""))
+        parts.append(value)
+    return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
+
+
+def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression", "safe")
+    left, right = clause.read(node.left), clause.read(node.right)
+    if is_nested(left.type) or is_nested(right.type):
+        return clause.call(node, "list_concat_or_null", left, right)
+    if clause.source.is_spark and pa.types.is_binary(left.type) and left.type == right.type:
+        return clause.call(node, "bytes_concat", left, right)
+    texts = _as_text(clause, node.left, left), _as_text(clause, node.right, right)
+    return clause.call(node, "concat", *texts)
+
+
+def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+        return value
+    value = spark_text(clause, node, value)
+    return clause.call(node, "cast", value, type=pa.string())
+
+
+def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
+    functions = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim", "": "trim"}
+    clause.source.allow_arguments(node, "this", "expression", "position")
+    function = functions[(node.args.get("position") or "").upper()]
+    characters = node.args.get("expression")
+    arguments = [node.this] if characters is None else [node.this, characters]
+    return clause.call(node, function, *map(clause.read, arguments))
+
+
+def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
+    """Read SUBSTRING; in Spark, positions 0 and 1 are both the first character."""
+    value, start, *length = clause.read_arguments(node, "this", "start", "length")
+    if not clause.source.is_spark:
+        return clause.call(node, "substring", value, start, *length)
+    if pa.types.is_binary(value.type):
+        return clause.call(node, "bytes_slice", value, start, *length)
+    value, start, *length = coerce(clause, node, [value, start, *length], "tii")
+    if isinstance(start, Literal):
+        start = integer_literal(1) if start.value == 0 else start
+    else:
+        is_zero = clause.call(node, "eq", start, integer_literal(0))
+        start = clause.call(node, "case", is_zero, integer_literal(1), start)
+    return clause.call(node, "substring", value, start, *length)
+
+
+def _read_pad(clause: Clause, node: exp.Pad) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression", "fill_pattern", "is_left")
+    function = "lpad" if node.args.get("is_left") else "rpad"
+    arguments = [node.this, node.expression]
+    if node.args.get("fill_pattern") is not None:  # Spark and PostgreSQL pad with blanks without it
+        arguments.append(node.args["fill_pattern"])
+    return clause.call(node, function, *map(clause.read, arguments))
+
+
+def _read_log(clause: Clause, node: exp.Log) -> Expression:
+    """Read LOG; ``log(x)`` has base ten, as in DuckDB."""
+    clause.source.allow_arguments(node, "this", "expression")
+    base, argument = node.this, node.args.get("expression")
+    if argument is None:
+        return clause.call(node, "log10", clause.read(base))
+    if isinstance(base, exp.Literal) and base.this == "10":
+        return clause.call(node, "log10", clause.read(argument))
+    raise clause.source.unsupported(
+        node, "log() to a base other than 10", "divide ln(x) by ln(base)"
+    )
+
+
+def _binary_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        if len(node.expressions) != 2:
+            raise clause.source.error(
+                node, f"{node.name}() takes 2 arguments, not {len(node.expressions)}"
+            )
+        return clause.call(node, function, *map(clause.read, node.expressions))
+
+    return read
+
+
+def _read_coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
+    clause.source.allow_arguments(node, "this", "expressions", "is_nvl", "is_null")
+    parts = [clause.read(part) for part in (node.this, *node.expressions)]
+    if all(part == NULL for part in parts):
+        return NULL
+    return clause.call(node, "coalesce", *parts)
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    **{kind: _function_reader(*row) for kind, row in SIMPLE_FUNCTIONS.items()},
+    exp.Coalesce: _read_coalesce,
+    exp.Concat: _read_concat,
+    exp.DPipe: _read_pipe,
+    exp.Greatest: _variadic_reader("greatest"),
+    exp.Least: _variadic_reader("least"),
+    exp.Log: _read_log,
+    exp.Pad: _read_pad,
+    exp.Substring: _read_substring,
+    exp.Trim: _read_trim,
+}
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "prefix": _binary_reader("starts_with"),
+    "suffix": _binary_reader("ends_with"),
+}

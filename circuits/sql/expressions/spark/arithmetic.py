@@ -1,0 +1,101 @@
+"""Operators of numbers in dialect spark, and the integer types of results.
+
+An INT plus an INT is an INT in Spark, and the function table computes with 64 bits. So the readers
+of Spark cast the integers that they get: to the type of the operands (`in_type_of`), or to the type
+that Spark gives a function (`RESULTS`). The cast is an error for a value that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types as arrow
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.named_functions import Arguments, Builder
+from circuits.sql.expressions.spark.operands import is_text
+from circuits.types.functions import common_type
+
+__all__ = ["RESULTS", "in_type_of", "promote_texts", "read_arithmetic", "same_integer"]
+
+_INTS: Final = (
+    *("ascii", "length", "len", "char_length", "character_length", "octet_length", "bit_length"),
+    *("instr", "locate", "position", "charindex", "levenshtein", "find_in_set"),
+    *("regexp_count", "regexp_instr", "year", "quarter", "month", "day", "dayofmonth"),
+    *("dayofyear", "dayofweek", "weekday", "weekofyear", "hour", "minute", "second"),
+    *("unix_date", "size", "cardinality", "array_size", "json_array_length", "bit_count", "hash"),
+    *("date_part", "datepart", "json_object_length", "width"),
+)
+#: The integer types of results by the name of the function, or the class of its node.
+RESULTS: Final[Mapping[str | type[exp.Expr], pa.DataType]] = {
+    **dict.fromkeys(_INTS, pa.int32()),
+    **dict.fromkeys(("bit_get", "getbit"), pa.int8()),
+    **dict.fromkeys((exp.ArraySize, exp.Extract, exp.StrPosition), pa.int32()),
+}
+
+
+def read_arithmetic(
+    clause: Clause, node: exp.Expr, function: str, left: Expression, right: Expression
+) -> Expression:
+    """Return a sum, difference or product; of dates and intervals, or of numbers as Spark has it.
+
+    Args:
+        clause: The clause.
+        node: The place of the operator.
+        function: ``add``, ``subtract`` or ``multiply``.
+        left: The left operand.
+        right: The right operand.
+    """
+    sides = left, right
+    if any(arrow.is_duration(side.type) for side in sides) and function == "multiply":
+        interval, number = sides if arrow.is_duration(left.type) else sides[::-1]
+        return clause.call(node, "multiply_interval", interval, number)
+    if function == "subtract" and all(arrow.is_date(side.type) for side in sides):
+        moments = (clause.call(node, "cast", side, type=pa.timestamp("us")) for side in sides)
+        return clause.call(node, function, *moments)
+    if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in sides):
+        return clause.call(node, function, left, right)
+    return clause.call(node, f"{function}_ansi", *promote_texts(clause, node, left, right))
+
+
+def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:
+    """Return the operands with texts cast: to BIGINT if the others are integers, else to DOUBLE."""
+    others = [value.type for value in values if not is_text(value)]
+    if len(others) == len(values) or not any(_is_number(data_type) for data_type in others):
+        return list(values)
+    target = pa.int64() if all(map(arrow.is_integer, others)) else pa.float64()
+    return [
+        clause.call(node, "cast", value, type=target) if is_text(value) else value
+        for value in values
+    ]
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(
+        arrow.is_integer(data_type) or arrow.is_floating(data_type) or arrow.is_decimal(data_type)
+    )
+
+
+def in_type_of(
+    clause: Clause, node: exp.Expr, value: Expression, *operands: Expression
+) -> Expression:
+    """Return an integer in the common type of integer operands; another value as it is."""
+    types = [operand.type for operand in operands if not arrow.is_null(operand.type)]
+    if not types or not all(map(arrow.is_integer, [value.type, *types])):
+        return value
+    target = common_type(types)
+    return value if value.type == target else clause.call(node, "cast", value, type=target)
+
+
+def same_integer(builder: Builder, operands: int = 1) -> Builder:
+    """Return a reader whose result has the type of its first arguments, if they are integers."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        value = builder(clause, node, arguments)
+        return in_type_of(clause, node, value, *arguments[:operands])
+
+    return build

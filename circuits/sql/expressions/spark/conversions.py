@@ -1,0 +1,105 @@
+"""Casts by the name of a type, names of types, and assertions in dialect spark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types as arrow
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.literals import string_literal
+from circuits.sql.expressions.named_functions import (
+    Builder,
+    as_text,
+    fixed,
+    named,
+)
+from circuits.sql.expressions.spark.operands import (
+    INSTANT,
+)
+from circuits.types.arrow_types import is_nested
+
+__all__ = ["BUILDERS", "type_name"]
+
+_NOT_TRUE: Final = string_literal("the condition is not true")
+
+
+def _typeof(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    return string_literal(type_name(value.type))
+
+
+def type_name(data_type: pa.DataType) -> str:
+    """Return the name data_type a type in Spark, as in ``array<int>``."""
+    if arrow.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if arrow.is_timestamp(data_type):
+        return "timestamp_ntz" if data_type.tz is None else "timestamp"
+    if arrow.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)},{type_name(data_type.item_type)}>"
+    if arrow.is_struct(data_type):
+        return f"struct<{','.join(f'{part.name}:{type_name(part.type)}' for part in data_type)}>"
+    if is_nested(data_type):
+        return f"array<{type_name(data_type.value_type)}>"
+    return _TYPE_NAMES.get(str(data_type), str(data_type))
+
+
+_TYPE_NAMES: Final = {
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "double": "double",
+    "float": "float",
+    "string": "string",
+    "large_string": "string",
+    "bool": "boolean",
+    "binary": "binary",
+    "date32[day]": "date",
+    "null": "void",
+    "duration[us]": "interval day to second",
+}
+
+
+def _assert_true(
+    clause: Clause,
+    node: exp.Expr,
+    condition: Expression,
+    message: Expression = _NOT_TRUE,
+) -> Expression:
+    return clause.call(node, "assert_true", condition, message)
+
+
+def _converted(target: pa.DataType) -> Builder:
+    """Read ``int(x)``, ``string(x)``...: casts by the name of the type."""
+
+    def convert(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+        if arrow.is_string(target):
+            return as_text(clause, node, value)
+        if arrow.is_integer(target) and (
+            arrow.is_floating(value.type) or arrow.is_decimal(value.type)
+        ):
+            value = clause.call(node, "trunc", value)
+        return clause.call(node, "cast", value, type=target)
+
+    return fixed(1, convert)
+
+
+BUILDERS: Final[dict[str, Builder]] = {
+    "typeof": fixed(1, _typeof),
+    "raise_error": named("raise_error"),
+    "assert_true": fixed((1, 2), _assert_true),
+    "int": _converted(pa.int32()),
+    "bigint": _converted(pa.int64()),
+    "smallint": _converted(pa.int16()),
+    "tinyint": _converted(pa.int8()),
+    "double": _converted(pa.float64()),
+    "float": _converted(pa.float32()),
+    "string": _converted(pa.string()),
+    "boolean": _converted(pa.bool_()),
+    "date": _converted(pa.date32()),
+    "timestamp": _converted(INSTANT),
+    "binary": _converted(pa.binary()),
+}

@@ -1,0 +1,246 @@
+"""Functions of numbers and bits in dialect spark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types as arrow
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.literals import integer_literal
+from circuits.sql.expressions.named_functions import (
+    Arguments,
+    Builder,
+    coerce,
+    constant,
+    count_error,
+    fixed,
+    named,
+)
+from circuits.sql.expressions.spark.arithmetic import promote_texts, read_arithmetic, same_integer
+from circuits.sql.expressions.spark.operands import (
+    is_int,
+    to_number,
+)
+
+__all__ = ["BUILDERS", "shift", "try_arithmetic"]
+
+
+def try_arithmetic(function: str) -> Builder:
+    """Return the builder of ``try_multiply`` and its like: NULL instead of an error."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if len(arguments) != 2:
+            raise count_error(clause, node, "2")
+        if function.endswith("_ansi"):
+            value = clause.call(node, function, *promote_texts(clause, node, *arguments))
+        else:
+            value = read_arithmetic(clause, node, function, *arguments)
+        return clause.call(node, "try", value)
+
+    return build
+
+
+def _is_nan(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Read ``isnan``, which is false for NULL in Spark."""
+    is_nan = clause.call(node, "is_nan", *coerce(clause, node, [value], "f"))
+    return clause.call(node, "coalesce", is_nan, Literal(False, pa.bool_()))
+
+
+def _nanvl(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
+    value, other = coerce(clause, node, [value, other], "ff")
+    return clause.call(node, "case", clause.call(node, "is_nan", value), other, value)
+
+
+def _logarithm_builder(function: str, domain: str = "null_unless_positive") -> Builder:
+    """Return the builder of a logarithm, which is NULL outside its domain in Spark."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        numbers = coerce(clause, node, arguments, "f" * len(arguments))
+        return clause.call(node, function, *(clause.call(node, domain, value) for value in numbers))
+
+    return build
+
+
+def _log(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    return _logarithm_builder("ln" if len(arguments) == 1 else "log")(clause, node, arguments)
+
+
+def _rounding_builder(integers: str, floats: str) -> Builder:
+    """Return the builder of ``round`` or ``bround``.
+
+    Args:
+        integers: The function for integers and decimals.
+        floats: The function for floats, which rounds their shortest decimal text.
+    """
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 1 <= len(arguments) <= 2:
+            raise count_error(clause, node, "1 to 2")
+        value = to_number(clause, node, arguments[0])
+        digits = arguments[1] if len(arguments) > 1 else integer_literal(0)
+        function = floats if arrow.is_floating(value.type) else integers
+        return clause.call(node, function, value, digits)
+
+    return build
+
+
+def _whole_number_builder(function: str, with_digits: str) -> Builder:
+    """Return the builder of ``ceil`` or ``floor``, whose result for a float is a BIGINT."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 1 <= len(arguments) <= 2:
+            raise count_error(clause, node, "1 to 2")
+        value = to_number(clause, node, arguments[0])
+        if len(arguments) == 2:
+            value = _as_decimal(clause, node, value)
+            digits = arguments[1].value if isinstance(arguments[1], Literal) else None
+            if not isinstance(digits, int):
+                raise clause.source.error(
+                    node, f"the digits of {node.name.lower()}() are a constant integer"
+                )
+            rounded = clause.call(node, with_digits, value, arguments[1])
+            target = _rounded_type(value.type, digits)
+            return clause.call(node, "cast", rounded, type=target)
+        rounded = clause.call(node, function, value)
+        if arrow.is_floating(rounded.type):
+            return clause.call(node, "cast", rounded, type=pa.int64())
+        if arrow.is_decimal(value.type) and value.type.scale > 0:
+            return clause.call(node, "cast", rounded, type=_rounded_type(value.type, 0))
+        return rounded
+
+    return build
+
+
+#: The decimal types to which numbers are cast where Spark needs a decimal.
+_DECIMALS: Final = {
+    **{pa.int8(): pa.decimal128(3), pa.int16(): pa.decimal128(5), pa.int32(): pa.decimal128(10)},
+    **{pa.int64(): pa.decimal128(20), pa.float32(): pa.decimal128(14, 7)},
+    **{pa.float64(): pa.decimal128(30, 15), pa.null(): pa.decimal128(38, 18)},
+}
+
+
+def _as_decimal(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a number as a decimal; NULL for NaN and the infinities."""
+    target = _DECIMALS.get(value.type, value.type)
+    if arrow.is_floating(value.type):
+        is_finite = clause.call(node, "is_finite", value)
+        value = clause.call(node, "case", is_finite, value, Literal(None, value.type))
+    return clause.call(node, "cast", value, type=target)
+
+
+def _rounded_type(data_type: pa.DataType, digits: int) -> pa.DataType:
+    """Return the type of a decimal rounded to a number of digits after the point."""
+    whole = data_type.precision - data_type.scale + 1
+    if digits < 0:
+        return pa.decimal128(min(38, max(whole, 1 - digits)), 0)
+    scale = min(data_type.scale, digits)
+    return pa.decimal128(min(38, whole + scale), scale)
+
+
+def _two_number_builder(function: str) -> Builder:
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if len(arguments) != 2:
+            raise count_error(clause, node, "2")
+        return clause.call(node, function, *coerce(clause, node, arguments, "nn"))
+
+    return build
+
+
+def _positive(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    return to_number(clause, node, value)
+
+
+def _shift_builder(function: str) -> Builder:
+    """Return the builder of a shift."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if len(arguments) != 2:
+            raise count_error(clause, node, "2")
+        return shift(clause, node, function, arguments)
+
+    return build
+
+
+def shift(clause: Clause, node: exp.Expr, function: str, arguments: Arguments) -> Expression:
+    """Return a shift of Spark: an INT keeps its 32 bits, and the distance counts modulo 32."""
+    value, distance = coerce(clause, node, arguments, "ii")
+    if not is_int(value):
+        return clause.call(node, function, value, distance)
+    distance = clause.call(node, "bit_and_of", distance, integer_literal(31))
+    if function == "shift_right_unsigned":
+        value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
+    shifted = clause.call(node, function, value, distance)
+    if function == "shift_right":
+        return clause.call(node, "cast", shifted, type=pa.int32())
+    # Extend the sign of the low 32 bits: (low ^ 2**31) - 2**31.
+    low = clause.call(node, "bit_and_of", shifted, integer_literal(2**32 - 1))
+    flipped = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
+    signed = clause.call(node, "subtract", flipped, integer_literal(2**31))
+    return clause.call(node, "cast", signed, type=pa.int32())
+
+
+def _sign(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return the sign as a DOUBLE."""
+    sign = clause.call(node, "sign", to_number(clause, node, value))
+    return clause.call(node, "cast", sign, type=pa.float64())
+
+
+def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    if arrow.is_boolean(value.type):
+        value = clause.call(node, "cast", value, type=pa.int64())
+    return clause.call(node, "bit_count", value)
+
+
+def _bit_get(clause: Clause, node: exp.Expr, value: Expression, position: Expression) -> Expression:
+    return clause.call(node, "get_bit", *coerce(clause, node, [value, position], "ii"))
+
+
+BUILDERS: Final[dict[str, Builder]] = {
+    "e": constant(Literal(2.718281828459045, pa.float64())),
+    "sec": named("sec"),
+    "csc": named("csc"),
+    "hypot": named("hypot"),
+    "rint": named("rint"),
+    "expm1": named("expm1"),
+    "exp": named("exp", kinds="f"),
+    "sqrt": named("sqrt", kinds="f"),
+    "pow": named("power", kinds="ff"),
+    "power": named("power", kinds="ff"),
+    "ln": _logarithm_builder("ln"),
+    "log": _log,
+    "log2": _logarithm_builder("log2"),
+    "log10": _logarithm_builder("log10"),
+    "log1p": _logarithm_builder("log1p", "null_unless_above_minus_one"),
+    "round": same_integer(_rounding_builder("round", "round_text_half_up")),
+    "bround": same_integer(_rounding_builder("round_half_even", "round_text_half_even")),
+    "ceil": _whole_number_builder("ceil", "round_up"),
+    "ceiling": _whole_number_builder("ceil", "round_up"),
+    "floor": _whole_number_builder("floor", "round_down"),
+    "mod": _two_number_builder("modulo_ansi"),
+    "pmod": _two_number_builder("positive_modulo"),
+    "positive": fixed(1, _positive),
+    "negative": same_integer(named("negate", kinds="n")),
+    "abs": same_integer(named("abs", kinds="n")),
+    "sign": fixed(1, _sign),
+    "bitmap_bit_position": named("bitmap_bit_position"),
+    "bitmap_bucket_number": named("bitmap_bucket_number"),
+    "bitmap_count": named("bitmap_count"),
+    "conv": named("convert_base"),
+    "width_bucket": named("width_bucket"),
+    "shiftleft": _shift_builder("shift_left"),
+    "shiftright": _shift_builder("shift_right"),
+    "shiftrightunsigned": _shift_builder("shift_right_unsigned"),
+    "bit_count": fixed(1, _bit_count),
+    "bit_get": fixed(2, _bit_get),
+    "getbit": fixed(2, _bit_get),
+    "nanvl": fixed(2, _nanvl),
+    "isnan": fixed(1, _is_nan),
+    "try_multiply": try_arithmetic("multiply"),
+    "try_divide": try_arithmetic("divide_ansi"),
+    "try_mod": try_arithmetic("modulo_ansi"),
+    "signum": fixed(1, _sign),
+}

@@ -1,0 +1,376 @@
+"""Functions of texts and bytes in dialect spark: parts, patterns, encodings, hashes, formats.
+
+``coerce`` and ``kinds`` take one letter per argument, its kind: ``t`` is a text, ``i`` an integer,
+``y`` a text or bytes (`circuits.types.functions.signatures`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types as arrow
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.sql.expressions.named_functions import (
+    Arguments,
+    Builder,
+    as_text,
+    coerce,
+    count_error,
+    fixed,
+    literal_text,
+    named,
+)
+from circuits.sql.expressions.spark.lists import unless_null
+from circuits.sql.expressions.spark.operands import (
+    is_binary,
+    is_text,
+    null_on_error,
+    to_number,
+)
+from circuits.types.arrow_types import is_nested
+from circuits.types.functions.nested.list_rules import is_list
+
+__all__ = ["BUILDERS"]
+
+_HEX: Final = string_literal("hex")
+_EMPTY: Final = string_literal("")
+
+
+def _hex(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    if is_text(value) or is_binary(value):
+        return clause.call(node, "hex", value)
+    return clause.call(node, "hex_integer", *coerce(clause, node, [value], "i"))
+
+
+def _length(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    if is_binary(value):
+        return clause.call(node, "octet_length", value)
+    return clause.call(node, "length", *coerce(clause, node, [value], "t"))
+
+
+def _decode(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``decode(bytes, charset)`` or ``decode(value, key, result, ..., default)``."""
+    if len(arguments) == 2:
+        return clause.call(node, "decode", *coerce(clause, node, arguments, "yt"))
+    if len(arguments) < 2:
+        raise count_error(clause, node, "2 or more")
+    value, *rest = arguments
+    default = rest.pop() if len(rest) % 2 else NULL
+    parts: Arguments = []
+    for key, result in zip(rest[::2], rest[1::2], strict=True):
+        parts += [clause.call(node, "same", value, key), result]
+    return clause.call(node, "case", *parts, default)
+
+
+def _elt(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    if len(arguments) < 2:
+        raise count_error(clause, node, "2 or more")
+    (index,) = coerce(clause, node, arguments[:1], "i")
+    values = [
+        value if is_binary(value) else as_text(clause, node, value) for value in arguments[1:]
+    ]
+    parts = [clause.call(node, "is_null", index), Literal(None, values[0].type)]
+    for number, value in enumerate(values, 1):
+        parts += [clause.call(node, "eq", index, integer_literal(number)), value]
+    message = string_literal(f"the index of elt() is not from 1 to {len(values)}")
+    return clause.call(node, "case", *parts, clause.call(node, "raise_error", message))
+
+
+def _to_char(clause: Clause, node: exp.Expr, value: Expression, pattern: Expression) -> Expression:
+    if arrow.is_date(value.type) or arrow.is_timestamp(value.type):
+        return clause.call(node, "date_format", value, pattern)
+    if is_binary(value):
+        how = literal_text(clause, node, pattern, "a format").lower()
+        if how in ("hex", "base64"):
+            return clause.call(node, how, value)
+        return clause.call(node, "decode", value, pattern)
+    return clause.call(node, "to_char", to_number(clause, node, value), pattern)
+
+
+def _to_binary(
+    clause: Clause, node: exp.Expr, value: Expression, how: Expression = _HEX
+) -> Expression:
+    name = literal_text(clause, node, how, "a format").lower()
+    if name in ("utf-8", "utf8"):
+        return clause.call(node, "cast", value, type=pa.binary())
+    if name not in ("hex", "base64"):
+        raise clause.source.error(node, f"no format {name!r}; there are hex, utf-8, base64")
+    return clause.call(node, "from_hex" if name == "hex" else "unbase64", value)
+
+
+def _replace(
+    clause: Clause,
+    node: exp.Expr,
+    value: Expression,
+    old: Expression,
+    new: Expression = _EMPTY,
+) -> Expression:
+    return clause.call(node, "replace", *coerce(clause, node, [value, old, new], "ttt"))
+
+
+def _reverse(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    if is_nested(value.type):
+        return clause.call(node, "list_reverse", value)
+    if is_binary(value):
+        return clause.call(node, "bytes_reverse", value)
+    return clause.call(node, "reverse", *coerce(clause, node, [value], "t"))
+
+
+def _pad(function: str) -> Builder:
+    """Read ``lpad`` and ``rpad``; an empty padding adds nothing."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 2 <= len(arguments) <= 3:
+            raise count_error(clause, node, "2 to 3")
+        if is_binary(arguments[0]):
+            return clause.call(node, f"bytes_{function}", *coerce(clause, node, arguments, "yiy"))
+        value, length, *padding = coerce(clause, node, arguments, "tit")
+        if not padding:
+            return clause.call(node, function, value, length)
+        empty = clause.call(node, "eq", padding[0], string_literal(""))
+        if isinstance(empty, Literal) and empty.value is False:
+            return clause.call(node, function, value, length, *padding)
+        cut = clause.call(
+            node, "left", value, clause.call(node, "greatest", length, integer_literal(0))
+        )
+        return clause.call(
+            node, "case", empty, cut, clause.call(node, function, value, length, *padding)
+        )
+
+    return build
+
+
+def _ends(function: str) -> Builder:
+    """Read ``left`` and ``right``; a negative length gives the empty text."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if len(arguments) != 2:
+            raise count_error(clause, node, "2")
+        if is_binary(arguments[0]) and function == "left":
+            value, length = coerce(clause, node, arguments, "yi")
+            return clause.call(node, "bytes_slice", value, integer_literal(1), length)
+        value, length = coerce(clause, node, arguments, "ti")
+        length = clause.call(
+            node,
+            "case",
+            clause.call(node, "lt", length, integer_literal(0)),
+            integer_literal(0),
+            length,
+        )
+        return clause.call(node, function, value, length)
+
+    return build
+
+
+def _trim(function: str, *, characters_first: bool) -> Builder:
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 1 <= len(arguments) <= 2:
+            raise count_error(clause, node, "1 to 2")
+        if len(arguments) == 2 and characters_first:
+            arguments = arguments[::-1]
+        return clause.call(node, function, *coerce(clause, node, arguments, "tt"))
+
+    return build
+
+
+def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    if not 3 <= len(arguments) <= 4:
+        raise count_error(clause, node, "3 to 4")
+    return clause.call(node, "regexp_replace_all", *coerce(clause, node, arguments, "ttti"))
+
+
+def _regexp_instr(
+    clause: Clause, node: exp.Expr, value: Expression, pattern: Expression, *group: Expression
+) -> Expression:
+    """Read ``regexp_instr(text, pattern[, group])``; Spark ignores the group unless it is NULL."""
+    values = coerce(clause, node, [value, pattern], "tt")
+    position = clause.call(node, "regexp_position", *values)
+    return unless_null(clause, node, position, *coerce(clause, node, [*group], "i"))
+
+
+def _instr(
+    clause: Clause, node: exp.Expr, value: Expression, part: Expression, *start: Expression
+) -> Expression:
+    """Read ``instr(text, part[, start])``; a negative start would search backward."""
+    if not start:
+        return clause.call(node, "position", *coerce(clause, node, [value, part], "tt"))
+    first = start[0].value if isinstance(start[0], Literal) else None
+    if not isinstance(first, int) or first < 1:
+        raise clause.source.unsupported(
+            node, "a start of instr() that is not a positive number", "use locate()"
+        )
+    return clause.call(node, "locate", *coerce(clause, node, [part, value, *start], "tti"))
+
+
+def _like(function: str) -> Builder:
+    """Read ``like(text, pattern[, escape])``; the escape is the backslash by default."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 2 <= len(arguments) <= 3:
+            raise count_error(clause, node, "2 to 3")
+        if len(arguments) == 2:
+            arguments = [*arguments, string_literal("\\")]
+        return clause.call(node, function, *coerce(clause, node, arguments, "ttt"))
+
+    return build
+
+
+def _levenshtein(
+    clause: Clause, node: exp.Expr, left: Expression, right: Expression, *limit: Expression
+) -> Expression:
+    """Read ``levenshtein(a, b[, limit])``; a limit that is NULL is 0."""
+    values = coerce(clause, node, [left, right, *limit], "tti")
+    if limit:
+        values[2] = clause.call(node, "coalesce", values[2], integer_literal(0))
+    return clause.call(node, "levenshtein", *values)
+
+
+def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``concat_ws(separator, ...)``; a list stands for its elements that are not NULL."""
+    if not arguments:
+        raise count_error(clause, node, "1 or more")
+    separator, *parts = arguments
+    (separator,) = coerce(clause, node, [separator], "t")
+    texts = []
+    for part in parts:
+        if is_nested(part.type) and not is_list(part.type):
+            raise clause.source.error(node, "concat_ws() takes texts and lists of texts")
+        if not is_list(part.type):
+            texts.append(as_text(clause, node, part))
+            continue
+        values = clause.call(node, "cast", part, type=pa.list_(pa.string()))
+        joined = clause.call(node, "list_join", values, separator)
+        count = clause.call(node, "length", clause.call(node, "list_compact", values))
+        is_empty = clause.call(node, "eq", count, integer_literal(0))
+        texts.append(clause.call(node, "case", is_empty, Literal(None, pa.string()), joined))
+    return clause.call(node, "concat_ws", separator, *texts)
+
+
+def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    return clause.call(node, "unhex", *coerce(clause, node, [value], "t"))
+
+
+def _split(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``split(text, pattern[, limit])``; a limit that is not positive is none."""
+    if not 2 <= len(arguments) <= 3:
+        raise count_error(clause, node, "2 to 3")
+    value, pattern, *limit = coerce(clause, node, arguments, "tti")
+    unlimited = not limit or (
+        isinstance(limit[0], Literal) and isinstance(limit[0].value, int) and limit[0].value <= 0
+    )
+    if unlimited and isinstance(pattern, Literal):
+        return clause.call(node, "split_regex", value, pattern)
+    return clause.call(node, "split_limit", value, pattern, *(limit or [integer_literal(-1)]))
+
+
+def _sentences(
+    clause: Clause, node: exp.Expr, value: Expression, *language: Expression
+) -> Expression:
+    """Read ``sentences(text[, language, country])``; the words end where letters do."""
+    for part in language:
+        literal_text(clause, node, part, "a language")
+    return clause.call(node, "sentences", *coerce(clause, node, [value], "t"))
+
+
+BUILDERS: Final[dict[str, Builder]] = {
+    "concat_ws": _concat_ws,
+    "levenshtein": fixed((2, 3), _levenshtein),
+    "url_encode": named("url_encode"),
+    "url_decode": named("url_decode"),
+    "ascii": named("code_point"),
+    "char": named("latin_character"),
+    "chr": named("latin_character"),
+    "bin": named("binary_digits"),
+    "unbase64": named("unbase64"),
+    "length": fixed(1, _length),
+    "len": fixed(1, _length),
+    "char_length": fixed(1, _length),
+    "character_length": fixed(1, _length),
+    "btrim": _trim("trim", characters_first=False),
+    "ltrim": _trim("ltrim", characters_first=True),
+    "rtrim": _trim("rtrim", characters_first=True),
+    "contains": named("contains", kinds="tt"),
+    "startswith": named("starts_with", kinds="tt"),
+    "endswith": named("ends_with", kinds="tt"),
+    "decode": _decode,
+    "encode": named("encode"),
+    "elt": _elt,
+    "find_in_set": named("find_in_set"),
+    "format_number": fixed(
+        2,
+        lambda clause, node, value, how: clause.call(
+            node, "format_number", to_number(clause, node, value), how
+        ),
+    ),
+    "format_string": named("printf", least=1),
+    "printf": named("printf", least=1),
+    "initcap": named("initcap"),
+    "instr": fixed((2, 3), _instr),
+    "like": _like("like"),
+    "ilike": _like("ilike"),
+    "locate": named("locate", defaults=[integer_literal(1)], least=2),
+    "lcase": named("lower", kinds="t"),
+    "ucase": named("upper", kinds="t"),
+    "lower": named("lower", kinds="t"),
+    "upper": named("upper", kinds="t"),
+    "left": _ends("left"),
+    "right": _ends("right"),
+    "lpad": _pad("lpad"),
+    "rpad": _pad("rpad"),
+    "luhn_check": named("luhn_check"),
+    "mask": named("mask"),
+    "quote": named("quote"),
+    "repeat": named("repeat", kinds="ti"),
+    "replace": fixed((2, 3), _replace),
+    "reverse": fixed(1, _reverse),
+    "sentences": fixed((1, 3), _sentences),
+    "space": named("space"),
+    "split": _split,
+    "str_to_map": named(
+        "text_to_map",
+        defaults=[string_literal(","), string_literal(":")],
+        kinds="ttt",
+        least=1,
+    ),
+    "jaro_winkler_similarity": named("jaro_winkler"),
+    "split_part": named("split_part_checked"),
+    "substring_index": named("substring_index"),
+    "hex": fixed(1, _hex),
+    "unhex": fixed(1, _unhex_text),
+    "is_valid_utf8": named("is_valid_utf8"),
+    "make_valid_utf8": named("make_valid_utf8"),
+    "validate_utf8": named("validate_utf8"),
+    "try_validate_utf8": named("try_validate_utf8"),
+    "regexp": named("regexp_matches", kinds="tt"),
+    "rlike": named("regexp_matches", kinds="tt"),
+    "regexp_count": named("regexp_count", kinds="tt"),
+    "regexp_extract": named("regexp_extract", defaults=[integer_literal(1)], kinds="tti", least=2),
+    "regexp_extract_all": named(
+        "regexp_extract_all", defaults=[integer_literal(1)], kinds="tti", least=2
+    ),
+    "regexp_instr": fixed((2, 3), _regexp_instr),
+    "regexp_replace": _regexp_replace,
+    "regexp_substr": named("regexp_substring"),
+    "try_url_decode": null_on_error(named("url_decode")),
+    "parse_url": named("parse_url"),
+    "try_parse_url": named("try_parse_url"),
+    "sha": named("sha1"),
+    "hmac": named("hmac"),
+    "sha2": named("sha2"),
+    "crc32": named("crc32"),
+    "hash": named("murmur3"),
+    "xxhash64": named("xxhash64"),
+    "to_char": fixed(2, _to_char),
+    "to_varchar": fixed(2, _to_char),
+    "to_number": named("to_number"),
+    "try_to_number": named("try_to_number"),
+    "to_binary": fixed((1, 2), _to_binary),
+    "try_to_binary": null_on_error(fixed((1, 2), _to_binary)),
+    "from_base32": named("unbase32"),
+    "to_base32": named("base32"),
+}

@@ -1,0 +1,225 @@
+"""ASOF joins and temporal joins: each left row with the latest right row of its key at its time.
+
+::
+
+    a ASOF [LEFT] JOIN t ON a.k = t.k AND a.ts >= t.ts       DuckDB; also >, <=, <
+    a ASOF [LEFT] JOIN t USING (k, ts)                       the last column is compared by >=
+    a ASOF JOIN t MATCH_CONDITION (a.ts >= t.ts) ON ...      Snowflake
+    a [LEFT] JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k  Flink; t has one timestamp column
+
+The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
+finds the right row. Of several right rows with equal keys and times the first in the order of their
+columns is joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyarrow import types as arrow
+from sqlglot import exp
+
+from circuits.plan.expressions import Call, Column, Expression, columns_of
+from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, PlanNode, TopK, columns
+from circuits.plan.time_windows import LatestTime
+from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.scope import ScopeColumn, is_correlated, shift_columns
+from circuits.sql.binding.select_builder import conjuncts_of
+from circuits.sql.queries.window_columns import with_columns
+from circuits.sql.syntax.source import SqlSource
+from circuits.types import functions
+
+__all__ = ["AsofJoin", "Match", "join_asof", "read_match", "version_of"]
+
+_EXCHANGED: Final = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
+_ADVICE: Final = "write equalities and one comparison, as ON a.k = t.k AND a.ts >= t.ts"
+
+
+@dataclass(frozen=True)
+class Match:
+    """The condition of an as-of join; left and right expressions are each over one side's columns.
+
+    Attributes:
+        left_keys: Compared with ``right_keys`` by ``=``.
+        right_keys: The keys of the right side.
+        left_time: Compared with ``right_time``.
+        right_time: The time of the right side.
+        comparison: ``ge``, ``gt``, ``le`` or ``lt``, with the left time first.
+    """
+
+    left_keys: tuple[Expression, ...]
+    right_keys: tuple[Expression, ...]
+    left_time: Expression
+    right_time: Expression
+    comparison: str
+
+
+@dataclass(frozen=True)
+class AsofJoin:
+    """Two plans and the condition between them; ``is_left`` keeps left rows without a match."""
+
+    left: PlanNode
+    right: PlanNode
+    match: Match
+    is_left: bool
+
+
+def version_of(source: SqlSource, node: exp.Expr) -> exp.Expr | None:
+    """Return the time of ``FOR SYSTEM_TIME AS OF time``; None if a table has none."""
+    version = node.args.get("version")
+    if not isinstance(version, exp.Version):
+        return None
+    if str(version.args.get("kind")).upper() != "AS OF":
+        raise source.unsupported(
+            node, "this version of a table", "write FOR SYSTEM_TIME AS OF a.ts"
+        )
+    source.allow_arguments(version, "this", "kind", "expression")
+    time: exp.Expr = version.expression
+    return time
+
+
+def read_match(
+    clause: Clause,
+    join: exp.Join,
+    width: int,
+    merged: Sequence[Expression],
+    version: exp.Expr | None,
+    right: Sequence[ScopeColumn],
+) -> Match:
+    """Read the condition of an as-of join.
+
+    Args:
+        clause: A clause over the columns of both sides.
+        join: The join.
+        width: The number of columns of the left side.
+        merged: The equalities of USING.
+        version: The time of FOR SYSTEM_TIME AS OF.
+        right: The columns of the right side.
+    """
+    source = clause.source
+    conditions: list[tuple[exp.Expr, Expression]] = []
+    on, match_condition = join.args.get("on"), join.args.get("match_condition")
+    if version is not None:
+        time = _version_time(clause, join, version, right, width)
+        conditions.append((version, time))
+    elif merged and match_condition is None:
+        last = merged[-1]
+        assert isinstance(last, Call)
+        conditions.append((join.this, functions.call("ge", *last.arguments)))
+        merged = merged[:-1]
+    if match_condition is not None:
+        conditions.append((match_condition, clause.read_condition(match_condition)))
+    if on is not None:
+        conditions += [(node, clause.read_condition(node)) for node in conjuncts_of(on)]
+    conditions += [(join.this, equality) for equality in merged]
+    keys: list[tuple[Expression, Expression]] = []
+    times: list[tuple[Expression, Expression, str]] = []
+    for node, condition in conditions:
+        sides = _sides(condition, width)
+        if sides is None or (sides[2] != "eq" and sides[2] not in _EXCHANGED):
+            raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
+        left_side, right_side, function = sides
+        if function == "eq":
+            keys.append((left_side, right_side))
+        elif times:
+            raise source.unsupported(node, "a second comparison in an ASOF join", _ADVICE)
+        else:
+            times.append(sides)
+    if not times:
+        raise source.error(join.this, f"ASOF JOIN without a comparison of times; {_ADVICE}")
+    left_time, right_time, comparison = times[0]
+    data_type = left_time.type
+    if not (
+        arrow.is_integer(data_type) or arrow.is_date(data_type) or arrow.is_timestamp(data_type)
+    ):
+        raise source.unsupported(
+            join.this,
+            f"an ASOF join by values of type {data_type}",
+            "compare timestamps or integers",
+        )
+    return Match(
+        tuple(left for left, _ in keys),
+        tuple(right for _, right in keys),
+        left_time,
+        right_time,
+        comparison,
+    )
+
+
+def _version_time(
+    clause: Clause,
+    join: exp.Join,
+    version: exp.Expr,
+    right: Sequence[ScopeColumn],
+    width: int,
+) -> Expression:
+    times = [column for column in right if arrow.is_timestamp(column.value.type)]
+    if len(times) != 1:
+        raise clause.source.unsupported(
+            join.this,
+            f"FOR SYSTEM_TIME AS OF a table with {len(times)} timestamp columns",
+            "write ASOF JOIN ... ON a.k = t.k AND a.ts >= t.ts with the time of its versions",
+        )
+    return clause.call(version, "ge", clause.read(version), shift_columns(times[0].value, width))
+
+
+def _sides(condition: Expression, width: int) -> tuple[Expression, Expression, str] | None:
+    """Return the left side, the right side over its own columns, and the comparison."""
+    if not isinstance(condition, Call) or len(condition.arguments) != 2:
+        return None
+    first, second = condition.arguments
+    comparison = condition.function
+    if is_correlated(condition):
+        return None
+    if any(index >= width for index in columns_of(first)):
+        first, second = second, first
+        comparison = _EXCHANGED.get(comparison, comparison)
+    is_split = all(index < width for index in columns_of(first)) and all(
+        index >= width for index in columns_of(second)
+    )
+    return (first, shift_columns(second, -width), comparison) if is_split else None
+
+
+def join_asof(join: AsofJoin) -> PlanNode:
+    """Return the plan of an as-of join: the columns of the left side, then those of the right."""
+    match = join.match
+    left, (left_time, *left_keys) = with_columns(join.left, [match.left_time, *match.left_keys])
+    right, (right_time, *right_keys) = with_columns(
+        join.right, [match.right_time, *match.right_keys]
+    )
+    order = (*right_keys, right_time)
+    right_columns = columns(right)
+    names = tuple(right.fields[index].name for index in order)
+    times = Map(right, tuple(right_columns[index] for index in order), names)
+    matched = LatestTime(
+        left,
+        times,
+        tuple(left_keys),
+        left_time,
+        strict=match.comparison in ("gt", "lt"),
+        forwards=match.comparison in ("le", "lt"),
+    )
+    first = TopK(right, tuple(dict.fromkeys(order)), (), 1)
+    width = len(matched.fields)
+    both = (*columns(matched), *(shift_columns(column, width) for column in columns(first)))
+    conditions = [
+        functions.call("eq", both[mine], both[width + theirs])
+        for mine, theirs in zip((*left_keys, width - 1), (*right_keys, right_time), strict=True)
+    ]
+    predicate = conditions[0] if len(conditions) == 1 else functions.call("and", *conditions)
+    joined: PlanNode
+    if join.is_left:
+        joined = OuterJoin(matched, first, predicate)
+    else:
+        joined = Filter(CrossJoin((matched, first)), predicate)
+    n, m = len(join.left.fields), len(join.right.fields)
+    kept = (*both[:n], *both[width : width + m])
+    return Map(
+        joined, kept, tuple(joined.fields[column.index].name for column in _as_columns(kept))
+    )
+
+
+def _as_columns(values: Sequence[Expression]) -> list[Column]:
+    return [value for value in values if isinstance(value, Column)]

@@ -1,0 +1,224 @@
+"""COLUMNS: an item of SELECT that stands for several columns.
+
+::
+
+    SELECT COLUMNS('.*_id') FROM t          the columns with a name that matches the pattern
+    SELECT max(COLUMNS(* EXCLUDE (a)))      an item for each column, here its maximum
+    SELECT COLUMNS('(.*)_id') AS '\\1'       names made of the groups of the pattern
+    SELECT greatest(*COLUMNS('.*_id'))      one item: the columns are arguments of the function
+    SELECT * LIKE '%_id'                    as COLUMNS(lambda c: c LIKE '%_id')
+    WHERE COLUMNS('.*_id') > 0              a condition for each column
+
+An item with COLUMNS is replaced in the syntax tree by one item for each column, before the list is
+read. Its name is that of the column, as in DuckDB. The pattern is one of Python's ``re``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from circuits.sql.binding.scope import Scope, ScopeColumn
+
+__all__ = ["expand_condition", "expand_items"]
+
+
+class _Match(NamedTuple):
+    """A column that COLUMNS stands for; and how its pattern matches the name, if it has one."""
+
+    column: ScopeColumn
+    match: re.Match[str] | None = None
+
+
+def expand_items(scope: Scope, items: list[exp.Expr]) -> list[exp.Expr]:
+    """Return the items of a SELECT with those that contain COLUMNS replaced.
+
+    Raises:
+        SqlError: No column matches, or a pattern is not valid.
+        UnsupportedSqlError: COLUMNS of something else than a star, a pattern, names or a condition.
+    """
+    return [expanded for item in items for expanded in _expand(scope, item)]
+
+
+def expand_condition(scope: Scope, condition: exp.Expr) -> list[exp.Expr]:
+    """Return the conditions that a condition with COLUMNS stands for: one for each column."""
+    expanded = _expand(scope, condition)
+    if expanded != [condition]:
+        scope.source.mark_read(condition)
+    return [part.unalias() for part in expanded]
+
+
+def _expand(scope: Scope, item: exp.Expr) -> list[exp.Expr]:
+    """Return an item for each column that COLUMNS in it stands for; itself without COLUMNS."""
+    if _is_star_pattern(item):  # * LIKE 'p' is COLUMNS(c -> c LIKE 'p')
+        return [_column_node(matched, item) for matched in _matching_columns(scope, item, item)]
+    item = _unpack_columns(scope, item)
+    nodes = list(_find_columns(item))
+    for node in nodes:
+        scope.source.allow_arguments(node, "this")
+        if node != nodes[0]:
+            raise scope.source.error(node, "different COLUMNS in one expression; write it out")
+    if not nodes:
+        return [item]
+    matches = _matching_columns(scope, nodes[0], nodes[0].this)
+    return [_replace_columns(item, matched) for matched in matches]
+
+
+def _unpack_columns(scope: Scope, item: exp.Expr) -> exp.Expr:
+    """Return an item with the columns of each ``*COLUMNS(...)`` as arguments in its place."""
+    unpacked = [node for node in _find_columns(item) if node.args.get("unpack")]
+    for node in unpacked:
+        scope.source.allow_arguments(node, "this", "unpack")
+        columns = [
+            _column_node(matched, node) for matched in _matching_columns(scope, node, node.this)
+        ]
+        parent, key, index = node.parent, node.arg_key, node.index
+        if (
+            parent is None
+            or key is None
+            or isinstance(parent, exp.Alias | exp.Paren)
+            or node is item
+        ):
+            raise scope.source.error(
+                node, "*COLUMNS() is a list of arguments; write COLUMNS() without the star"
+            )
+        if index is not None:
+            parts = parent.args[key]
+            parent.set(key, [*parts[:index], *columns, *parts[index + 1 :]])
+        elif key == "this" and "expressions" in parent.arg_types:
+            first, *others = columns
+            parent.set("this", first)
+            parent.set("expressions", [*others, *parent.expressions])
+        elif len(columns) == 1:
+            parent.set(key, columns[0])
+        else:
+            raise scope.source.unsupported(
+                node, f"*COLUMNS() in {scope.source.describe(parent)}", "write the columns out"
+            )
+    return item
+
+
+def _is_star_pattern(item: exp.Expr) -> bool:
+    """Return whether an item is ``* LIKE 'p'``, or with ILIKE, SIMILAR TO or NOT."""
+    pattern = item.this if isinstance(item, exp.Not) else item
+    return isinstance(pattern, exp.Like | exp.ILike | exp.SimilarTo) and isinstance(
+        pattern.this, exp.Star
+    )
+
+
+def _find_columns(item: exp.Expr) -> Iterator[exp.Columns]:
+    """Yield the nodes of COLUMNS of an item, without those of its subqueries."""
+    for node in item.walk(prune=lambda part: isinstance(part, exp.Query)):
+        if isinstance(node, exp.Columns):
+            yield node
+
+
+def _matching_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_Match]:
+    """Return the columns that a selector chooses: ``*``, a pattern, names or a condition."""
+    source = scope.source
+    table = ""
+    if isinstance(selector, exp.Column) and isinstance(selector.this, exp.Star):
+        table, selector = selector.table, selector.this
+    columns = [
+        column
+        for column in scope.columns
+        if (column.is_of_table(table) if table else not column.is_shadowed)
+    ]
+    if isinstance(selector, exp.Star) and not any(
+        selector.args.get(part) for part in ("replace", "rename")
+    ):
+        kept = [name.casefold() for name, _ in scope.expand_star(selector, table)]
+        matches = [_Match(column) for column in columns if column.name.casefold() in kept]
+    elif isinstance(selector, exp.Literal) and selector.is_string:
+        try:
+            pattern = re.compile(selector.name)
+        except re.error as error:
+            raise source.error(selector, f"{selector.name!r} is no pattern: {error}") from None
+        searches = ((column, pattern.search(column.name)) for column in columns)
+        matches = [_Match(column, match) for column, match in searches if match]
+    elif isinstance(selector, exp.Array) and all(map(_is_text, selector.expressions)):
+        listed = {name.name.casefold() for name in selector.expressions}
+        matches = [_Match(column) for column in columns if column.name.casefold() in listed]
+        if listed - {match.column.name.casefold() for match in matches}:
+            matches = []  # an unknown name is an error, as if nothing matched
+    else:
+        condition = selector.this if isinstance(selector, exp.Lambda) else selector
+        try:
+            matches = [_Match(c) for c in columns if _holds_for_name(condition, c.name)]
+        except NotImplementedError:
+            raise source.unsupported(
+                node,
+                f"COLUMNS({selector.sql(dialect=source.dialect)})",
+                "write '*', a pattern, a list of names, or a lambda with LIKE, = or IN",
+                word="COLUMNS",
+            ) from None
+    if not matches:
+        names = ", ".join(column.name for column in columns)
+        text = selector.sql(dialect=source.dialect)
+        raise source.error(node, f"no column matches COLUMNS({text}); columns: {names}")
+    return matches
+
+
+def _is_text(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and node.is_string
+
+
+def _holds_for_name(condition: exp.Expr, name: str) -> bool:
+    """Return whether the condition of a lambda holds for the name of a column."""
+    match condition:
+        case exp.Paren():
+            return _holds_for_name(condition.this, name)
+        case exp.Not():
+            return not _holds_for_name(condition.this, name)
+        case exp.And():
+            return all(_holds_for_name(part, name) for part in condition.flatten())
+        case exp.Or():
+            return any(_holds_for_name(part, name) for part in condition.flatten())
+        case exp.Like() | exp.ILike() | exp.SimilarTo() | exp.EQ() | exp.NEQ() if isinstance(
+            condition.this, exp.Identifier | exp.Star
+        ) and _is_text(condition.expression):
+            text = condition.expression.name
+            if isinstance(condition, exp.EQ | exp.NEQ):
+                return bool(name == text) == isinstance(condition, exp.EQ)
+            if not isinstance(condition, exp.SimilarTo):
+                parts = {"%": ".*", "_": "."}
+                text = "".join(parts.get(letter, re.escape(letter)) for letter in text)
+            flags = re.IGNORECASE if isinstance(condition, exp.ILike) else 0
+            matches = re.fullmatch(text, name, flags | re.DOTALL) is not None
+            return matches != bool(condition.args.get("negate"))
+        case exp.In() if isinstance(condition.this, exp.Identifier) and all(
+            map(_is_text, condition.expressions)
+        ):
+            return name in [text.name for text in condition.expressions]
+    raise NotImplementedError
+
+
+def _replace_columns(item: exp.Expr, matched: _Match) -> exp.Expr:
+    """Return a copy of an item for one column."""
+    column = matched.column
+    name = column.name
+    if isinstance(item, exp.Alias):
+        name = item.alias
+        if matched.match is not None and "\\" in name:
+            name = matched.match.expand(name)
+    copy = item.unalias().copy()
+    for node in list(_find_columns(copy)):
+        replacement = _column_node(matched, node)
+        if node is copy:
+            copy = replacement
+        else:
+            node.replace(replacement)
+    return exp.Alias(this=copy, alias=exp.to_identifier(name, quoted=True))
+
+
+def _column_node(matched: _Match, node: exp.Expr) -> exp.Column:
+    """Return the node of a column at the place of another node."""
+    column = matched.column
+    is_qualified = bool(column.table) and column.merged_value is None
+    table = exp.to_identifier(column.table, quoted=True) if is_qualified else None
+    result = exp.Column(this=exp.to_identifier(column.name, quoted=True), table=table)
+    result.meta.update(node.meta)
+    return result

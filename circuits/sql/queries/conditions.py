@@ -1,0 +1,59 @@
+"""Conditions of WHERE and ON: filters, and semijoins for EXISTS and IN.
+
+Each condition that AND connects becomes a Filter. EXISTS and IN become a Semijoin
+(`circuits.sql.queries.subqueries`), also inside OR and NOT (`circuits.sql.queries.disjunctions`).
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from circuits.sql.binding.select_builder import SelectBuilder, conjuncts_of
+from circuits.sql.expressions.current_time import add_temporal_filter, reads_now
+from circuits.sql.queries import disjunctions, subqueries
+from circuits.sql.queries.column_patterns import expand_condition
+
+__all__ = ["has_query", "restrict"]
+
+
+def restrict(
+    builder: SelectBuilder,
+    condition: exp.Expr,
+    clause_name: str,
+    applied: frozenset[int] = frozenset(),
+) -> None:
+    """Keep the rows for which a condition is true.
+
+    Args:
+        builder: The plan to restrict.
+        condition: The condition of WHERE or ON.
+        clause_name: The name of the clause, for errors.
+        applied: The ``id`` of conditions in it that FROM has applied already.
+    """
+    parts = [
+        expanded
+        for part in conjuncts_of(condition)
+        if id(part) not in applied
+        for expanded in expand_condition(builder.scope, part)
+    ]
+    # Filters first, they are cheaper than semijoins; comparisons with the current time last, so
+    # that the conditions of joins are next to the joins.
+    parts.sort(key=lambda part: (_is_temporal(part, clause_name), has_query(part)))
+    for part in parts:
+        if _is_temporal(part, clause_name):
+            add_temporal_filter(builder, part, clause_name)
+        elif subqueries.is_membership(part):
+            builder.plan = subqueries.plan_semijoin(builder, builder.clause(clause_name), part)
+        elif has_query(part) and disjunctions.is_splittable(part):
+            builder.plan = disjunctions.filter_by_disjunction(builder, clause_name, part)
+        else:
+            builder.add_filter(part, builder.clause(clause_name).read_condition(part))
+
+
+def _is_temporal(part: exp.Expr, clause_name: str) -> bool:
+    return clause_name == "WHERE" and not subqueries.is_membership(part) and reads_now(part)
+
+
+def has_query(node: exp.Expr) -> bool:
+    """Return whether an expression has a subquery."""
+    return any(isinstance(part, exp.Query | exp.Values) for part in node.walk())

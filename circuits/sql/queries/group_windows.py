@@ -1,0 +1,210 @@
+"""Window functions in GROUP BY, and the bounds of their windows in the other clauses.
+
+::
+
+    GROUP BY TUMBLE(ts, size [, offset])          TUMBLE_START(...), TUMBLE_END(...), TUMBLE_ROWTIME
+    GROUP BY HOP(ts, slide, size [, offset])      HOP_START(...), ...
+    GROUP BY SESSION(ts, gap)                     SESSION_START(...), ...
+    GROUP BY window(ts, size [, slide [, offset]])    window.start, window.end
+    GROUP BY session_window(ts, gap)              session_window.start, session_window.end
+
+The rows of WHERE get the columns of the window (`circuits.sql.queries.window_columns`). The start
+is a key of the groups. All other keys of the groups are also keys of the sessions. The end of a
+session is the greatest time of the group, plus the gap. In the syntax tree, these columns replace
+the calls.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+from circuits.plan.expressions import Literal
+from circuits.sql.binding.scope import ScopeColumn, is_correlated
+from circuits.sql.binding.select_builder import SelectBuilder
+from circuits.sql.expressions.time_amounts import read_ticks, read_time
+from circuits.sql.queries.window_columns import hopping, last_moment, session, tumbling
+from circuits.sql.queries.window_tables import session_end
+
+__all__ = ["add_group_window"]
+
+_WINDOWS: Final = {
+    "tumble": ("size", "offset"),
+    "hop": ("slide", "size", "offset"),
+    "session": ("gap",),
+    "window": ("size", "slide", "offset"),
+    "session_window": ("gap",),
+}
+_BOUNDS: Final = {
+    f"{kind}_{bound}": (kind, bound)
+    for kind in ("tumble", "hop", "session")
+    for bound in ("start", "end", "rowtime")
+}
+# A SELECT is planned several times, but its calls are replaced once. The key is in the ``meta`` of
+# the SELECT, with the call of the window, and in that of each column that replaces a call.
+_CALL: Final = "group_window"
+
+
+def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
+    """Add the columns of the window in GROUP BY to the rows of a SELECT, if there is one."""
+    group = select.args.get("group")
+    if group is None:
+        return
+    call = select.meta.get(_CALL) or _find_window(builder, select, group)
+    if call is None:
+        return
+    kind = call.name.lower()
+    arguments = _arguments(builder, call)
+    if _CALL not in select.meta:
+        select.meta[_CALL] = call.copy()
+        _replace_calls(builder, select, call, arguments)
+    clause = builder.clause("GROUP BY")
+    time = read_time(clause, arguments["time"])
+
+    def ticks(argument: str, least: int = 1) -> int:
+        return read_ticks(clause, arguments[argument], time.type, least=least)
+
+    offset = ticks("offset", -(2**62)) if "offset" in arguments else 0
+    if "gap" in arguments:
+        nodes = [
+            _resolve_alias(builder, _resolve_number(select, node)) for node in group.expressions
+        ]
+        keys = [clause.read(node) for node in nodes if _CALL not in node.meta]
+        if any(map(is_correlated, keys)):
+            raise builder.source.unsupported(group, "a correlated GROUP BY")
+        keys = [key for key in keys if not isinstance(key, Literal)]
+        window = session(builder.plan, time, keys, ticks("gap"), with_end=False)
+    elif "slide" in arguments and ticks("slide") != ticks("size"):
+        window = hopping(builder.plan, time, ticks("size"), ticks("slide"), offset)
+    else:
+        window = tumbling(builder.plan, time, ticks("size"), offset)
+    builder.plan = window.plan
+    values = {"start": window.start}
+    if "gap" not in arguments:
+        values |= {"end": window.end, "rowtime": last_moment(window.end)}
+    builder.scope_columns += tuple(
+        ScopeColumn(kind, name, value, is_shadowed=True) for name, value in values.items()
+    )
+
+
+def _find_window(
+    builder: SelectBuilder, select: exp.Select, group: exp.Group
+) -> exp.Anonymous | None:
+    """Return the call of a window function in GROUP BY; None if there is none."""
+    calls: list[exp.Anonymous] = []
+    for node in group.expressions:
+        value = _resolve_alias(builder, _resolve_number(select, node))
+        if isinstance(value, exp.Anonymous) and value.name.lower() in _WINDOWS:
+            calls.append(value)
+    if any(call != calls[0] for call in calls[1:]):
+        raise builder.source.unsupported(
+            calls[1], "a second window in GROUP BY", "group twice, with a query in FROM"
+        )
+    return calls[0] if calls else None
+
+
+def _resolve_number(select: exp.Select, node: exp.Expr) -> exp.Expr:
+    """Return the item of the SELECT list that a number refers to; other nodes unchanged."""
+    if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
+        position = int(node.this) - 1
+        if 0 <= position < len(select.expressions):
+            item: exp.Expr = select.expressions[position].unalias()
+            return item
+    return node
+
+
+def _resolve_alias(builder: SelectBuilder, node: exp.Expr) -> exp.Expr:
+    """Return the item of the SELECT list that a name refers to; other nodes unchanged."""
+    if not isinstance(node, exp.Column) or node.table or builder.find_own_value(node) is not None:
+        return node
+    return builder.aliases.get(node.name.casefold()) or node
+
+
+def _arguments(builder: SelectBuilder, call: exp.Anonymous) -> dict[str, exp.Expr]:
+    source = builder.source
+    names = ("time", *_WINDOWS[call.name.lower()])
+    least = 3 if call.name.lower() == "hop" else 2
+    if not least <= len(call.expressions) <= len(names):
+        raise source.error(call, f"{call.name}() takes the arguments {', '.join(names)}")
+    return dict(zip(names, call.expressions, strict=False))
+
+
+def _replace_calls(
+    builder: SelectBuilder, select: exp.Select, call: exp.Anonymous, arguments: dict[str, exp.Expr]
+) -> None:
+    """Replace the window and the functions of its bounds by columns."""
+    source, kind = builder.source, call.name.lower()
+    clauses = [*select.expressions, *map(select.args.get, ("group", "having", "order", "qualify"))]
+    nodes = [
+        node
+        for clause in clauses
+        if clause is not None
+        for node in clause.walk(prune=lambda part: isinstance(part, exp.Query))
+    ]
+    for node in nodes:
+        if isinstance(node, exp.Anonymous) and node == call:
+            bound = "start"
+            replaced: exp.Expr = node  # the call, or the whole of ``window(...).end``
+            parent = node.parent
+            if isinstance(parent, exp.Dot) and parent.expression.name.lower() in ("start", "end"):
+                bound, replaced = parent.expression.name.lower(), parent
+            elif node.find_ancestor(exp.Group, exp.Select) is select:
+                _replace_by_struct(node, kind, arguments)
+                continue
+            _replace(replaced, kind, bound, arguments)
+        elif isinstance(node, exp.Anonymous) and node.name.lower() in _BOUNDS:
+            bound_kind, bound = _BOUNDS[node.name.lower()]
+            if bound_kind != kind or node.expressions != call.expressions:
+                raise source.error(
+                    node, f"{node.name}() has other arguments than the window in GROUP BY"
+                )
+            _replace(node, kind, bound, arguments)
+        elif isinstance(node, exp.Column) and node.table.lower() == kind and "gap" in arguments:
+            if node.name.lower() == "end":
+                _replace(node, kind, "end", arguments)
+        elif (
+            isinstance(node, exp.Column)
+            and not node.table
+            and node.name.lower() == kind
+            and kind in ("window", "session_window")
+            and builder.find_own_value(node) is None
+        ):
+            _replace_by_struct(node, kind, arguments)
+
+
+def _replace_by_struct(node: exp.Expr, kind: str, arguments: dict[str, exp.Expr]) -> None:
+    """Replace the window as a value by the struct of its start and its end."""
+    struct = exp.Struct()
+    for bound in ("start", "end"):
+        part = exp.PropertyEQ(this=exp.to_identifier(bound), expression=exp.null())
+        struct.append("expressions", part)
+    value: exp.Expr = struct
+    if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+        value = exp.Alias(this=struct, alias=exp.to_identifier(kind))
+    _copy_position(node, struct)
+    node.replace(value)
+    for part, bound in zip(struct.expressions, ("start", "end"), strict=True):
+        _replace(part.expression, kind, bound, arguments)
+
+
+def _replace(node: exp.Expr, kind: str, bound: str, arguments: dict[str, exp.Expr]) -> None:
+    """Replace a node by a bound of the window: a column; the end of a session is an aggregate."""
+    if "gap" in arguments and bound != "start":
+        value = session_end(arguments["time"], arguments["gap"], bound == "rowtime")
+        if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+            value = exp.Alias(this=value, alias=exp.to_identifier(bound, quoted=True))
+        node.replace(value)
+        return
+    column = exp.column(exp.to_identifier(bound), table=exp.to_identifier(kind))
+    column.meta[_CALL] = True
+    _copy_position(node, column.this)
+    node.replace(column)
+
+
+def _copy_position(node: exp.Expr, replacement: exp.Expr) -> None:
+    """Copy the position in the text, which sqlglot stores in the ``meta`` of some nodes."""
+    for part in node.walk():
+        if "start" in part.meta:
+            replacement.meta.update(part.meta)
+            break

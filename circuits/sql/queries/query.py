@@ -1,0 +1,125 @@
+"""Queries of any kind: SELECT, set operations, VALUES, and these in parentheses.
+
+This module implements `circuits.sql.binding.select_builder.QueryReader`. The modules that read FROM
+and subqueries get it from their environment (`Environment.queries`), so that there is no import
+cycle.
+
+To support another kind of query, write its planner and add it to ``QUERY_PLANNERS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlglot import exp
+
+from circuits.sql.binding.environment import (
+    NO_RANKS,
+    CommonTable,
+    DerivedTable,
+    Environment,
+    RankRanges,
+)
+from circuits.sql.queries.equations import Equation, plan_equations
+from circuits.sql.queries.pivots import plan_pivot_statement
+from circuits.sql.queries.recursion import plan_recursive
+from circuits.sql.queries.select import finish_selection, read_from_and_where, read_selection
+from circuits.sql.queries.set_operations import apply_limit, plan_set_operation
+from circuits.sql.queries.subqueries import join_scalar, read_membership, read_scalar
+from circuits.sql.queries.unnesting import read_generator
+from circuits.sql.queries.values import read_values
+
+__all__ = [
+    "finish_selection",
+    "join_scalar",
+    "plan_mutual",
+    "plan_query",
+    "plan_recursive",
+    "read_from_and_where",
+    "read_generator",
+    "read_membership",
+    "read_scalar",
+    "read_selection",
+]
+
+
+def plan_query(
+    environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
+) -> DerivedTable:
+    """Return the plan of a query that is not correlated.
+
+    Args:
+        environment: The names that it can use.
+        node: Its syntax tree.
+        ranks: The ranks that the enclosing query keeps of columns that are a row_number().
+    """
+    planner = QUERY_PLANNERS.get(type(node))
+    if planner is None:
+        source = environment.source
+        construct = f"{source.describe(node)} as a query"
+        raise source.unsupported(node, construct, "write a SELECT", node.key)
+    return planner(environment, node, ranks)
+
+
+def plan_mutual(common: CommonTable) -> DerivedTable:
+    """Return the plan of one of several WITH queries that name each other."""
+    environment = replace(common.environment, domain=None)
+    equations = [
+        Equation(cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment)
+        for cte in common.mutual
+    ]
+    for cte in common.mutual:
+        environment.source.allow_arguments(cte, "this", "alias", "materialized")
+        environment.source.allow_arguments(cte.args["alias"], "this", "columns")
+    plans = plan_equations(equations)
+    names = [equation.name for equation in equations]
+    return DerivedTable(plans[names.index(common.node.alias)])
+
+
+def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:
+    parent = None if environment.domain is None else environment.domain.scope
+    return finish_selection(read_selection(environment, node, parent, ranks))
+
+
+def _plan_parentheses(
+    environment: Environment, node: exp.Subquery, ranks: RankRanges
+) -> DerivedTable:
+    source = environment.source
+    source.allow_arguments(node, "this", "with_", "order", "limit", "offset")
+    environment = environment.with_common_tables(node)
+    derived = environment.plan_query(node.this, ranks)
+    if not any(node.args.get(name) for name in ("order", "limit", "offset")):
+        return derived
+    plan = derived.plan
+    limited = apply_limit(environment, node, plan, derived.domain_width)
+    return DerivedTable(limited, domain=derived.domain)
+
+
+def _plan_set_operation(
+    environment: Environment, node: exp.SetOperation, ranks: RankRanges
+) -> DerivedTable:
+    return plan_set_operation(environment, node)
+
+
+def _plan_pivot(environment: Environment, node: exp.Pivot, ranks: RankRanges) -> DerivedTable:
+    return plan_pivot_statement(environment, node)
+
+
+def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
+    environment.source.allow_arguments(node, "expressions", "alias", "joins", "pivots")
+    return read_values(environment, node)
+
+
+QUERY_PLANNERS: Final[
+    dict[type[exp.Expr], Callable[[Environment, Any, RankRanges], DerivedTable]]
+] = {
+    exp.Select: _plan_select,
+    exp.Subquery: _plan_parentheses,
+    exp.Union: _plan_set_operation,
+    exp.Except: _plan_set_operation,
+    exp.Intersect: _plan_set_operation,
+    exp.Pivot: _plan_pivot,
+    exp.Values: _plan_values,
+}

@@ -1,0 +1,625 @@
+"""SELECT: from FROM and WHERE to the columns of the list, and the clauses after it.
+
+::
+
+    FROM, WHERE -> [GROUP BY, HAVING] -> list -> [QUALIFY] -> [DISTINCT] -> [ORDER BY ... LIMIT]
+
+A name refers first to a column of FROM, then to an alias of the list; in ORDER BY first to an
+alias. Within an expression of HAVING, QUALIFY or ORDER BY, a name that is both is an error, because
+dialects disagree about it.
+
+The list is one Map. QUALIFY and LIMIT may sort by expressions that are not in the list. These are
+hidden columns after those of the list, and a last Map removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal, columns_of, conjuncts
+from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
+from circuits.plan.window import Window, WindowCall
+from circuits.sql.aggregation.grouping import (
+    ONE_ROW,
+    ROW_NUMBER_VALUE,
+    Grouping,
+    has_aggregate,
+    is_grouped,
+)
+from circuits.sql.aggregation.grouping_sets import group_keys, read_grouping_sets
+from circuits.sql.aggregation.row_number import (
+    find_rank_bounds,
+    is_row_number,
+    read_bound,
+    read_row_number,
+)
+from circuits.sql.aggregation.windows import Windows
+from circuits.sql.binding.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
+from circuits.sql.binding.environment import (
+    NO_RANKS,
+    DerivedTable,
+    Environment,
+    RankRange,
+    RankRanges,
+)
+from circuits.sql.binding.ordering import (
+    Limit,
+    SortKey,
+    order_columns,
+    read_limit,
+    read_order,
+    read_position,
+)
+from circuits.sql.binding.scope import Scope, is_correlated
+from circuits.sql.binding.select_builder import (
+    SelectBuilder,
+    add_alias,
+    conjuncts_of,
+    factor_out_common,
+)
+from circuits.sql.binding.selection import BoundedRowNumber, Selection
+from circuits.sql.expressions.literals import integer_literal
+from circuits.sql.queries.column_patterns import expand_items
+from circuits.sql.queries.conditions import has_query, restrict
+from circuits.sql.queries.group_windows import add_group_window
+from circuits.sql.queries.subqueries import add_condition_keys
+from circuits.sql.queries.tables import read_from_clause
+from circuits.sql.queries.unnesting import read_generator, zip_generators
+from circuits.sql.queries.window_tables import replace_session_end
+from circuits.types import functions
+
+__all__ = ["finish_selection", "read_from_and_where", "read_selection"]
+
+SELECT_ARGUMENTS: Final = (
+    *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
+    *("order", "limit", "offset", "with_", "laterals", "windows"),
+)
+CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
+USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A column of the list; ``value`` is an expression over FROM and WHERE, not yet over groups."""
+
+    name: str
+    node: exp.Expr
+    value: Expression
+
+
+def read_from_and_where(
+    environment: Environment, node: exp.Select, parent: Scope | None = None
+) -> SelectBuilder:
+    """Read FROM and WHERE."""
+    bounds = find_rank_bounds(environment, node)
+    replace_session_end(node)
+    builder = read_from_clause(environment, node, parent, bounds.ranks_by_table)
+    aliases: dict[str, exp.Expr | None] = {}
+    builder.aliases = aliases
+    for item in node.expressions:
+        if isinstance(item, exp.Alias):
+            add_alias(aliases, item)
+    where = node.args.get("where")
+    for column in bounds.column_by_condition.values():
+        # FROM applies these conditions. This only checks that the name is not ambiguous.
+        builder.scope.find_own_column(column)
+    if where is not None:
+        environment.source.allow_arguments(where, "this")
+        restrict(builder, where.this, "WHERE", frozenset(bounds.column_by_condition))
+    add_group_window(builder, node)
+    return builder
+
+
+def read_selection(
+    environment: Environment,
+    node: exp.Select,
+    parent: Scope | None = None,
+    ranks: RankRanges = NO_RANKS,
+) -> Selection:
+    """Read a SELECT up to its list.
+
+    Args:
+        environment: The names that it can use.
+        node: Its syntax tree.
+        parent: The scope of the enclosing query, if it may be correlated.
+        ranks: The ranks that the enclosing query keeps of its row_number() columns, by alias.
+    """
+    environment.source.allow_arguments(node, *SELECT_ARGUMENTS)
+    environment = environment.with_common_tables(node, parent)
+    return _SelectReader(node, read_from_and_where(environment, node, parent), ranks).read()
+
+
+class _SelectReader:
+    """Reads the clauses after WHERE.
+
+    The plan of the groups is made after all clauses have been read, because each may call
+    aggregates. Then the expressions are rewritten over the groups.
+    """
+
+    def __init__(self, node: exp.Select, builder: SelectBuilder, ranks: RankRanges) -> None:
+        self.node = node
+        self.builder = builder
+        self.source = builder.source
+        self.aliases = dict(builder.aliases)
+        self.grouping = Grouping(builder) if is_grouped(node) else None
+        self.windows = Windows(self._named_windows())
+        self.qualify_parts: list[exp.Expr] = []
+        self.row_number, self.ranks = self._find_row_number(ranks)
+        self.items = self._read_items()
+
+    def read(self) -> Selection:
+        self.builder.aliases = self.aliases
+        self._read_group_by()
+        having = self._read_having()
+        row_number = self._read_row_number()
+        qualify = self._clause("QUALIFY")
+        filters = [(part, qualify.read_condition(part)) for part in self.qualify_parts]
+        order_by = self._read_order_by()
+        distinct_on = self._read_distinct_on()
+        correlated_conditions = self._read_correlated_conditions()
+        self.windows.check_all_used(self.source)
+        plan = self.grouping.build_plan(self.node) if self.grouping else self.builder.plan
+        selection = Selection(
+            self.node,
+            self.source,
+            self._apply_having(plan, having),
+            tuple(item.name for item in self.items),
+            tuple(self._over_groups(item.node, item.value) for item in self.items),
+            tuple(self._over_groups(self.node, part) for part in correlated_conditions),
+            row_number and row_number.map(lambda value: self._over_groups(self.node, value)),
+            tuple(map(self._sort_key_over_groups, order_by)),
+            tuple(self._over_groups(part, condition) for part, condition in filters),
+            self.builder.domain,
+            tuple(self._over_groups(self.node, c) for c in self.builder.domain_columns),
+            tuple(self._over_groups(self.node, key) for key in distinct_on),
+        )
+        return self._over_windows(selection) if self.windows else selection
+
+    def _over_windows(self, selection: Selection) -> Selection:
+        """Add the window functions to the plan, and return all expressions over their results."""
+        if selection.correlated_conditions:
+            raise self.source.correlated(
+                self.node,
+                "a window function in a correlated subquery",
+                "compute it in a query in WITH or FROM",
+            )
+        columns_read = {index for value in selection.expressions for index in columns_of(value)}
+        selection.plan = self.windows.plan(
+            selection.plan,
+            lambda value: self._over_groups(self.node, value),
+            columns_read,
+            selection.domain_columns,
+        )
+        return selection.map(self.windows.replace_placeholders)
+
+    def _clause(self, name: str) -> Clause:
+        """Return a clause whose expressions may call aggregates."""
+        clause = self.grouping.clause(name) if self.grouping else self.builder.clause(name)
+        read_window = self.windows.read if name in CLAUSES_WITH_WINDOWS else _refuse_window
+        return replace(clause, read_window=read_window)
+
+    def _named_windows(self) -> dict[str, exp.Window]:
+        named: dict[str, exp.Window] = {}
+        for window in self.node.args.get("windows") or ():
+            if named.setdefault(window.name.casefold(), window) is not window:
+                raise self.source.error(window, f"two windows {window.name!r}; rename one")
+        return named
+
+    def _find_row_number(self, ranks: RankRanges) -> tuple[exp.Window | None, RankRange]:
+        """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks.
+
+        The enclosing query passes at most one bound. Of several bounds, the first is planned as a
+        TopK; the others, all of QUALIFY, stay ordinary conditions.
+        """
+        bounded: list[tuple[exp.Window, RankRange]] = []
+        for name, bounds in ranks.items():
+            value = self.aliases.get(name)
+            if value is not None and is_row_number(value):
+                bounded.append((value, bounds))
+        qualify = self.node.args.get("qualify")
+        if qualify is not None:
+            self.source.allow_arguments(qualify, "this")
+            for part in conjuncts_of(qualify.this):
+                bound = read_bound(part)
+                value = bound.value if bound else part
+                if isinstance(value, exp.Column) and not value.table:
+                    value = self.aliases.get(value.name.casefold()) or value
+                if bound is None or not is_row_number(value) or bounded:
+                    self.qualify_parts.append(part)
+                    continue
+                for column in part.find_all(exp.Column):
+                    self.source.allow_arguments(column, "this", "table")
+                self.source.allow_arguments(part, "this", "expression", "low", "high")
+                bounded.append((value, bound.ranks))
+        return bounded[0] if bounded else (None, RankRange(1, 1))
+
+    def _read_row_number(self) -> BoundedRowNumber | None:
+        if self.row_number is None:
+            return None
+        return read_row_number(self._clause("QUALIFY"), self.row_number, self.ranks, self.windows)
+
+    def _read_items(self) -> list[_Item]:
+        items: list[_Item] = []
+        aliases_before: dict[str, exp.Expr | None] = {}  # an item can use the aliases before it
+        self.builder.aliases = aliases_before
+        clause = self._clause("SELECT")
+        scope = self.builder.scope
+        self.node.set("expressions", expand_items(scope, self.node.expressions))
+        if self.grouping is None:
+            zip_generators(self.builder, self.node)
+        for node in self.node.expressions:
+            generated = None if self.grouping else read_generator(self.builder, node)
+            if generated is not None:
+                items += [_Item(name, node, value) for name, value in generated]
+                if isinstance(node, exp.Alias):
+                    aliases_before[node.alias.casefold()] = None  # rows, which no item can name
+            elif isinstance(node, exp.Star):
+                items += self._read_star(clause, node, node, scope.expand_star(node))
+            elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+                self.source.allow_arguments(node, "this", "table")
+                columns_of_star: Iterable[tuple[str, Expression]] | None
+                columns_of_star = self._fields_of_struct(clause, node)
+                if columns_of_star is None:
+                    columns_of_star = scope.expand_star(node.this, node.table)
+                items += self._read_star(clause, node, node.this, columns_of_star)
+            elif isinstance(node, exp.Alias):
+                self.source.allow_arguments(node, "this", "alias")
+                items.append(self._read_item(clause, node.alias, node.this))
+                add_alias(aliases_before, node)
+            elif isinstance(node, exp.Column):
+                items.append(self._read_item(clause, scope.column_name(node), node))
+            else:
+                items.append(self._read_item(clause, node.sql(dialect=self.source.dialect), node))
+        if not items:
+            raise self.source.error(self.node, "SELECT without columns; name at least one")
+        return items
+
+    def _fields_of_struct(
+        self, clause: Clause, node: exp.Column
+    ) -> Iterable[tuple[str, Expression]] | None:
+        """Return the fields that ``s.*`` names if s is a struct and no table; else None."""
+        column = exp.Column(this=node.args["table"])
+        if self.builder.scope.has_table(node.table):
+            return None
+        value = self.builder.find_own_value(column)
+        if value is None or not pa.types.is_struct(value.type):
+            return None
+        self.source.refuse_arguments(node.this)
+        names = [field.name for field in value.type]
+        return [
+            (name, clause.call(node, "struct_field", value, Literal(name, pa.string())))
+            for name in names
+        ]
+
+    def _read_star(
+        self,
+        clause: Clause,
+        node: exp.Expr,
+        star: exp.Star,
+        columns_of_star: Iterable[tuple[str, Expression]],
+    ) -> Iterator[_Item]:
+        """Yield the columns of ``*`` or ``table.*``, after its REPLACE and RENAME."""
+        replaced: dict[str, exp.Alias] = {}
+        for part in star.args.get("replace") or ():
+            self.source.allow_arguments(part, "this", "alias")
+            replaced[part.alias.casefold()] = part
+        renamed: dict[str, exp.Alias] = {}
+        for part in star.args.get("rename") or ():
+            self.source.allow_arguments(part, "this", "alias")
+            self.source.allow_arguments(part.this, "this")
+            renamed[part.this.name.casefold()] = part
+        unused = {**replaced, **renamed}
+        for name, value in columns_of_star:
+            key = name.casefold()
+            if key in replaced:
+                unused.pop(key, None)
+                yield self._read_item(clause, name, replaced[key].this)
+            elif key in renamed:
+                unused.pop(key, None)
+                yield _Item(renamed[key].alias, node, value)
+            else:
+                yield _Item(name, node, value)
+        for key, part in unused.items():
+            word = "REPLACE" if key in replaced else "RENAME"
+            raise self.source.error(part, f"unknown column {key!r} in {word} of '*'")
+
+    def _is_key_with_query(self, node: exp.Expr, name: str) -> bool:
+        """Return whether an item has a subquery, and GROUP BY names it.
+
+        Such an item is read over the rows before grouping, as GROUP BY reads it.
+        """
+        group = self.node.args.get("group")
+        if group is None or not has_query(node):
+            return False
+        if group.args.get("all"):
+            return not has_aggregate(node)
+        return any(
+            key == node
+            or (_is_number(key) and self.node.expressions[int(key.this) - 1].unalias() == node)
+            or (isinstance(key, exp.Column) and key.name.casefold() == name.casefold())
+            for key in group_keys(group)
+            if not _is_number(key) or int(key.this) <= len(self.node.expressions)
+        )
+
+    def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
+        if self._is_key_with_query(node, name):
+            clause = replace(self.builder.clause("SELECT"), read_window=_refuse_window)
+        if self.row_number is None or node != self.row_number:
+            return _Item(name, node, clause.read(node))
+        if node is not self.row_number:
+            self.source.mark_read(node)
+        if self.ranks.first == self.ranks.last:
+            return _Item(name, node, integer_literal(self.ranks.first))
+        return _Item(name, node, ROW_NUMBER_VALUE)
+
+    def _read_group_by(self) -> None:
+        group, grouping = self.node.args.get("group"), self.grouping
+        if group is None or grouping is None:
+            return
+        clause = self.builder.clause("GROUP BY", read_generator=self.builder.unnest)
+
+        def read_key(node: exp.Expr) -> int:
+            if _is_number(node):
+                item = self._item_at_position(node)
+                if has_aggregate(item.node):
+                    raise self.source.error(node, f"GROUP BY {node.this} is an aggregate")
+                value = item.value
+            else:
+                value = clause.read(node)
+            if is_correlated(value):
+                raise self.source.correlated(node, "a correlated GROUP BY", USE_WHERE)
+            if self.source.is_spark and "map<" in str(value.type):
+                raise self.source.unsupported(
+                    node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
+                )
+            grouping.add_key(value)
+            return grouping.keys.index(value)
+
+        if group.args.get("all"):
+            for item in self.items:
+                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
+                    grouping.add_key(item.value)
+        sets = read_grouping_sets(self.source, group, read_key)
+        if sets is not None:
+            outer_keys = range(len(self.builder.domain_columns))
+            if any(key in outer_keys for keys in sets for key in keys):
+                raise self.source.unsupported(
+                    group, "a grouping set with a column of the enclosing query", USE_WHERE
+                )
+            grouping.add_sets(sets)
+
+    def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
+        having = self.node.args.get("having")
+        if having is None:
+            return []
+        self.source.allow_arguments(having, "this")
+        clause = self._clause("HAVING")
+        conditions = []
+        for part in conjuncts_of(having.this):
+            self._check_names(part, "HAVING")
+            conditions.append((part, clause.read_condition(part)))
+        return conditions
+
+    def _apply_having(
+        self, plan: PlanNode, conditions: list[tuple[exp.Expr, Expression]]
+    ) -> PlanNode:
+        for node, condition in conditions:
+            over_groups = self._over_groups(node, condition)
+            if is_correlated(over_groups):
+                raise self.source.correlated(node, "a correlated HAVING", USE_WHERE)
+            for part in conjuncts([factor_out_common(over_groups)]):
+                plan = Filter(plan, part)
+        return plan
+
+    def _read_correlated_conditions(self) -> list[Expression]:
+        correlated = self.builder.correlated_conditions
+        if self.grouping is None:
+            return [part.condition for part in correlated]
+        # An aggregate without GROUP BY has a row even if no row meets the condition. The enclosing
+        # query cannot add such a row by comparing keys.
+        has_row_without_input = self.grouping.has_set_without_keys and not self.source.is_spark
+        if correlated and (not self.node.args.get("group") or has_row_without_input):
+            raise self.source.correlated(
+                correlated[0].node,
+                "a correlated aggregate in EXISTS or IN",
+                "compare with it as a scalar subquery, as x = (SELECT max(y) ...)",
+            )
+        return [add_condition_keys(self.grouping, *part) for part in correlated]
+
+    def _read_order_by(self) -> tuple[SortKey, ...]:
+        order = self.node.args.get("order")
+        if order is None:
+            return ()
+        values = [item.value for item in self.items if not isinstance(item.value, Literal)]
+        return read_order(self.source, order, self._read_order_key, values)
+
+    def _read_distinct_on(self) -> tuple[Expression, ...]:
+        distinct = self.node.args.get("distinct")
+        if distinct is None or distinct.args.get("on") is None:
+            return ()
+        keys = distinct.args["on"]
+        self.source.allow_arguments(distinct, "on")
+        if isinstance(keys, exp.Tuple):
+            self.source.allow_arguments(keys, "expressions")
+        nodes = keys.expressions if isinstance(keys, exp.Tuple) else [keys]
+        return tuple(map(self._read_order_key, nodes))
+
+    def _read_order_key(self, node: exp.Expr) -> Expression:
+        items = self._find_items(node)
+        if len({item.value for item in items}) > 1:
+            raise self.source.error(
+                node, f"column {node.name!r} is ambiguous in ORDER BY; order by its position"
+            )
+        if items:
+            return items[0].value
+        self._check_names(node, "ORDER BY")
+        value = self._clause("ORDER BY").read(node)
+        if isinstance(value, Literal):
+            raise self.source.error(node, "ORDER BY a constant has no effect; name a column")
+        return value
+
+    def _find_items(self, node: exp.Expr) -> list[_Item]:
+        """Return the items that a position or a name in ORDER BY refers to."""
+        if _is_number(node):
+            return [self._item_at_position(node)]
+        if isinstance(node, exp.Column) and not node.table:
+            self.source.allow_arguments(node, "this", "table")
+            name = node.name.casefold()
+            return [item for item in self.items if item.name.casefold() == name]
+        return []
+
+    def _item_at_position(self, node: exp.Expr) -> _Item:
+        return self.items[read_position(self.source, node, len(self.items))]
+
+    def _check_names(self, node: exp.Expr, clause: str) -> None:
+        """Refuse a name that is both a column of FROM and the alias of another expression."""
+
+        def is_other_context(part: exp.Expr) -> bool:
+            return is_aggregate(part) or isinstance(part, exp.Query)
+
+        for part in node.walk(prune=is_other_context):
+            if not isinstance(part, exp.Column) or part.table:
+                continue
+            items = [item for item in self.items if item.name.casefold() == part.name.casefold()]
+            value = self.builder.find_own_value(part) if items else None
+            if value is not None and any(item.value != value for item in items):
+                raise self.source.error(
+                    part,
+                    f"{part.name!r} in {clause} is both a column and the alias of another "
+                    "expression; put the table before it, or choose another alias",
+                )
+
+    def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
+        return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
+
+    def _sort_key_over_groups(self, key: SortKey) -> SortKey:
+        return key.map(lambda value: self._over_groups(self.node, value))
+
+
+def _is_number(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
+
+
+def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
+    function = node.this
+    has_name = isinstance(function, exp.Func | exp.IgnoreNulls)
+    word = clause.source.name_in_text(function) if has_name else ""
+    raise clause.source.unsupported(
+        node, f"a window function in {clause.name}", HOW_TO_USE_A_WINDOW, word=word
+    )
+
+
+def finish_selection(selection: Selection) -> DerivedTable:
+    """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+    source, node, row_number = selection.source, selection.node, selection.row_number
+    limit, distinct = read_limit(source, node), node.args.get("distinct")
+    if distinct is not None:
+        _check_distinct(selection, distinct, limit)
+    outputs = (*selection.domain_columns, *selection.outputs)
+    domain_keys = tuple(range(len(selection.domain_columns)))
+    order_by = [key.expression for key in selection.order_by]
+    hidden: list[Expression] = []  # read by the clauses after the list, then removed
+    if row_number is not None:
+        hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
+        hidden += selection.filters
+    hidden += selection.distinct_on
+    if limit is not None or selection.distinct_on:
+        hidden += order_by
+    if any(map(is_correlated, [*selection.outputs, *hidden, *order_by])):
+        raise source.correlated(node, "a correlated subquery of this form", USE_WHERE)
+    hidden = [value for value in dict.fromkeys(hidden) if value not in outputs]
+    expressions = [*outputs, *hidden]
+    width = len(outputs)
+    plan = selection.plan
+    if row_number is None:
+        for condition in selection.filters:
+            plan = Filter(plan, condition)
+    values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
+    plan = _map_columns(plan, values, _column_names(selection))
+    if row_number is not None:
+        plan = _select_numbered_rows(plan, expressions, row_number, domain_keys)
+        # A row_number() counts all rows, so other conditions of QUALIFY come after it.
+        for condition in selection.filters:
+            plan = Filter(plan, columns(plan)[expressions.index(condition)])
+    if selection.distinct_on:
+        partition_by = map(expressions.index, selection.distinct_on)
+        keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
+        plan = TopK(plan, keys, order_columns(selection.order_by, expressions), 1)
+    elif distinct is not None:
+        plan = Distinct(_keep_first_columns(plan, width))
+    if limit is not None:
+        order = order_columns(selection.order_by, expressions)
+        plan = TopK(plan, domain_keys, order, limit.limit, limit.offset)
+    return DerivedTable(_keep_first_columns(plan, width), selection.domain)
+
+
+def _select_numbered_rows(
+    plan: PlanNode,
+    expressions: list[Expression],
+    row_number: BoundedRowNumber,
+    domain_keys: tuple[int, ...],
+) -> PlanNode:
+    """Keep the rows in the bounds of a row_number(), and number them if its value is selected."""
+    partition_by = map(expressions.index, row_number.partition_by)
+    keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
+    order = order_columns(row_number.order_by, expressions)
+    first, last = row_number.ranks.first, row_number.ranks.last
+    plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
+    if ROW_NUMBER_VALUE not in expressions:
+        return plan
+    names = tuple(field.name for field in plan.fields)
+    values: list[Expression] = list(columns(plan))
+    plan = Window(plan, keys, order, (WindowCall("row_number", (), pa.int64(), "row_number"),))
+    number: Expression = columns(plan)[-1]
+    if first > 1:
+        number = functions.call("add", number, integer_literal(first - 1))
+    values[expressions.index(ROW_NUMBER_VALUE)] = number
+    return Map(plan, tuple(values), names)
+
+
+def _column_names(selection: Selection) -> tuple[str, ...]:
+    """Return the names of the columns of the domain, then those of the list."""
+    domain = selection.domain
+    fields = () if domain is None else domain.plan.fields
+    return (*(field.name for field in fields), *selection.names)
+
+
+def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
+    source = selection.source
+    source.allow_arguments(distinct, "on")
+    if distinct.args.get("on"):
+        return
+    for key in selection.order_by if limit else ():
+        if key.expression not in selection.outputs:
+            raise source.error(
+                selection.node.args["order"],
+                "ORDER BY of SELECT DISTINCT has an expression that is not in its list; add it "
+                "to the list",
+            )
+
+
+def _map_columns(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:
+    """Map each row to the expressions; those without a name become hidden columns."""
+    hidden_names = (f"hidden_{number}" for number in range(len(expressions) - len(names)))
+    all_names = (*names, *hidden_names)
+    if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
+        types = [expression.type for expression in expressions]
+        fields = tuple(map(Field, all_names, types))
+        return Values(fields, (tuple(e.value for e in expressions if isinstance(e, Literal)),))
+    has_same_columns = tuple(expressions) == columns(plan)
+    if has_same_columns and all_names == tuple(field.name for field in plan.fields):
+        return plan
+    return Map(plan, tuple(expressions), all_names)
+
+
+def _keep_first_columns(plan: PlanNode, count: int) -> PlanNode:
+    """Return the plan with its first ``count`` columns only."""
+    if len(plan.fields) == count:
+        return plan
+    names = tuple(field.name for field in plan.fields[:count])
+    return Map(plan, columns(plan)[:count], names)

@@ -1,0 +1,668 @@
+"""FROM: tables, queries and VALUES, and their joins.
+
+An inner join is a CrossJoin and one Filter per condition, in the order of the text; the rewrite
+rules of `circuits.plan.rewrite` choose the join order. A comma binds less tightly than JOIN: ``a, b
+JOIN c`` is the cross join of ``a`` and ``(b JOIN c)``.
+
+To support another kind of FROM item, write its reader and add it to ``FROM_ITEM_READERS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.nodes import (
+    CrossJoin,
+    Filter,
+    Map,
+    OuterJoin,
+    PlanNode,
+    Semijoin,
+    Union,
+    columns,
+)
+from circuits.sql.aggregation.grouping import ONE_ROW
+from circuits.sql.binding.clause import call_function
+from circuits.sql.binding.environment import (
+    NO_RANKS,
+    DerivedTable,
+    Environment,
+    RankRanges,
+    check_rank_names,
+    rename_columns,
+)
+from circuits.sql.binding.scope import (
+    Scope,
+    ScopeColumn,
+    is_correlated,
+    scope_columns_of,
+    shift_columns,
+)
+from circuits.sql.binding.select_builder import SelectBuilder
+from circuits.sql.queries.asof_joins import AsofJoin, join_asof, read_match, version_of
+from circuits.sql.queries.conditions import has_query, restrict
+from circuits.sql.queries.decorrelation import filter_all, links_between, plan_correlated_query
+from circuits.sql.queries.pivots import apply_pivots
+from circuits.sql.queries.unnesting import is_table_function, read_table_function
+from circuits.sql.queries.window_tables import is_window_table, read_window_table
+from circuits.sql.syntax.parsing import IS_COMMA, NAME_IN_TEXT
+from circuits.sql.syntax.source import CorrelatedSqlError
+from circuits.types import functions
+
+__all__ = ["read_from_clause"]
+
+TRUE: Final = Literal(True, pa.bool_())
+JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
+# The kind of a join by the side and kind in the text.
+JOIN_KINDS: Final = {
+    ("", ""): "inner",
+    ("", "INNER"): "inner",
+    ("", "CROSS"): "cross",
+    ("LEFT", ""): "left",
+    ("LEFT", "OUTER"): "left",
+    ("RIGHT", ""): "right",
+    ("RIGHT", "OUTER"): "right",
+    ("FULL", ""): "full",
+    ("FULL", "OUTER"): "full",
+    ("", "SEMI"): "semi",
+    ("", "ANTI"): "anti",
+    ("LEFT", "SEMI"): "semi",
+    ("LEFT", "ANTI"): "anti",
+}
+
+
+class _NamedTable(NamedTuple):
+    """A table, query or VALUES in FROM, and the name that qualifies its columns.
+
+    The ``outer_values`` of a correlated query are the values that it names of the items to its
+    left. The first columns of its plan have the same values.
+    """
+
+    derived: DerivedTable
+    name: str
+    outer_values: tuple[Expression, ...] = ()
+
+
+class _UsingColumn(NamedTuple):
+    """The two columns that ``USING (k)`` equates, as positions among the columns of the join."""
+
+    node: exp.Expr
+    left: int
+    right: int
+
+
+def read_from_clause(
+    environment: Environment,
+    node: exp.Select,
+    parent: Scope | None,
+    ranks_by_table: Mapping[int, RankRanges],
+) -> SelectBuilder:
+    """Read FROM.
+
+    Args:
+        environment: The names that it can use.
+        node: The SELECT.
+        parent: The scope of the enclosing query, if the SELECT is a subquery.
+        ranks_by_table: The ranks to keep of a query in FROM, by the ``id`` of its node.
+    """
+    source = environment.source
+    clause = node.args.get("from_")
+    joins = node.args.get("joins") or []
+    if clause is None:
+        if joins:
+            raise source.error(joins[0], "a join without FROM")
+        return _FromReader(environment, parent, ranks_by_table).start()
+    source.allow_arguments(clause, "this")
+    builder = _FromReader(environment, parent, ranks_by_table).read(clause.this, joins)
+    for view in node.args.get("laterals") or ():
+        if not is_table_function(view):
+            raise source.unsupported(view, "LATERAL VIEW of this function", "use explode(list)")
+        read_table_function(builder, view)
+    return builder
+
+
+class _FromReader:
+    """Reads one FROM clause."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        parent: Scope | None,
+        ranks_by_table: Mapping[int, RankRanges],
+    ) -> None:
+        self.environment = replace(environment, domain=None)
+        self.source = environment.source
+        self.domain = environment.domain
+        self.parent = parent
+        self.ranks_by_table = ranks_by_table
+
+    def start(self) -> SelectBuilder:
+        """Return the rows before the first table: one row, or those of the domain."""
+        if self.domain is None:
+            return SelectBuilder(self.environment, ONE_ROW, (), self.parent)
+        builder = SelectBuilder(self.environment, self.domain.plan, (), self.parent)
+        builder.domain = self.domain
+        builder.domain_columns = columns(self.domain.plan)
+        return builder
+
+    def read(self, first: exp.Expr, joins: list[exp.Join]) -> SelectBuilder:
+        """Return the cross join of the items that commas separate; an item may contain joins.
+
+        A correlated item is joined with all items before it, and so are all items of a correlated
+        SELECT.
+        """
+        # While ``is_merged`` is true, ``items`` has one item: the join of all items so far.
+        has_comma, is_merged = False, self.domain is not None
+        items = [self._read_joined_item(first, [])]
+        for join in joins:
+            if is_table_function(join.this):
+                has_comma = has_comma or bool(join.meta.get(IS_COMMA))
+                is_merged = is_merged or has_comma
+                items = [self._unnest(self._merge(items, first), join)]
+                continue
+            is_comma = self._is_comma(join)
+            has_comma = has_comma or is_comma
+            if not is_comma and is_merged and has_comma and join.side in ("RIGHT", "FULL"):
+                raise self.source.unsupported(
+                    join.this,
+                    f"a {join.side} JOIN after a comma in a FROM with a correlated query",
+                    "put the join in parentheses, or in a query in FROM",
+                )
+            right = self._read_joined_item(join.this, items)
+            if is_merged or right.links:
+                is_merged = True
+                items = [self._merge(items, join.this)]
+            if not is_comma:
+                items[-1] = self._join(items[-1], join, right)
+            elif is_merged:
+                items[-1] = self._cross(items[-1], right, join.this)
+            else:
+                items.append(right)
+        return self._merge(items, first)
+
+    def _unnest(self, builder: SelectBuilder, join: exp.Join) -> SelectBuilder:
+        """Apply UNNEST or a function that makes rows to the items before it."""
+        self.source.allow_arguments(join, "this", *JOIN_ARGUMENTS)
+        side, kind = ((join.args.get(name) or "").upper() for name in ("side", "kind"))
+        join_kind, on = JOIN_KINDS.get((side, kind)), join.args.get("on")
+        if join_kind not in ("inner", "cross", "left") or join.args.get("using"):
+            raise self.source.unsupported(
+                join.this, "this kind of join with UNNEST", "write CROSS JOIN or LEFT JOIN ON TRUE"
+            )
+        is_true = isinstance(on, exp.Boolean) and on.this
+        if join_kind == "left" and on is not None and not is_true:
+            raise self.source.unsupported(
+                on, "LEFT JOIN with UNNEST on a condition", "write ON TRUE"
+            )
+        read_table_function(builder, join.this, outer=join_kind == "left")
+        if on is not None and is_true:
+            self.source.allow_arguments(on, "this")
+        elif on is not None:
+            restrict(builder, on, "JOIN ... ON")
+        return builder
+
+    def _merge(self, items: list[SelectBuilder], node: exp.Expr) -> SelectBuilder:
+        """Return the cross join of the items."""
+        builder = items[0]
+        for right in items[1:]:
+            builder = self._cross(builder, right, node)
+        return builder
+
+    def _cross(self, left: SelectBuilder, right: SelectBuilder, node: exp.Expr) -> SelectBuilder:
+        """Return the cross join of two items; a correlated right item is joined by its links."""
+        self._check_distinct_names(left, right, node)
+        builder = left.copy()
+        builder.append_columns_of(right)
+        links = links_between(*right.link_sides, offset=left.width)
+        builder.plan = filter_all(CrossJoin((left.plan, right.plan)), links)
+        return builder
+
+    def _is_comma(self, join: exp.Join) -> bool:
+        """Return whether a join is a comma; sqlglot has one node for it and for a bare JOIN."""
+        self.source.allow_arguments(join, "this", *JOIN_ARGUMENTS)
+        if any(join.args.get(name) for name in JOIN_ARGUMENTS) or is_apply(join):
+            return False
+        if not join.meta.get(IS_COMMA):
+            raise self.source.error(
+                join.this, "JOIN without ON or USING; write CROSS JOIN for all combinations"
+            )
+        return True
+
+    def _read_joined_item(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
+        """Read an item and the joins to it within the same parentheses.
+
+        Args:
+            node: The item.
+            left: The items to its left, whose columns it may name.
+        """
+        builder = self._read_item(node, left)
+        for join in node.args.get("joins") or []:
+            if is_table_function(join.this) and not join.meta.get(IS_COMMA):
+                builder = self._unnest(builder, join)
+                continue
+            if self._is_comma(join):
+                raise self.source.unsupported(
+                    join.this, "a comma in a bracketed join", "write CROSS JOIN"
+                )
+            builder = self._join(builder, join, self._read_joined_item(join.this, [builder]))
+        return builder
+
+    def _read_item(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
+        if is_table_function(node):
+            builder = self.start()
+            read_table_function(builder, node)
+            return builder
+        builder = self._read_table_or_query(node, left)
+        if left or self.domain is None:
+            return builder
+        # The first item of a correlated SELECT is joined with the domain.
+        return self._cross(self.start(), builder, node)
+
+    def _read_table_or_query(self, node: exp.Expr, left: list[SelectBuilder]) -> SelectBuilder:
+        if isinstance(node, exp.Subquery) and not _is_query(node):
+            return self._read_join_in_parentheses(node)
+        source = self.source
+        alias = node.args.get("alias")
+        names: list[exp.Identifier] = []
+        if alias is not None:
+            source.allow_arguments(alias, "this", "columns")
+            names = alias.args.get("columns") or []
+        reader = FROM_ITEM_READERS.get(type(node))
+        if reader is None:
+            raise source.unsupported(
+                node,
+                f"{source.describe(node)} in FROM",
+                "write a table, a query or VALUES",
+                word=str(node.meta.get(NAME_IN_TEXT, node.key)),
+            )
+        table = reader(self, node, left)
+        derived = table.derived
+        if isinstance(node, exp.Values) and node.args.get("pivots"):
+            # The names after VALUES are those of its columns, which PIVOT refers to.
+            derived, names = rename_columns(source, derived, names), []
+        derived = apply_pivots(self.environment, node, derived)
+        derived = rename_columns(source, derived, names)
+        width = derived.domain_width
+        scope_columns = scope_columns_of(derived.plan, table.name)
+        builder = SelectBuilder(self.environment, derived.plan, scope_columns[width:], self.parent)
+        builder.link_sides = table.outer_values, columns(derived.plan)[:width]
+        return builder
+
+    def read_table(self, node: exp.Table, left: list[SelectBuilder]) -> _NamedTable:
+        if is_window_table(node):
+            plan, name = read_window_table(self.environment, node, self.parent)
+            return _NamedTable(DerivedTable(plan), name)
+        optional = [
+            name
+            for name, is_read in (("db", node.db), ("version", isinstance(node.parent, exp.Join)))
+            if is_read
+        ]
+        self.source.allow_arguments(node, "this", "alias", "joins", "pivots", *optional)
+        if node.db and not self.source.is_default_schema(node.db):
+            raise self.source.unsupported(
+                node, f"the schema in table name {node.sql()!r}", "name the table alone"
+            )
+        derived = self.environment.plan_table(node, self._ranks(node))
+        outer_values: tuple[Expression, ...] = ()
+        if derived.domain is not None:  # a correlated WITH query
+            outer_values = self._left_side(left).scope.columns_of_domain(derived.domain, node)
+        return _NamedTable(derived, node.alias or node.name, outer_values)
+
+    def read_query(self, node: exp.Subquery, left: list[SelectBuilder]) -> _NamedTable:
+        self.source.allow_arguments(node, "this", "alias", "joins", "pivots")
+        return self._read_query(node, node.this, left)
+
+    def read_lateral(self, node: exp.Lateral, left: list[SelectBuilder]) -> _NamedTable:
+        self.source.allow_arguments(
+            node, "this", "alias", "joins", "cross_apply", "view", "outer", "ordinality"
+        )
+        if not isinstance(node.this, exp.Subquery):
+            raise self.source.unsupported(
+                node, "LATERAL before a function", "write LATERAL (SELECT ...)", "lateral"
+            )
+        self.source.allow_arguments(node.this, "this")
+        return self._read_query(node, node.this.this, left)
+
+    def read_values(self, node: exp.Values, left: list[SelectBuilder]) -> _NamedTable:
+        self.source.allow_arguments(node, "expressions", "alias", "joins", "pivots")
+        return self._read_query(node, node, left)
+
+    def _read_query(
+        self, node: exp.Expr, query: exp.Expr, left: list[SelectBuilder]
+    ) -> _NamedTable:
+        """Read a query in FROM, which may name the columns of the items to its left."""
+        ranks = self._ranks(node)
+        left_side = self._left_side(left)
+        has_scope = bool(left) or self.parent is not None
+        environment = self.environment.without_outer_scope(left_side.scope if has_scope else None)
+        try:
+            derived = environment.queries.plan_query(environment, query, ranks)
+            check_rank_names(self.source, node, derived.plan, ranks)
+            return _NamedTable(derived, node.alias)
+        except CorrelatedSqlError:
+            if not left and self.domain is None:
+                raise
+        correlated = plan_correlated_query(left_side, query, ranks)
+        return _NamedTable(correlated.derived, node.alias, correlated.outer_values)
+
+    def _left_side(self, left: list[SelectBuilder]) -> SelectBuilder:
+        return self._merge(left, exp.Null()) if left else self.start()
+
+    def _ranks(self, node: exp.Expr) -> RankRanges:
+        return self.ranks_by_table.get(id(node), NO_RANKS)
+
+    def _read_join_in_parentheses(self, node: exp.Subquery) -> SelectBuilder:
+        """Read ``(a JOIN b ON ...)``; the tables keep their names unless there is an alias."""
+        self.source.allow_arguments(node, "this", "alias", "joins")
+        builder = self._read_joined_item(node.this, [])
+        if self.domain is not None:
+            # The joins in the parentheses have their own copy of the domain: link it to the one
+            # outside.
+            builder.link_sides = self.start().domain_columns, builder.domain_columns
+        alias = node.args.get("alias")
+        if alias is None:
+            return builder
+        self.source.allow_arguments(alias, "this")
+        scope = Scope(self.source, builder.scope_columns)
+        builder.scope_columns = tuple(
+            ScopeColumn(node.alias, name, value) for name, value in scope.expand_star(exp.Star())
+        )
+        return builder
+
+    def _check_distinct_names(
+        self, left: SelectBuilder, right: SelectBuilder, node: exp.Expr
+    ) -> None:
+        left_tables = {column.table.casefold() for column in left.scope_columns}
+        for column in right.scope_columns:
+            if column.table and column.table.casefold() in left_tables:
+                raise self.source.error(
+                    node, f"two tables in FROM are called {column.table!r}; give one an alias"
+                )
+
+    def _join(self, left: SelectBuilder, join: exp.Join, right: SelectBuilder) -> SelectBuilder:
+        source = self.source
+        kind = self._read_join_kind(join)
+        version = version_of(source, join.this)
+        if kind in ("right", "full"):
+            if right.links and self.domain is None:
+                raise source.error(
+                    join.this, f"a {kind.upper()} JOIN with a query that names its left side"
+                )
+            if self.domain is not None and not right.links:
+                # Unmatched right rows are kept for each row of the domain.
+                right = self._cross(self.start(), right, join.this)
+                right.link_sides = left.domain_columns, right.domain_columns
+        self._check_distinct_names(left, right, join.this)
+        joined = left.copy()
+        joined.append_columns_of(right)
+        links = links_between(*right.link_sides, offset=left.width)
+        if kind in ("right", "full") and self.domain is not None:
+            joined.domain_columns = self._domain_columns_of_join(kind, left, right)
+        using = self._read_using(join, left.scope_columns, right.scope_columns)
+        equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
+        if version is not None or (join.args.get("method") or "").upper() == "ASOF":
+            return self._join_asof(left, right, joined, join, version)
+        on = join.args.get("on")
+        if kind == "cross" and (on or equalities):
+            raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
+        if kind != "cross" and not on and not equalities and not is_apply(join):
+            raise source.error(join.this, f"{kind.upper()} JOIN without ON or USING; add one")
+        equalities = [*links, *equalities]
+        if kind in ("inner", "cross"):
+            joined.plan = CrossJoin((left.plan, right.plan))
+            for equality in equalities:
+                joined.plan = Filter(joined.plan, equality)
+            if on is not None:
+                restrict(joined, on, "JOIN ... ON")
+            joined.scope_columns = merged_columns
+            return joined
+        if joined.correlated_conditions and (
+            kind in ("right", "full") or right.correlated_conditions
+        ):
+            raise source.correlated(
+                join.this, f"a correlated condition inside of a {kind} join", "use it in WHERE"
+            )
+        name = f"{kind.upper()} JOIN ... ON"
+        if on is not None and has_query(on):
+            joined.plan = self._join_by_subqueries(kind, left, right, joined, equalities, on, name)
+        else:
+            clause = self.environment.clause(name, joined.read_column)
+            parts = [*equalities, *([clause.read_condition(on)] if on is not None else [])]
+            predicate = functions.call("and", *parts) if len(parts) > 1 else [*parts, TRUE][0]
+            if is_correlated(predicate):
+                raise source.correlated(
+                    on or join.this,
+                    f"a column of the enclosing query in a {kind} join's condition",
+                    "use it in WHERE",
+                )
+            joined.plan = _join_plans(kind, left.plan, right.plan, predicate)
+        joined.scope_columns = left.scope_columns if kind in ("semi", "anti") else merged_columns
+        return joined
+
+    def _domain_columns_of_join(
+        self, kind: str, left: SelectBuilder, right: SelectBuilder
+    ) -> tuple[Expression, ...]:
+        """Return the columns of the domain after a right or full join of rows that have it."""
+        right_columns = [shift_columns(column, left.width) for column in right.domain_columns]
+        if kind == "right":
+            return tuple(right_columns)
+        return tuple(
+            functions.call("coalesce", *pair)
+            for pair in zip(left.domain_columns, right_columns, strict=True)
+        )
+
+    def _join_by_subqueries(
+        self,
+        kind: str,
+        left: SelectBuilder,
+        right: SelectBuilder,
+        joined: SelectBuilder,
+        equalities: list[Expression],
+        on: exp.Expr,
+        name: str,
+    ) -> PlanNode:
+        """Return an outer, semi or anti join whose condition has subqueries.
+
+        The inner join has the matching rows. A row of a side is unmatched if no matching row has
+        the same values in its columns.
+        """
+        inner = joined.copy()
+        inner.plan = CrossJoin((left.plan, right.plan))
+        if self.domain is not None:
+            inner.domain_columns = left.domain_columns
+        fields = inner.plan.fields
+        inner.plan = filter_all(inner.plan, equalities)
+        restrict(inner, on, name)
+        if inner.correlated_conditions:
+            raise self.source.correlated(
+                on, f"a column of the enclosing query in a {kind} join's condition"
+            )
+        names = tuple(field.name for field in fields)
+        width = left.width
+        matches = Map(inner.plan, columns(inner.plan)[: len(fields)], names)
+        left_columns, right_columns = columns(matches)[:width], columns(matches)[width:]
+        if kind in ("semi", "anti"):
+            links = _same(columns(left.plan), left_columns)
+            return Semijoin(left.plan, matches, links, anti=kind == "anti")
+        plans: list[PlanNode] = [matches]
+        nulls = [Literal(None, field.type) for field in fields]
+        if kind in ("left", "full"):
+            unmatched = Semijoin(
+                left.plan, matches, _same(columns(left.plan), left_columns), anti=True
+            )
+            plans.append(Map(unmatched, (*columns(left.plan), *nulls[width:]), names))
+        if kind in ("right", "full"):
+            links = _same(columns(right.plan), right_columns)
+            unmatched = Semijoin(right.plan, matches, links, anti=True)
+            plans.append(Map(unmatched, (*nulls[:width], *columns(right.plan)), names))
+        return Union(tuple(plans))
+
+    def _join_asof(
+        self,
+        left: SelectBuilder,
+        right: SelectBuilder,
+        joined: SelectBuilder,
+        join: exp.Join,
+        version: exp.Expr | None,
+    ) -> SelectBuilder:
+        """Join each left row to the latest right row of its key at or before its time."""
+        using = self._read_using(join, left.scope_columns, right.scope_columns)
+        kind = self._read_join_kind(join)
+        merged, columns_of_join = self._merge_using(using, kind, joined.scope_columns)
+        clause = self.environment.clause("ASOF JOIN ... ON", joined.read_column)
+        match = read_match(clause, join, left.width, merged, version, right.scope_columns)
+        if joined.correlated_conditions or right.links:
+            raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
+        joined.plan = join_asof(AsofJoin(left.plan, right.plan, match, is_left=kind == "left"))
+        joined.scope_columns = columns_of_join
+        return joined
+
+    def _read_join_kind(self, join: exp.Join) -> str:
+        if is_apply(join):
+            return "cross" if join.this.args["cross_apply"] else "left"
+        side, kind, method = (
+            (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
+        )
+        join_kind = JOIN_KINDS.get((side, kind))
+        if method == "ASOF" and join_kind not in ("inner", "left"):
+            join_kind = None
+        if join_kind is None or method not in ("", "NATURAL", "ASOF"):
+            words = " ".join(filter(None, (method, side, kind, "JOIN")))
+            raise self.source.unsupported(join.this, words, word=method or kind or side)
+        return join_kind
+
+    def _read_using(
+        self, join: exp.Join, left: tuple[ScopeColumn, ...], right: tuple[ScopeColumn, ...]
+    ) -> list[_UsingColumn]:
+        """Return the columns of USING or NATURAL."""
+        names = join.args.get("using") or []
+        if (join.args.get("method") or "").upper() == "NATURAL":
+            if names or join.args.get("on"):
+                raise self.source.error(join.this, "NATURAL JOIN with a condition; write JOIN")
+            names = self._common_names(join, left, right)
+        elif names and join.args.get("on"):
+            raise self.source.error(join.this, "JOIN with both ON and USING; write one of them")
+        using: list[_UsingColumn] = []
+        used_names: set[str] = set()
+        for name in names:
+            if name.name.casefold() in used_names:
+                raise self.source.error(name, f"column {name.name!r} is twice in USING")
+            used_names.add(name.name.casefold())
+            left_index = self._find_using_column(join, name, left, "left")
+            right_index = self._find_using_column(join, name, right, "right")
+            # A name of NATURAL is not in the text, so it has no offset for errors.
+            node = name if name.meta else join.this
+            using.append(_UsingColumn(node, left_index, len(left) + right_index))
+        return using
+
+    def _common_names(
+        self, join: exp.Join, left: tuple[ScopeColumn, ...], right: tuple[ScopeColumn, ...]
+    ) -> list[exp.Identifier]:
+        """Return the column names that NATURAL JOIN equates."""
+        right_names = {column.name.casefold() for column in right if not column.is_shadowed}
+        names = [
+            column.name
+            for column in left
+            if not column.is_shadowed and column.name.casefold() in right_names
+        ]
+        if not names:
+            raise self.source.error(
+                join.this, "NATURAL JOIN of tables without a common column; write CROSS JOIN"
+            )
+        return [exp.to_identifier(name) for name in dict.fromkeys(names)]
+
+    def _find_using_column(
+        self, join: exp.Join, name: exp.Identifier, side: tuple[ScopeColumn, ...], side_name: str
+    ) -> int:
+        """Return the position of the column among those of one side of the join."""
+        matches = [
+            index
+            for index, column in enumerate(side)
+            if column.has_name(name.name) and not column.is_shadowed
+        ]
+        if len(matches) != 1:
+            problem = "is ambiguous" if matches else "is unknown"
+            raise self.source.error(
+                name if name.meta else join.this,
+                f"column {name.name!r} of USING {problem} on the {side_name} side",
+            )
+        return matches[0]
+
+    def _merge_using(
+        self, using: list[_UsingColumn], kind: str, joined: tuple[ScopeColumn, ...]
+    ) -> tuple[list[Expression], tuple[ScopeColumn, ...]]:
+        """Return the equalities of USING, and the columns of the join with the merged ones."""
+        equalities = []
+        merged = list(joined)
+        for node, left_index, right_index in using:
+            left, right = joined[left_index], joined[right_index]
+            left_value, right_value = left.unqualified_value, right.unqualified_value
+            equalities.append(call_function(self.source, node, "eq", left_value, right_value))
+            merged_value = left_value
+            if kind == "right":
+                merged_value = right_value
+            elif kind == "full":
+                merged_value = call_function(self.source, node, "coalesce", left_value, right_value)
+            merged[left_index] = replace(left, merged_value=merged_value)
+            merged[right_index] = replace(right, merged_value=None, is_shadowed=True)
+        return equalities, tuple(merged)
+
+
+# The readers of the items of FROM. Joins in parentheses are read before.
+FROM_ITEM_READERS: Final[
+    dict[type[exp.Expr], Callable[[_FromReader, Any, list[SelectBuilder]], _NamedTable]]
+] = {
+    exp.Lateral: _FromReader.read_lateral,
+    exp.Table: _FromReader.read_table,
+    exp.Subquery: _FromReader.read_query,
+    exp.Values: _FromReader.read_values,
+}
+
+
+def _same(left: Sequence[Column], right: Sequence[Column]) -> Expression:
+    """Return the predicate of a semijoin by all columns of the left."""
+    parts = links_between(left, right, offset=len(left))
+    return functions.call("and", *parts) if len(parts) > 1 else [*parts, TRUE][0]
+
+
+def is_apply(join: exp.Join) -> bool:
+    """Return whether a join is CROSS APPLY or OUTER APPLY."""
+    return isinstance(join.this, exp.Lateral) and join.this.args.get("cross_apply") is not None
+
+
+def _join_plans(kind: str, left: PlanNode, right: PlanNode, predicate: Expression) -> PlanNode:
+    """Return a join of a kind other than inner; the predicate is over both sides' columns."""
+    if kind in ("semi", "anti"):
+        return Semijoin(left, right, predicate, anti=kind == "anti")
+    if kind == "left":
+        return OuterJoin(left, right, predicate)
+    if kind == "full":
+        return OuterJoin(left, right, predicate, "full")
+    # A right join is the left join of the exchanged sides, with the columns in the old order.
+    left_width, right_width = len(left.fields), len(right.fields)
+
+    def exchange_sides(column: Column) -> Column:
+        if column.index < left_width:
+            return Column(column.index + right_width, column.type)
+        return Column(column.index - left_width, column.type)
+
+    plan = OuterJoin(right, left, substitute(predicate, exchange_sides))
+    order = [*range(right_width, right_width + left_width), *range(right_width)]
+    expressions = tuple(columns(plan)[index] for index in order)
+    return Map(plan, expressions, tuple(plan.fields[index].name for index in order))
+
+
+def _is_query(node: exp.Expr) -> bool:
+    """Return whether parentheses in FROM contain a query; else they contain a table or a join."""
+    node = node.this
+    while isinstance(node, exp.Subquery):
+        if node.args.get("alias") or node.args.get("joins"):
+            return False
+        node = node.this
+    return not isinstance(node, exp.Table)

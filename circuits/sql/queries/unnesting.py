@@ -1,0 +1,362 @@
+"""UNNEST, explode and their relatives: functions that make several rows of one.
+
+========================================== ======================= ================================
+in FROM                                    in the SELECT list      columns
+========================================== ======================= ================================
+UNNEST(a) [WITH ORDINALITY], explode(a)    unnest(a), explode(a)   the element; of a map: key, value
+posexplode(a)                              posexplode(a)           the position from 0, the element
+inline(a)                                  inline(a)               the fields of the structs
+json_tuple(j, 'a', 'b')                    json_tuple(j, 'a')      one text per key
+generate_series(...), range(...)           as a list               the number
+========================================== ======================= ================================
+
+In FROM they may read the columns of the tables before them, after a comma, CROSS JOIN, JOIN ... ON
+TRUE, LATERAL or LATERAL VIEW. LEFT JOIN ... ON TRUE, LATERAL VIEW OUTER and the functions whose
+name ends in _outer keep a row without elements. The list becomes the last column, which the node
+`Unnest` replaces by its elements, so that the positions of the other columns stay the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import Map, PlanNode, columns
+from circuits.plan.unnest import Unnest
+from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.scope import ScopeColumn, is_correlated
+from circuits.sql.binding.select_builder import SelectBuilder
+from circuits.sql.expressions.literals import string_literal
+from circuits.types.arrow_types import is_nested
+
+__all__ = [
+    "is_generator",
+    "is_table_function",
+    "read_generator",
+    "read_table_function",
+    "zip_generators",
+]
+
+# The kind of each generator, and whether it keeps rows without elements.
+_CLASSES: Final[dict[str, tuple[str, bool]]] = {
+    "Explode": ("explode", False),
+    "ExplodeOuter": ("explode", True),
+    "_ExplodeOuter": ("explode", True),
+    "Posexplode": ("posexplode", False),
+    "PosexplodeOuter": ("posexplode", True),
+    "Inline": ("inline", False),
+}
+_NAMES: Final = {
+    "inline_outer": ("inline", True),
+    "json_tuple": ("json_tuple", False),
+    "range": ("series", False),
+}
+
+
+@dataclass(frozen=True)
+class _Generated:
+    """The new columns of a generator: names and values over the new plan."""
+
+    names: list[str]
+    values: list[Expression]
+
+
+def _generator_kind(node: exp.Expr) -> tuple[str, bool] | None:
+    """Return the kind of a generator, and whether it keeps rows without elements."""
+    if isinstance(node, exp.Anonymous):
+        return _NAMES.get(node.name.lower())
+    if isinstance(node, exp.GenerateSeries):
+        return "series", False
+    return _CLASSES.get(type(node).__name__)
+
+
+def is_generator(node: exp.Expr) -> bool:
+    """Return whether a node of the SELECT list makes several rows of one."""
+    kind = _generator_kind(node)
+    return kind is not None and kind[0] != "series"
+
+
+def is_table_function(node: exp.Expr) -> bool:
+    """Return whether an item of FROM is UNNEST or a function that makes rows."""
+    if isinstance(node, exp.Unnest):
+        return True
+    if isinstance(node, exp.Lateral):
+        is_function = _generator_kind(node.this) is not None or isinstance(node.this, exp.Unnest)
+        return is_function or _generators_of_lateral(node) is not None
+    if isinstance(node, exp.Table):
+        return _generator_kind(node.this) is not None
+    return _generator_kind(node) is not None
+
+
+def _generators_of_lateral(node: exp.Lateral) -> list[exp.Expr] | None:
+    """Return the list of ``LATERAL (SELECT unnest(a))``: a SELECT of one generator and no FROM."""
+    query = node.this.this if isinstance(node.this, exp.Subquery) else None
+    if not isinstance(query, exp.Select) or len(query.expressions) != 1:
+        return None
+    if any(value for name, value in query.args.items() if name != "expressions"):
+        return None
+    (item,) = query.expressions
+    function = item.this if isinstance(item, exp.Alias | exp.Aliases) else item
+    return [item] if is_generator(function) else None
+
+
+def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool = False) -> None:
+    """Apply an item of FROM to the rows of the items before it; its columns get names."""
+    source = builder.source
+    alias = node.args.get("alias")
+    function, ordinality = node, False
+    if isinstance(node, exp.Unnest):
+        source.allow_arguments(node, "expressions", "alias", "offset")
+        ordinality = bool(node.args.get("offset"))
+    elif isinstance(node, exp.Lateral | exp.Table):
+        function = node.this
+        source.allow_arguments(node, "this", "alias", "view", "outer", "ordinality", "joins")
+        outer = outer or bool(node.args.get("outer"))
+        ordinality = bool(node.args.get("ordinality"))
+    clause = builder.clause("FROM")
+    items = _generators_of_lateral(node) if isinstance(node, exp.Lateral) else None
+    if items is not None:
+        source.allow_arguments(node.this, "this")
+        source.allow_arguments(node.this.this, "expressions")
+        if outer:
+            raise source.unsupported(node, "LEFT JOIN LATERAL of a SELECT", "join UNNEST(a) itself")
+        columns_of = read_generator(builder, items[0]) or []
+        generated = _Generated([name for name, _ in columns_of], [value for _, value in columns_of])
+    elif isinstance(function, exp.Unnest):
+        source.allow_arguments(function, "expressions", "alias", "offset")
+        if len(function.expressions) != 1:
+            raise source.unsupported(
+                node, "UNNEST of several lists", "unnest them WITH ORDINALITY and join by position"
+            )
+        value = clause.read(function.expressions[0])
+        first = 1 if ordinality else None
+        default = ["unnest", "ordinality"] if ordinality else ["unnest"]
+        generated = _unnest(builder, node, value, default, first, outer, position_first=False)
+    else:
+        generated = _apply_generator(builder, clause, function, outer, ordinality)
+    names = generated.names
+    table = "unnest"
+    if alias is not None:
+        source.allow_arguments(alias, "this", "columns")
+        table = alias.name or table
+        alias_names = [name.name for name in alias.args.get("columns") or ()]
+        offset = node.args.get("offset")
+        if isinstance(offset, exp.Identifier):
+            alias_names.append(offset.name)
+        if len(alias_names) > len(names):
+            raise source.error(
+                alias, f"{len(alias_names)} names for {len(names)} columns: {', '.join(names)}"
+            )
+        names = [*alias_names, *names[len(alias_names) :]]
+        if not alias_names and len(names) == 1 and alias.name and not source.is_spark:
+            # In DuckDB, the alias of UNNEST(a) is also the name of its only column.
+            names = [alias.name] if isinstance(function, exp.Unnest) else names
+    if (
+        any(column.table.casefold() == table.casefold() for column in builder.scope_columns)
+        and alias is not None
+    ):
+        raise source.error(node, f"two tables in FROM are called {table!r}; give one an alias")
+    builder.scope_columns += tuple(
+        ScopeColumn(table, name, value) for name, value in zip(names, generated.values, strict=True)
+    )
+
+
+def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Expression]] | None:
+    """Apply a generator of the SELECT list to the rows, and return its columns; None if it is none.
+
+    The node is the generator itself, with an alias or several.
+    """
+    source, names = builder.source, []
+    function = node
+    if isinstance(node, exp.Aliases):
+        function = node.this
+        names = [name.name for name in node.expressions]
+    elif isinstance(node, exp.Alias):
+        function, names = node.this, [node.alias]
+    if id(function) in builder.generated:
+        name, value = builder.generated[id(function)]
+        source.allow_arguments(node, "this", "alias")
+        return [(names[0] if names else name, value)]
+    if not is_generator(function):
+        return None
+    if isinstance(node, exp.Aliases):
+        source.allow_arguments(node, "this", "expressions")
+    elif isinstance(node, exp.Alias):
+        source.allow_arguments(node, "this", "alias")
+    generated = _apply_generator(builder, builder.clause("SELECT"), function, False, False)
+    if names and len(names) != len(generated.names):
+        raise source.error(
+            node,
+            f"{len(names)} names for {len(generated.names)} columns: {', '.join(generated.names)}",
+        )
+    if not names and len(generated.names) == 1 and not source.is_spark:
+        names = [function.sql(dialect=source.dialect)]
+    return list(zip(names or generated.names, generated.values, strict=True))
+
+
+def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
+    """Apply several unnest() of one SELECT list together: element by element, as DuckDB does.
+
+    Raises:
+        UnsupportedSqlError: The functions cannot be combined, or the SELECT has window functions,
+            which are computed before its rows are multiplied.
+    """
+    source, items = builder.source, select.expressions
+    generators = [
+        node
+        for item in items
+        for node in item.walk(prune=lambda part: isinstance(part, exp.Query))
+        if is_generator(node) and not isinstance(node, exp.Query)
+    ]
+    if generators:
+        clauses = [*items, select.args.get("qualify"), select.args.get("order")]
+        windows = (part.find(exp.Window) for part in clauses if part is not None)
+        if any(window is not None for window in windows):
+            raise source.unsupported(
+                generators[0],
+                f"{source.describe(generators[0])} in one SELECT with a window function",
+                "compute the window in a query in FROM",
+            )
+    if len(generators) < 2:
+        return
+    if source.is_spark or any(
+        (_generator_kind(node) or ("", False))[0] != "explode" for node in generators
+    ):
+        raise source.unsupported(
+            generators[1], "a second function of this kind in one SELECT list", "use it in FROM"
+        )
+    clause, values = builder.clause("SELECT"), []
+    for node in generators:
+        source.allow_arguments(node, "this")
+        values.append(clause.read(node.this))
+    zipped = clause.call(generators[0], "list_zip", *values)
+    unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False, position_first=False)
+    for position, node in enumerate(generators):
+        value = clause.call(node, "struct_field", unnested.values[0], string_literal(str(position)))
+        builder.generated[id(node)] = node.sql(dialect=source.dialect), value
+
+
+def _apply_generator(
+    builder: SelectBuilder, clause: Clause, node: exp.Expr, outer: bool, ordinality: bool
+) -> _Generated:
+    source, kind_of_node = builder.source, _generator_kind(node)
+    assert kind_of_node is not None
+    kind, is_outer = kind_of_node
+    outer = outer or is_outer
+    if kind == "json_tuple":
+        return _json_tuple(builder, clause, node)
+    if kind == "series":
+        if isinstance(node, exp.Anonymous):
+            source.allow_arguments(node, "this", "expressions")
+            parts = [clause.read(part) for part in node.expressions]
+            bounds = parts if len(parts) > 1 else [Literal(0, pa.int64()), *parts]
+            value = clause.call(node, "series_before", *bounds)
+            name = "id"
+        else:
+            value = clause.read(node)
+            name = "range" if node.args.get("is_end_exclusive") else "generate_series"
+        return _unnest(builder, node, value, [name], None, outer, position_first=False)
+    if isinstance(node, exp.Anonymous):
+        source.allow_arguments(node, "this", "expressions")
+        (argument,) = node.expressions
+    else:
+        source.allow_arguments(node, "this")
+        argument = node.this
+    value = clause.read(argument)
+    if kind == "inline":
+        return _inline(builder, node, value, outer)
+    is_map = pa.types.is_map(value.type)
+    default = ["key", "value"] if is_map else ["col" if source.is_spark else "unnest"]
+    if kind == "posexplode":
+        return _unnest(builder, node, value, [*default, "pos"], 0, outer, position_first=True)
+    names = [*default, "ordinality"] if ordinality else default
+    first = 1 if ordinality else None
+    return _unnest(builder, node, value, names, first, outer, position_first=False)
+
+
+def _unnest(
+    builder: SelectBuilder,
+    node: exp.Expr,
+    value: Expression,
+    names: list[str],
+    first: int | None,
+    outer: bool,
+    *,
+    position_first: bool,
+) -> _Generated:
+    """Replace the plan of the rows by its unnested rows; return the new columns.
+
+    Args:
+        builder: The rows.
+        node: The generator, for errors.
+        value: The list or map.
+        names: The names of the new columns; the position, if there is one, is the last.
+        first: The position of the first element; None for no column of positions.
+        outer: True to keep a row without elements.
+        position_first: True to return the position before the elements.
+    """
+    source, width = builder.source, builder.width
+    if pa.types.is_null(value.type):
+        value = Literal(None, pa.list_(pa.null()))
+    if not is_nested(value.type) or pa.types.is_struct(value.type):
+        raise source.error(
+            node,
+            f"{source.describe(node)} takes a list or a map, not a value of type {value.type}",
+        )
+    if pa.types.is_map(value.type) and not source.is_spark:
+        raise source.error(node, "UNNEST of a map; unnest map_entries() of it")
+    if is_correlated(value):
+        raise source.correlated(
+            node,
+            "UNNEST of a column of the enclosing query in a subquery",
+            "write it in FROM, after the table: FROM t, UNNEST(t.a)",
+        )
+    plan: PlanNode = builder.plan
+    kept = columns(plan)
+    names_before = tuple(field.name for field in plan.fields)
+    plan = Map(plan, (*kept, value), (*names_before, names[0]))
+    unnested = Unnest(plan, tuple(names), first, outer)
+    builder.plan = unnested
+    values: list[Expression] = [*columns(unnested)[width:]]
+    if position_first:
+        if source.is_spark:
+            values[-1] = builder.clause("FROM").call(node, "cast", values[-1], type=pa.int32())
+        values, names = [values[-1], *values[:-1]], [names[-1], *names[:-1]]
+    return _Generated(names, values)
+
+
+def _inline(builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bool) -> _Generated:
+    element = value.type.value_type if is_nested(value.type) else value.type
+    if not pa.types.is_struct(element):
+        raise builder.source.error(
+            node, f"inline() takes a list of structs, not a value of type {value.type}"
+        )
+    unnested = _unnest(builder, node, value, ["struct"], None, outer, position_first=False)
+    clause = builder.clause("SELECT")
+    names = [field.name for field in element]
+    fields = [
+        clause.call(node, "struct_field", unnested.values[0], string_literal(name))
+        for name in names
+    ]
+    return _Generated(names, fields)
+
+
+def _json_tuple(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> _Generated:
+    """Read json_tuple(j, 'a', 'b'), which makes columns but no rows."""
+    source = builder.source
+    source.allow_arguments(node, "this", "expressions")
+    value, *keys = node.expressions
+    json_value, names, values = clause.read(value), [], []
+    for number, key in enumerate(keys):
+        if not isinstance(key, exp.Literal) or not key.is_string:
+            raise source.unsupported(key, "a key that is not constant", "write it as a text")
+        source.allow_arguments(key, "this", "is_string")
+        steps = string_literal(json.dumps([key.this]))
+        names.append(f"c{number}")
+        values.append(clause.call(node, "json_text", json_value, steps))
+    return _Generated(names, values)

@@ -1,0 +1,72 @@
+"""VALUES: rows of constants, or of expressions over the columns of an enclosing query.
+
+The values of a column are cast to their common type. A correlated VALUES, as in ``LATERAL (VALUES
+(t.a), (t.b))``, is the union of one Map of the domain per row
+(`circuits.sql.queries.decorrelation`).
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import Field, Map, PlanNode, Union, Values, columns
+from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.environment import DerivedTable, Environment
+from circuits.sql.binding.scope import Scope
+from circuits.types import functions
+from circuits.types.arrow_types import is_nested
+
+__all__ = ["read_values"]
+
+
+def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
+    """Return the rows of VALUES; columns are col0, col1, ... as in DuckDB; col1, ... in Spark."""
+    source, domain = environment.source, environment.domain
+
+    def read_column(clause: Clause, column: exp.Column) -> Expression:
+        parent = None if domain is None else domain.scope
+        domain_columns = () if domain is None else columns(domain.plan)
+        scope = Scope(source, (), parent, environment.unsupported_scope, domain, domain_columns)
+        value = scope.find(column)
+        if value is None:
+            raise source.error(column, f"column {column.sql()!r} in VALUES; write constants")
+        return value
+
+    clause = environment.clause("VALUES", read_column)
+    rows: list[list[Expression]] = []
+    for row in node.expressions:
+        source.allow_arguments(row, "expressions")
+        rows.append([clause.read(value) for value in row.expressions])
+        if len(rows[-1]) != len(rows[0]):
+            raise source.error(
+                row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
+            )
+    fields: list[Field] = []
+    for number, column in enumerate(zip(*rows, strict=True)):
+        with source.errors_at(node):
+            # coalesce casts a string literal to a date if other arguments are dates.
+            common_type = functions.call("coalesce", *column).type
+            for row_values in rows:
+                if row_values[number].type != common_type:
+                    row_values[number] = functions.call(
+                        "cast", row_values[number], type=common_type
+                    )
+        fields.append(Field(f"col{number + source.is_spark}", common_type))
+    if domain is not None:
+        return DerivedTable(_map_each_row(domain.plan, rows, fields), domain=domain)
+    for value in (value for values in rows for value in values):
+        if not isinstance(value, Literal) and not is_nested(value.type):
+            raise source.unsupported(node, f"{value} in VALUES", "write constants")
+    constants = [tuple(v.value for v in values if isinstance(v, Literal)) for values in rows]
+    if any(len(values) < len(fields) for values in constants):
+        # Lists, structs and maps are calls.
+        return DerivedTable(_map_each_row(Values((), ((),)), rows, fields))
+    return DerivedTable(Values(tuple(fields), tuple(constants)))
+
+
+def _map_each_row(plan: PlanNode, rows: list[list[Expression]], fields: list[Field]) -> PlanNode:
+    """Return the rows of VALUES for each row of a plan, after its columns."""
+    names = tuple(field.name for field in (*plan.fields, *fields))
+    maps = [Map(plan, (*columns(plan), *values), names) for values in rows]
+    return maps[0] if len(maps) == 1 else Union(tuple(maps))

@@ -1,0 +1,102 @@
+"""Columns of time windows: the start and the end of the windows of each row, as plan nodes.
+
+Window tables in FROM (`circuits.sql.queries.window_tables`) and window functions in GROUP BY
+(`circuits.sql.queries.group_windows`) are both made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Column, Expression
+from circuits.plan.nodes import Filter, Map, PlanNode, columns
+from circuits.plan.time_windows import HoppingWindows, SessionBound
+from circuits.sql.expressions.literals import integer_literal
+from circuits.types import functions
+
+__all__ = ["WindowColumns", "hopping", "last_moment", "session", "tumbling", "with_columns"]
+
+_TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True)
+class WindowColumns:
+    """A plan whose first columns are those of its input, and the bounds of the windows over it."""
+
+    plan: PlanNode
+    start: Expression
+    end: Expression
+
+
+def tumbling(plan: PlanNode, time: Expression, size: int, offset: int) -> WindowColumns:
+    """Return the windows of a size; a row without a time is left out."""
+    plan = _without_nulls(plan, time)
+    start = functions.call("time_bucket", time, integer_literal(size), integer_literal(offset))
+    return WindowColumns(plan, start, _shift(start, size))
+
+
+def hopping(plan: PlanNode, time: Expression, size: int, slide: int, offset: int) -> WindowColumns:
+    """Return the windows of a size that start once per slide."""
+    plan, (time_column,) = with_columns(plan, [time])
+    plan = HoppingWindows(plan, time_column, size, slide, offset)
+    start = columns(plan)[-1]
+    return WindowColumns(plan, start, _shift(start, size))
+
+
+def session(
+    plan: PlanNode, time: Expression, keys: Sequence[Expression], gap: int, *, with_end: bool
+) -> WindowColumns:
+    """Return the sessions of rows with equal keys.
+
+    Without ``with_end`` the end is not computed, and ``end`` is the start.
+    """
+    plan, (time_column, *key_columns) = with_columns(plan, [time, *keys])
+    plan = SessionBound(plan, tuple(dict.fromkeys(key_columns)), time_column, gap)
+    start: Expression = columns(plan)[-1]
+    end = start
+    if with_end:
+        plan = SessionBound(plan, tuple(dict.fromkeys(key_columns)), time_column, gap, last=True)
+        end = _shift(columns(plan)[-1], gap)
+    return WindowColumns(plan, start, end)
+
+
+def last_moment(end: Expression) -> Expression:
+    """Return the last millisecond before an end, or the last tick of an integer or a date."""
+    ticks_per_second = _TICKS_PER_SECOND[end.type.unit] if arrow.is_timestamp(end.type) else 1
+    return _shift(end, -max(1, ticks_per_second // 1000))
+
+
+def _shift(value: Expression, amount: int) -> Expression:
+    """Return a time plus a number of its ticks, of the same type."""
+    data_type = value.type
+    if arrow.is_integer(data_type):
+        return functions.call("add", value, integer_literal(amount))
+    days = amount if arrow.is_date(data_type) else 0
+    microseconds = (
+        0 if arrow.is_date(data_type) else amount * 10**6 // _TICKS_PER_SECOND[data_type.unit]
+    )
+    parts = (integer_literal(part) for part in (0, days, microseconds))
+    shifted = functions.call("date_add", value, *parts)
+    return shifted if shifted.type == data_type else functions.call("cast", shifted, type=data_type)
+
+
+def _without_nulls(plan: PlanNode, time: Expression) -> PlanNode:
+    if isinstance(time, Column) and not plan.is_nullable(time.index):
+        return plan
+    return Filter(plan, functions.call("not", functions.call("is_null", time)))
+
+
+def with_columns(plan: PlanNode, values: Sequence[Expression]) -> tuple[PlanNode, tuple[int, ...]]:
+    """Return the plan with further columns for values, and the position of each value."""
+    expressions: list[Expression] = [*columns(plan)]
+    expressions += [value for value in dict.fromkeys(values) if value not in expressions]
+    positions = tuple(map(expressions.index, values))
+    if len(expressions) > len(plan.fields):
+        names = [field.name for field in plan.fields]
+        names += [f"value_{number}" for number in range(len(expressions) - len(names))]
+        plan = Map(plan, tuple(expressions), tuple(names))
+    return plan, positions

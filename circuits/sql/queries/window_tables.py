@@ -1,0 +1,257 @@
+"""Window table functions in FROM: TUMBLE, HOP and SESSION.
+
+::
+
+    TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), size [, offset]))      Flink, Feldera
+    TUMBLE(t, ts, size [, offset])                               RisingWave
+    HOP(t, ts, slide, size [, offset])
+    SESSION(t [PARTITION BY keys], ts, gap)
+
+with arguments by place or by name (DATA, TIMECOL, SIZE, SLIDE, GAP, OFFSET). The result has the
+columns of the table, then window_start and window_end; and window_time, the last millisecond of the
+window, if the query names it. A row without a time is in no window.
+
+The end of a session is an aggregate over the session. A query that groups by the keys, window_start
+and window_end computes it per group. In other queries that read it, it is a column, and a row that
+extends a session changes all rows of the session.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.plan.nodes import Map, PlanNode, columns
+from circuits.sql.binding.environment import NO_RANKS, DerivedTable, Environment
+from circuits.sql.binding.scope import Scope, scope_columns_of
+from circuits.sql.binding.select_builder import SelectBuilder
+from circuits.sql.expressions.time_amounts import read_ticks, read_time
+from circuits.sql.queries.window_columns import (
+    WindowColumns,
+    hopping,
+    last_moment,
+    session,
+    tumbling,
+)
+from circuits.sql.syntax.window_parsing import WINDOW_TABLES
+
+__all__ = ["is_window_table", "read_window_table", "replace_session_end"]
+
+_ARGUMENTS: Final = {
+    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
+    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+    "SESSION": ("DATA", "TIMECOL", "GAP"),
+}
+
+
+def is_window_table(node: exp.Expr) -> bool:
+    """Return whether a table of FROM is a window table function."""
+    call = node.this if isinstance(node, exp.Table) else None
+    return isinstance(call, exp.Anonymous) and call.name.upper() in WINDOW_TABLES
+
+
+def read_window_table(
+    environment: Environment, node: exp.Table, parent: Scope | None
+) -> tuple[PlanNode, str]:
+    """Return the table of a window table function, and its name."""
+    source = environment.source
+    source.allow_arguments(node, "this", "alias", "joins")
+    call = node.this
+    source.allow_arguments(call, "this", "expressions")
+    kind = call.name.upper()
+    if kind not in _ARGUMENTS:
+        raise source.unsupported(call, f"{kind}()", "there are TUMBLE, HOP and SESSION")
+    arguments = _arguments(environment, call)
+    data, key_nodes = arguments["DATA"], arguments.pop("KEYS", None)
+    plan, name = _read_data(environment, data, parent)
+    builder = SelectBuilder(
+        environment,
+        plan,
+        scope_columns_of(plan, name),
+        None,
+    )
+    clause = builder.clause(f"{kind}()")
+    time = read_time(clause, arguments["TIMECOL"])
+
+    def ticks(argument: str, least: int = 1) -> int:
+        return read_ticks(clause, arguments[argument], time.type, least=least)
+
+    offset = ticks("OFFSET", -(2**62)) if "OFFSET" in arguments else 0
+    select = node.find_ancestor(exp.Select)
+    if kind == "TUMBLE":
+        window = tumbling(builder.plan, time, ticks("SIZE"), offset)
+    elif kind == "HOP":
+        window = hopping(builder.plan, time, ticks("SIZE"), ticks("SLIDE"), offset)
+    else:
+        keys = [clause.read(key) for key in _unpack(key_nodes)]
+        with_end = _reads(select, "window_end", "window_time", star=True)
+        window = session(builder.plan, time, keys, ticks("GAP"), with_end=with_end)
+    return _with_bounds(plan, window, select), node.alias or name
+
+
+def _with_bounds(plan: PlanNode, window: WindowColumns, select: exp.Select | None) -> PlanNode:
+    width = len(plan.fields)
+    values: list[Expression] = [*columns(window.plan)[:width], window.start]
+    names = [*(field.name for field in plan.fields), "window_start"]
+    if window.end != window.start:
+        values.append(window.end)
+        names.append("window_end")
+        if _reads(select, "window_time"):
+            values.append(last_moment(window.end))
+            names.append("window_time")
+    return Map(window.plan, tuple(values), tuple(names))
+
+
+def _arguments(environment: Environment, call: exp.Anonymous) -> dict[str, exp.Expr]:
+    """Return the arguments of a window table function by name; KEYS are those of PARTITION BY."""
+    source, kind = environment.source, call.name.upper()
+    names = _ARGUMENTS[kind]
+    by_name: dict[str, exp.Expr] = {}
+    expressions = list(call.expressions)
+    if kind == "SESSION" and len(expressions) == 4 and not isinstance(expressions[2], exp.Kwarg):
+        by_name["KEYS"] = expressions.pop(2)  # the keys as a DESCRIPTOR before the gap
+    for place, node in enumerate(expressions):
+        name, value = (names[place] if place < len(names) else ""), node
+        if isinstance(node, exp.Kwarg):
+            source.allow_arguments(node, "this", "expression")
+            source.mark_read(node.this)
+            name, value = node.this.name.upper(), node.expression
+        if name not in names or name in by_name:
+            raise source.error(node, f"{kind}() takes the arguments {', '.join(names)}, each once")
+        by_name[name] = value
+    missing = [name for name in names if name not in by_name and name != "OFFSET"]
+    if missing:
+        raise source.error(call, f"{kind}() without {missing[0]}; it takes {', '.join(names)}")
+    if isinstance(by_name["DATA"], exp.Tuple):
+        source.allow_arguments(by_name["DATA"], "expressions")
+        by_name["DATA"], *keys = by_name["DATA"].expressions
+        by_name["KEYS"] = exp.Tuple(expressions=keys)
+    if "KEYS" in by_name and kind != "SESSION":
+        raise source.unsupported(call, f"PARTITION BY in {kind}()", "group by the columns")
+    return by_name
+
+
+def _unpack(node: exp.Expr | None) -> list[exp.Expr]:
+    if node is None:
+        return []
+    return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
+
+
+def _uncorrelated_plan(environment: Environment, node: exp.Expr, derived: DerivedTable) -> PlanNode:
+    """Return the plan of rows that are not correlated."""
+    if derived.domain is not None:
+        raise environment.source.unsupported(node, "windows of a correlated WITH query")
+    return derived.plan
+
+
+def _read_data(
+    environment: Environment, node: exp.Expr, parent: Scope | None
+) -> tuple[PlanNode, str]:
+    source = environment.source
+    if isinstance(node, exp.Column) and not node.table:
+        source.allow_arguments(node, "this")
+        node = exp.Table(this=node.this.copy())
+    if isinstance(node, exp.Table):
+        source.allow_arguments(node, "this", *(["db"] if node.db else []))
+        if node.db:
+            raise source.unsupported(
+                node, f"the schema in table name {node.sql()!r}", "name the table alone"
+            )
+        return _uncorrelated_plan(
+            environment, node, environment.plan_table(node, NO_RANKS)
+        ), node.name
+    if isinstance(node, exp.Subquery):
+        source.allow_arguments(node, "this")
+        inner = environment.without_outer_scope(parent)
+        derived = inner.queries.plan_query(inner, node.this, NO_RANKS)
+        return _uncorrelated_plan(environment, node, derived), ""
+    raise source.error(node, "the first argument of a window is a table, as TABLE t, or a query")
+
+
+def _reads(select: exp.Select | None, *names: str, star: bool = False) -> bool:
+    """Return whether a SELECT names one of the columns, or with ``star`` all columns.
+
+    Without a SELECT around the table, all of its columns are read.
+    """
+    if select is None:
+        return star
+    for node in select.walk():
+        if isinstance(node, exp.Column) and node.name.lower() in names:
+            return True
+        if star and isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
+            return True
+    return False
+
+
+def replace_session_end(select: exp.Select) -> None:
+    """Replace window_end of a session by the aggregate that it is, if the query groups by it.
+
+    The groups of the keys and window_start are the sessions, so window_end need not be a key.
+    """
+    clause, group = select.args.get("from_"), select.args.get("group")
+    table = clause.this if clause is not None else None
+    if group is None or select.args.get("joins") or table is None or not is_window_table(table):
+        return
+    call = table.this
+    if call.name.upper() != "SESSION":
+        return
+    try:
+        keys, time, gap = _plain_arguments(call)
+    except (KeyError, IndexError):
+        return  # the reader of the table reports it
+    group_names = [node.name.lower() for node in group.expressions if isinstance(node, exp.Column)]
+    needed = {"window_start", *(key.name.lower() for key in keys)}
+    if not needed <= set(group_names) or "window_end" not in group_names:
+        return
+    kept = [
+        node
+        for node in group.expressions
+        if not (isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time"))
+    ]
+    group.set("expressions", kept)
+    references = [
+        node
+        for part in (*select.expressions, *map(select.args.get, ("having", "order", "qualify")))
+        if part is not None
+        for node in part.walk(prune=lambda node: isinstance(node, exp.Query))
+        if isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time")
+    ]
+    for node in references:
+        replace_column(node, session_end(time, gap, node.name.lower() == "window_time"))
+
+
+def session_end(time: exp.Expr, gap: exp.Expr, is_last_moment: bool = False) -> exp.Expr:
+    """Return the syntax tree of the end of a session over its rows."""
+    length = gap.copy()
+    if isinstance(length, exp.Literal) and length.is_string:
+        length = exp.Interval(this=length)
+    end: exp.Expr = exp.Paren(this=exp.Add(this=exp.Max(this=time.copy()), expression=length))
+    if not is_last_moment:
+        return end
+    one: exp.Expr = exp.Literal.number(1)
+    if isinstance(length, exp.Interval):
+        one = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MILLISECOND"))
+    return exp.Paren(this=exp.Sub(this=end, expression=one))
+
+
+def replace_column(node: exp.Expr, value: exp.Expr) -> None:
+    """Replace a node by an expression; an item of a SELECT list keeps the name of the column."""
+    if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+        value = exp.Alias(this=value, alias=exp.to_identifier(node.name, quoted=True))
+    node.replace(value)
+
+
+def _plain_arguments(call: exp.Anonymous) -> tuple[list[exp.Expr], exp.Expr, exp.Expr]:
+    """Return the keys, the time and the gap of a SESSION, without checks."""
+    expressions = list(call.expressions)
+    keys: list[exp.Expr] = []
+    named = {n.this.name.upper(): n.expression for n in expressions if isinstance(n, exp.Kwarg)}
+    plain = [n for n in expressions if not isinstance(n, exp.Kwarg)]
+    if len(plain) == 4:
+        keys = _unpack(plain.pop(2))
+    values = {**dict(zip(_ARGUMENTS["SESSION"], plain, strict=False)), **named}
+    if isinstance(values["DATA"], exp.Tuple):
+        keys = values["DATA"].expressions[1:]
+    return keys, values["TIMECOL"], values["GAP"]

@@ -1,4 +1,0 @@
-"""The functions of Spark by name, with the semantics of Spark 4: one file per family.
-
-`circuits.sql.spark_functions` joins the tables of the families.
-"""

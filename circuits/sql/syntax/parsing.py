@@ -1,0 +1,309 @@
+"""sqlglot's parser, extended to keep words of the text that its syntax trees lose.
+
+The words are needed for error messages, and the comma for its precedence.
+
+======================== =================================================================
+the name of a function   ``meta[NAME_IN_TEXT]``: ``string_agg``; the tree has a GroupConcat
+the name of a type       ``meta[NAME_IN_TEXT]``: ``HUGEINT``; the tree has an INT128
+exists(a, x -> ...)      a function by name; sqlglot parses it as EXISTS
+surplus arguments        an error; sqlglot drops the fourth one of ``range(1, 2, 3, 4)``
+a subscript ``a[1]``     as written; sqlglot counts from 0
+a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
+``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
+WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
+EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
+METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
+USING KEY (a, min(b))    columns and calls; sqlglot parses names only
+======================== =================================================================
+
+The subclass overrides methods that all parsers of sqlglot 30 have.
+`tests/circuits/sql/test_sql_errors.py` fails if sqlglot no longer calls one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from sqlglot import Dialect, exp
+from sqlglot.errors import SqlglotError
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from circuits.sql.syntax.array_subqueries import replace_array_subqueries
+from circuits.sql.syntax.spark_syntax import OPERATORS, join_tokens, rewrite
+from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
+
+__all__ = [
+    "EMIT_ON_CLOSE",
+    "IS_COMMA",
+    "NAMED_FUNCTIONS",
+    "NAME_IN_TEXT",
+    "UNSUPPORTED_COLUMN_PART",
+    "is_spark",
+    "parse_statements",
+]
+
+#: Keys of ``meta`` in syntax trees.
+EMIT_ON_CLOSE: Final = "emit_on_close"
+IS_COMMA: Final = "is_comma"
+NAME_IN_TEXT: Final = "name_in_text"
+#: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
+#: lower case; for dialect spark, and for all others. The modules that read them add them.
+NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
+UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
+_SURPLUS: Final = "surplus"  # a key of ``meta`` of a call: the count of arguments that it takes
+# If each of these values in place of an argument gives the same tree, the tree ignores it.
+_OTHER_COLUMN: Final = exp.column("other_argument")
+_OTHER_VALUES: Final = (_OTHER_COLUMN, exp.true(), exp.false(), exp.Literal.string("day"))
+_EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
+# A keyword that ends every clause before it, and that no statement has at its end.
+_EMIT_TOKEN: Final = TokenType.THEN
+# The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
+CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
+
+
+def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[exp.Expr | None]:
+    """Return the syntax trees of the statements of a text; None for an empty statement.
+
+    Raises:
+        sqlglot.errors.SqlglotError: The text is not valid SQL.
+    """
+    dialect = Dialect.get_or_raise(dialect_name)
+    dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
+    parser = _parser_class(type(dialect))(dialect=dialect)
+    is_spark_dialect = is_spark(dialect_name)
+    tokens = join_tokens(tokens) if is_spark_dialect else tokens
+    trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
+    rewrite_tree = rewrite if is_spark_dialect else replace_array_subqueries
+    return [rewrite_tree(tree) if tree is not None else None for tree in trees]
+
+
+@cache
+def _parser_class(dialect: type[Dialect]) -> Any:
+    """Return the parser class of a dialect with the extensions of this module."""
+    base: Any = dialect.parser_class
+    literal_parsers = {
+        **dict.fromkeys(exp.DType, _parse_typed_literal),
+        **base.TYPE_LITERAL_PARSERS,
+    }
+    is_spark_dialect = is_spark(dialect.__name__.lower())
+    names = {name.upper() for name in NAMED_FUNCTIONS[is_spark_dialect]}
+    constraints = {
+        **base.CONSTRAINT_PARSERS,
+        "LATENESS": _parse_lateness,
+        "METADATA": _parse_metadata,
+        "WATERMARK": _parse_watermark,
+    }
+    unnamed_constraints = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
+    attributes = {
+        "TYPE_LITERAL_PARSERS": literal_parsers,
+        "CONSTRAINT_PARSERS": constraints,
+        "SCHEMA_UNNAMED_CONSTRAINTS": unnamed_constraints,
+        "JSON_OPERATORS": {**base.JSON_OPERATORS, **(OPERATORS if is_spark_dialect else {})},
+        "FUNCTIONS": {
+            **{name: _note_surplus(build) for name, build in base.FUNCTIONS.items()},
+            **{name: _call_reader(name) for name in names},
+        },
+        "FUNCTION_PARSERS": {
+            name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names
+        },
+    }
+    return type(base.__name__, (_TextKeepingParser, base), attributes)
+
+
+def is_spark(dialect: str) -> bool:
+    """Return whether semantics that differ between Spark 4 and DuckDB are those of Spark."""
+    return dialect in ("spark", "databricks")
+
+
+def _call_reader(name: str) -> Any:
+    def read(arguments: list[Any]) -> exp.Anonymous:
+        return exp.Anonymous(this=name.lower(), expressions=arguments)
+
+    return read
+
+
+def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
+    """Return a builder of trees of calls that notes in the tree if it ignored arguments."""
+
+    def build_and_check(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
+        written = list(arguments)
+        tree = _build(build, arguments, dialect)
+        nodes = {id(node) for node in tree.walk()}
+        used = len(written)
+        while used and id(written[used - 1]) not in nodes:
+            # A constant or the name of a unit may be in the tree in another form.
+            *values, last = written[:used]
+            is_constant = isinstance(last, exp.Literal | exp.Boolean)
+            others = _OTHER_VALUES if is_constant else (_OTHER_COLUMN,)
+            if any(_changes_tree(build, tree, [*values, other], dialect) for other in others):
+                break
+            used -= 1
+        if used < len(written):
+            tree.meta[_SURPLUS] = used
+        return tree
+
+    return build_and_check
+
+
+def _changes_tree(
+    build: Callable[..., exp.Expr], tree: exp.Expr, arguments: list[exp.Expr], dialect: Dialect
+) -> bool:
+    """Return whether a builder gives another tree for these arguments, or refuses them."""
+    try:
+        return _build(build, [argument.copy() for argument in arguments], dialect) != tree
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, SqlglotError):
+        return True
+
+
+def _build(build: Callable[..., exp.Expr], arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
+    """Call a builder of sqlglot, of which some take the dialect."""
+    try:
+        return build(arguments)
+    except TypeError:
+        return build(arguments, dialect=dialect)
+
+
+class _TextKeepingParser(Parser):
+    """The hooks; ``super()`` is the parser of the dialect.
+
+    ``_curr`` and ``_prev`` are the current and the previous token, ``sql`` is the text.
+    """
+
+    def _parse_statement(self) -> exp.Expr | None:
+        return self._parse_emit(super()._parse_statement())
+
+    def _parse_ddl_select(self) -> exp.Expr | None:
+        return self._parse_emit(super()._parse_ddl_select())
+
+    def _parse_emit(self, query: exp.Expr | None) -> exp.Expr | None:
+        token = self._curr
+        if token is not None and token.token_type == _EMIT_TOKEN and query is not None:
+            query.meta[EMIT_ON_CLOSE] = token.start
+            self._advance(len(_EMIT))
+        return query
+
+    def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
+        name = self._curr
+        tree = super()._parse_function_call(*args, **options)
+        if isinstance(tree, exp.Exists) and isinstance(tree.args.get("expression"), exp.Lambda):
+            # exists(list, lambda) is not EXISTS (subquery).
+            arguments = [tree.this, tree.args["expression"]]
+            tree = exp.Anonymous(this="list_exists", expressions=arguments)
+        call: Any = tree
+        while isinstance(call, CALL_SUFFIXES):
+            self._refuse_surplus(call, name)
+            call = call.this
+        self._refuse_surplus(call, name)
+        if isinstance(call, exp.Expr):
+            call.meta.setdefault(NAME_IN_TEXT, name.text)
+            if "start" not in call.meta and not any(call.iter_expressions()):
+                call.update_positions(name)  # as CURRENT_DATE, which is written without ()
+        return tree
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        token = self._curr
+        if token is not None and token.token_type == TokenType.L_BRACKET:
+            # A list in brackets is one value; sqlglot would read it as values in parentheses.
+            return self.expression(exp.In(this=this, field=self._parse_column()))
+        return super()._parse_in(this, alias)
+
+    def _refuse_surplus(self, call: Any, name: Token) -> None:
+        """Raise the error for a call with more arguments than the function takes."""
+        limit = call.meta.pop(_SURPLUS, None) if isinstance(call, exp.Expr) else None
+        if limit is not None:
+            self.raise_error(f"{name.text}() takes {limit} arguments or fewer", name)
+
+    def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
+        first = self._curr
+        tree = super()._parse_types(*args, **options)
+        if isinstance(tree, exp.DataType) and first is not self._curr:
+            tree.meta.setdefault(NAME_IN_TEXT, self.sql[first.start : self._prev.end + 1])
+        return tree
+
+    def _parse_table(self, *args: Any, **options: Any) -> exp.Expr | None:
+        table = parse_window_table(self, options.get("alias_tokens"))
+        if table is None:
+            return super()._parse_table(*args, **options)
+        if options.get("joins"):
+            for join in self._parse_joins():
+                table.append("joins", join)
+        return table
+
+    def _parse_wrapped_id_vars(self, *args: Any, **options: Any) -> list[exp.Expr]:
+        words = [token.text.upper() for token in self._tokens[self._index - 2 : self._index]]
+        if words != ["USING", "KEY"]:
+            names: list[exp.Expr] = super()._parse_wrapped_id_vars(*args, **options)
+            return names
+        keys: list[exp.Expr] = self._parse_wrapped_csv(self._parse_assignment)
+        return keys
+
+    def _parse_join(self, *args: Any, **options: Any) -> exp.Join | None:
+        token = self._curr
+        is_comma = token is not None and token.token_type == TokenType.COMMA
+        join = super()._parse_join(*args, **options)
+        if is_comma and isinstance(join, exp.Join):
+            join.meta[IS_COMMA] = True
+        return join
+
+
+def _with_emit(tokens: list[Token]) -> list[Token]:
+    """Return the tokens, with EMIT before ON WINDOW CLOSE at the end of a statement as a keyword.
+
+    sqlglot would read it as the alias of a table.
+    """
+    result = list(tokens)
+    for index, token in enumerate(tokens):
+        following = tokens[index + len(_EMIT) : index + len(_EMIT) + 1]
+        words = [part.text.upper() for part in tokens[index : index + len(_EMIT)]]
+        if words == _EMIT and all(part.token_type == TokenType.SEMICOLON for part in following):
+            result[index] = Token(
+                _EMIT_TOKEN, token.text, token.line, token.col, token.start, token.end
+            )
+    return result
+
+
+def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.Expr:
+    """Return the tree of ``DATE 'x'::VARCHAR``: DATE belongs to the literal, not to its cast."""
+    literal = value
+    while not isinstance(literal, exp.Literal):
+        literal = literal.this
+    typed: exp.Expr = parser.expression(exp.Cast(this=literal.copy(), to=to))
+    if literal is value:
+        return typed
+    literal.replace(typed)
+    return value
+
+
+def _parse_watermark(parser: Any) -> exp.Expr | None:
+    """Return the tree of ``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``.
+
+    Without FOR it is a column of this name, and the caller steps back.
+    """
+    if not parser._match(TokenType.FOR):
+        return None
+    column = parser._parse_column()
+    bound = parser._match(TokenType.ALIAS) and parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(exp.WatermarkColumnConstraint(this=column, expression=bound))
+    return tree
+
+
+def _parse_lateness(parser: Any) -> exp.Expr:
+    """Return the tree of ``LATENESS INTERVAL '5' SECOND``, which follows a column."""
+    bound = parser._parse_disjunction()
+    tree: exp.Expr = parser.expression(
+        exp.WatermarkColumnConstraint(this=exp.null(), expression=bound)
+    )
+    return tree
+
+
+def _parse_metadata(parser: Any) -> exp.Expr:
+    """Return a tree for ``METADATA FROM 'key' VIRTUAL``, which follows a column."""
+    if parser._match(TokenType.FROM):
+        parser._parse_string()
+    parser._match_text_seq("VIRTUAL")
+    tree: exp.Expr = parser.expression(exp.Var(this="METADATA"))
+    tree.meta[UNSUPPORTED_COLUMN_PART] = "METADATA"
+    return tree

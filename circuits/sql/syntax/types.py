@@ -1,0 +1,125 @@
+"""The Arrow types of SQL type names.
+
+The widths are those of DuckDB: ``INT`` has 32 bits, a ``TIMESTAMP`` counts microseconds,
+``DECIMAL`` alone is ``DECIMAL(18, 3)``, in dialect spark ``DECIMAL(10, 0)``. As in both systems,
+the length in ``VARCHAR(n)`` has no effect.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.sql.syntax.parsing import NAME_IN_TEXT
+from circuits.sql.syntax.source import SqlSource
+from circuits.types.arrow_types import SQL_TYPES
+
+__all__ = ["arrow_type"]
+
+ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
+    exp.DType[name]: type for name, type in SQL_TYPES.items()
+}
+# Names of DuckDB that sqlglot does not know.
+DUCKDB_TYPES: Final[dict[str, pa.DataType]] = {
+    "integral": pa.int32(),
+    "nvarchar": pa.string(),
+    "oid": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+}
+
+
+# Of the type DECIMAL in DuckDB and in Spark: precision and scale.
+DEFAULT_DECIMAL: Final = (18, 3)
+DEFAULT_DECIMAL_OF_SPARK: Final = (10, 0)
+MAX_PRECISION: Final = 38
+
+#: A HUGEINT has 128 bits, up to 1.7e38; here it has 38 digits.
+HUGEINT: Final = pa.decimal128(MAX_PRECISION, 0)
+
+
+def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    """Return the target type of a CAST.
+
+    Raises:
+        SqlError: A decimal has no such precision.
+        UnsupportedSqlError: No column can have the type.
+    """
+    source.allow_arguments(node, "this", "expressions", "nested", "values", "kind")
+    kind = node.this
+    if kind in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
+        return _nested_type(source, node)
+    if kind == exp.DType.JSON:
+        return pa.string()
+    if kind == exp.DType.DECIMAL:
+        return _decimal_type(source, node)
+    if kind == exp.DType.INT128 and not source.is_spark:
+        return HUGEINT
+    if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
+        for parameter in node.expressions:
+            _read_parameter(source, parameter)
+    if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
+        types = ", ".join(sorted([*(type.value for type in ARROW_TYPES), "DECIMAL(p, s)"]))
+        name = node.meta.get(NAME_IN_TEXT) or node.sql(dialect=source.dialect)
+        if not source.is_spark and str(name).lower() in DUCKDB_TYPES:
+            return DUCKDB_TYPES[str(name).lower()]
+        raise source.unsupported(node, f"type {name}", f"types: {types}")
+    return ARROW_TYPES[kind]
+
+
+def _decimal_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    """Return the type of ``DECIMAL``, ``DECIMAL(precision)`` or ``DECIMAL(precision, scale)``."""
+    parameters = [_read_parameter(source, parameter) for parameter in node.expressions]
+    precision, scale = DEFAULT_DECIMAL_OF_SPARK if source.is_spark else DEFAULT_DECIMAL
+    if parameters:
+        precision, scale = (*parameters, 0)[:2]
+    if len(parameters) > 2 or not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
+        name = node.meta.get(NAME_IN_TEXT) or node.sql()
+        raise source.error(
+            node, f"invalid type {name}; precision is 1 to {MAX_PRECISION}, scale 0 to precision"
+        )
+    return pa.decimal128(precision, scale)
+
+
+def _nested_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    """Return the type of ``INT[]``, ``INT[3]``, ``STRUCT(a INT)`` or ``MAP(VARCHAR, INT)``."""
+    kind, parts = node.this, node.expressions
+    if kind == exp.DType.STRUCT:
+        fields = []
+        for part in parts:
+            if not isinstance(part, exp.ColumnDef):
+                raise source.unsupported(node, "a struct without names", "name its fields")
+            source.allow_arguments(part, "this", "kind")
+            fields.append((part.name, arrow_type(source, part.args["kind"])))
+        return pa.struct(fields)
+    text = str(node.meta.get(NAME_IN_TEXT, ""))
+    if text.endswith("]") and len(parts) == 1:
+        # Errors about the type of the elements show it as it was written.
+        parts[0].meta.setdefault(NAME_IN_TEXT, text.rpartition("[")[0].strip())
+    types = [arrow_type(source, part) for part in parts if isinstance(part, exp.DataType)]
+    if len(types) != (2 if kind == exp.DType.MAP else 1):
+        raise source.unsupported(
+            node, f"type {kind.value} of {len(types)} types", "write INT[] or MAP(VARCHAR, INT)"
+        )
+    if kind == exp.DType.MAP:
+        return pa.map_(*types)
+    sizes = node.args.get("values") or []
+    return pa.list_(*types, *(_read_size(source, size) for size in sizes))
+
+
+def _read_size(source: SqlSource, node: exp.Expr) -> int:
+    if not isinstance(node, exp.Literal) or not node.is_int:
+        raise source.error(node, f"{node.sql()} is not a number of elements")
+    source.allow_arguments(node, "this", "is_string")
+    return int(node.this)
+
+
+def _read_parameter(source: SqlSource, node: exp.Expr) -> int:
+    source.allow_arguments(node, "this")
+    if not isinstance(node, exp.DataTypeParam) or not node.this.is_int:
+        raise source.error(node, f"{node.sql()} is not a number of digits")
+    return int(node.this.this)

@@ -1,0 +1,1 @@
+"""Casts, explicit and implicit, with the parsers and formats of text that they need."""

@@ -1,0 +1,152 @@
+"""Format values as text, in the format of DuckDB.
+
+Floats have a point or an exponent (``1.0``, ``1e+16``, ``nan``, ``inf``). Timestamps have a space
+and no trailing zeros in their fraction. Decimals have all digits of their scale, and no zero before
+the point if their type has no digit there. A date before the year 1 is formatted as
+``0044-03-15 (BC)``. The greatest date or timestamp is ``infinity``, and its negative ``-infinity``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.excerpt import excerpt
+from circuits.types.functions.argument_rows import unscaled_digits
+from circuits.types.functions.casting.time_units import PER_SECOND, is_infinite, ticks_of
+
+__all__ = ["format_scalar", "readable", "write_text"]
+
+_FIRST_DAY: Final = -719_162  # 0001-01-01
+_LAST_DAY: Final = 2_932_896  # 9999-12-31
+
+
+def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return values as text of type ``target``; ArrowInvalid for bytes that are not UTF-8."""
+    source = values.type
+    if arrow.is_floating(source):
+        return _format_floats(values, target)
+    if arrow.is_decimal(source) and (source.scale > 6 or source.scale == source.precision):
+        return _format_decimals(values, target)
+    if arrow.is_date(source):
+        return _format_unusual_years(values, pc.cast(values, target), target)
+    if arrow.is_timestamp(source):
+        return _format_unusual_years(values, _format_timestamps(values, target), target)
+    if arrow.is_time(source):
+        return _strip_trailing_zeros(pc.cast(values, target))
+    return pc.cast(values, target)
+
+
+def format_scalar(scalar: pa.Scalar) -> str:
+    """Return a value as text for error messages.
+
+    If Python cannot represent the value, for example a date in the year 20000, `write_text` formats
+    it.
+    """
+    try:
+        return excerpt(scalar.as_py())
+    except (ValueError, OverflowError):
+        return repr(write_text(pa.repeat(scalar, 1), pa.string())[0].as_py())
+
+
+def readable(table: pa.Table) -> pa.Table:
+    """Return the table with date and timestamp columns as text if Python cannot represent a value.
+
+    >>> readable(pa.table({"d": pa.array([3 * 10**6], pa.int32()).view(pa.date32())})).to_pylist()
+    [{'d': '10183-09-21'}]
+    """
+    for index, column in enumerate(table.columns):
+        if not arrow.is_date32(column.type) and not arrow.is_timestamp(column.type):
+            continue
+        try:
+            column.to_pylist()
+        except (ValueError, OverflowError):
+            chunks = [write_text(chunk, pa.string()) for chunk in column.chunks]
+            texts = pa.chunked_array(chunks, pa.string())
+            table = table.set_column(index, table.column_names[index], texts)
+    return table
+
+
+def _format_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Format floats with numpy, which uses an exponent for the same values as DuckDB."""
+    floats = values.to_numpy(zero_copy_only=False)
+    texts = floats.astype(str)
+    if floats.dtype == np.float32:
+        # For a float32, numpy writes 1e+10, and DuckDB writes all digits up to 1e+16.
+        needs_digits = np.char.find(texts, "e+") >= 0
+        needs_digits &= np.abs(floats) < np.float32(1e16)
+        digit_texts = [
+            np.format_float_positional(value, trim="0") for value in floats[needs_digits]
+        ]
+        texts = texts.astype(object)
+        texts[needs_digits] = digit_texts
+    return pc.if_else(pc.is_valid(values), pa.array(texts, target), pa.scalar(None, target))
+
+
+def _format_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Insert the point into the digits: Arrow formats small values of scale > 6 as ``1E-7``."""
+    scale = values.type.scale
+    positive = pc.abs(values)
+    digits = pc.utf8_lpad(pc.cast(unscaled_digits(positive), target), scale + 1, "0")
+    before = pc.utf8_slice_codeunits(digits, 0, -scale)
+    if scale == values.type.precision:
+        before = pc.replace_substring(before, "0", "")
+    after = pc.utf8_slice_codeunits(digits, -scale, None)
+    sign = pc.if_else(pc.equal(positive, values), pa.scalar("", target), pa.scalar("-", target))
+    text = pc.binary_join_element_wise(before, after, pa.scalar(".", target))
+    return pc.binary_join_element_wise(sign, text, pa.scalar("", target))
+
+
+def _format_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if values.type.tz is None:
+        return _strip_trailing_zeros(pc.cast(values, target))
+    utc = pc.cast(values, pa.timestamp(values.type.unit))
+    text = _strip_trailing_zeros(pc.cast(utc, target))
+    return pc.binary_join_element_wise(text, pa.scalar("+00", target), pa.scalar("", target))
+
+
+def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return the text with years outside 1 to 9999 and infinities replaced by DuckDB's format."""
+    data_type = values.type
+    ticks = ticks_of(values)
+    per_day = 1 if arrow.is_date32(data_type) else 86_400_000
+    if arrow.is_timestamp(data_type):
+        per_day = 86_400 * PER_SECOND[data_type.unit]
+    days = ticks // per_day
+    unusual = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, data_type)
+    if not unusual.any():
+        return text
+    formatted = [_format_timestamp(int(tick), data_type) for tick in ticks[unusual]]
+    return pc.replace_with_mask(text, pa.array(unusual), pa.array(formatted, target))
+
+
+def _format_timestamp(tick: int, data_type: pa.DataType) -> str:
+    """Format a date or timestamp of any year."""
+    if bool(is_infinite(np.array([tick]), data_type)[0]):
+        return "infinity" if tick > 0 else "-infinity"
+    per_second = PER_SECOND[data_type.unit] if arrow.is_timestamp(data_type) else 1000
+    per_day = 1 if arrow.is_date32(data_type) else 86_400 * per_second
+    days, ticks_of_day = divmod(tick, per_day)
+    date = np.datetime64(days, "D")
+    month = date.astype("datetime64[M]")
+    year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
+    month_of_year = int(month.astype(np.int64)) % 12 + 1
+    day = int((date - month.astype("datetime64[D]")).astype(np.int64)) + 1
+    era = "" if year > 0 else " (BC)"
+    text = f"{year if year > 0 else 1 - year:04}-{month_of_year:02}-{day:02}{era}"
+    if not arrow.is_timestamp(data_type):
+        return text
+    seconds, fraction = divmod(ticks_of_day, per_second)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    digits = f"{fraction:0{len(str(per_second)) - 1}}".rstrip("0") if fraction else ""
+    zone = "" if data_type.tz is None else "+00"
+    return f"{text} {clock}{'.' if digits else ''}{digits}{zone}"
+
+
+def _strip_trailing_zeros(text: pa.Array) -> pa.Array:
+    without_zero_fraction = pc.replace_substring_regex(text, r"\.0+$", "")
+    return pc.replace_substring_regex(without_zero_fraction, r"(\.\d*?)0+$", r"\1")

@@ -1,0 +1,200 @@
+"""Calendar arithmetic: date_trunc, date_add, date_diff.
+
+``date_add`` adds months first (a day beyond the end of the month becomes its last day), then days,
+both in the local time of the timestamp's zone, then microseconds of elapsed time. ``date_diff``
+counts the boundaries of the unit between two timestamps; for weeks, it divides the number of day
+boundaries by seven instead (both as DuckDB does). ``date_trunc`` and ``date_add`` return
+timestamps, also for dates, as in DuckDB. An infinite timestamp remains infinite, and its
+``date_diff`` to any timestamp is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.casting.time_units import infinite_rows
+from circuits.types.functions.dates.date_parts import as_date_or_timestamp
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
+from circuits.types.functions.type_rules import common_type
+
+__all__ = ["FUNCTIONS"]
+
+_MICROSECONDS_PER_UNIT = {
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+_UNITS = ("year", "quarter", "month", "week", "day", *_MICROSECONDS_PER_UNIT)
+_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def _unit(name: str, arguments: Arguments) -> Literal:
+    unit = arguments[0]
+    value = unit.value if isinstance(unit, Literal) else None
+    if not isinstance(value, str) or value.lower().removesuffix("s") not in _UNITS:
+        raise argument_error(name, arguments, f"the unit {unit} is not one of {', '.join(_UNITS)}")
+    return Literal(value.lower().removesuffix("s"), pa.string())
+
+
+def _as_timestamp(argument: Expression) -> Expression:
+    """Cast a date to a timestamp; return a timestamp unchanged."""
+    return cast_to(argument, pa.timestamp("us")) if arrow.is_date(argument.type) else argument
+
+
+def _trunc_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 2, 2)
+    value = _as_timestamp(as_date_or_timestamp(name, arguments, arguments[1]))
+    return (_unit(name, arguments), value), value.type
+
+
+def _diff_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 3, 3)
+    unit = _unit(name, arguments)
+    start, end = (as_date_or_timestamp(name, arguments, argument) for argument in arguments[1:])
+    target = common_type((start.type, end.type))
+    if unit.value in _MICROSECONDS_PER_UNIT and arrow.is_date(target):
+        target = pa.timestamp("us")
+    return (unit, cast_to(start, target), cast_to(end, target)), pa.int64()
+
+
+def _add_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 4, 4)
+    value = _as_timestamp(as_date_or_timestamp(name, arguments, arguments[0]))
+    for amount in arguments[1:]:
+        if not isinstance(amount, Literal) or not isinstance(amount.value, int):
+            raise argument_error(
+                name, arguments, "months, days and microseconds are integer literals"
+            )
+    target = common_type((value.type, pa.timestamp("us", value.type.tz)))
+    amounts = tuple(cast_to(amount, pa.int64()) for amount in arguments[1:])
+    return (cast_to(value, target), *amounts), target
+
+
+def _trunc(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    unit, values = arguments
+    if isinstance(unit, pa.Array):
+        unit = unit[0]
+    truncated = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), result_type)
+    infinite = infinite_rows(fill_rows(values, 1))  # a scalar becomes an array of one row
+    if infinite is None:
+        return truncated
+    mask = infinite[0] if isinstance(values, pa.Scalar) else infinite
+    return pc.if_else(mask, values, truncated)
+
+
+def _diff(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    unit, start, end = arguments
+    name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
+    difference = pc.subtract(_boundaries(end, start, name), _boundaries(start, start, name))
+    for side in (start, end):
+        infinite = infinite_rows(fill_rows(side, 1))
+        if infinite is not None:
+            # A scalar is infinite for all rows.
+            mask = infinite[0] if isinstance(side, pa.Scalar) else infinite
+            difference = pc.if_else(mask, pa.scalar(None, pa.int64()), difference)
+    return difference
+
+
+def _boundaries(values: Values, origin: Values, unit: str) -> Values:
+    """Return the number of boundaries of the unit from a fixed time up to each timestamp.
+
+    For weeks, the fixed time is the day of ``origin``; for other units, it is a constant.
+    """
+    if arrow.is_timestamp(values.type) and values.type.tz is not None:
+        values, origin = pc.local_timestamp(values), pc.local_timestamp(origin)
+    if unit == "week":
+        return pc.divide(pc.subtract(_boundaries(values, origin, "day"), _days(origin)), 7)
+    if unit == "day":
+        return _days(values)
+    if unit in _MICROSECONDS_PER_UNIT:
+        return _ticks(values, unit)
+    units_per_year = {"year": 1, "quarter": 4, "month": 12}
+    before_year = pc.multiply(pc.year(values), units_per_year[unit])
+    if unit == "year":
+        return before_year
+    return pc.add(before_year, (pc.quarter if unit == "quarter" else pc.month)(values))
+
+
+def _days(values: Values) -> Values:
+    return pc.cast(pc.cast(pc.cast(values, pa.date32()), pa.int32()), pa.int64())
+
+
+def _ticks(values: Values, unit: str) -> Values:
+    """Return timestamps as whole numbers of the unit, rounded down.
+
+    If the timestamps are coarser than the unit, each tick is several units.
+    """
+    ticks_per_second = _TICKS_PER_SECOND[values.type.unit]
+    ticks = pc.cast(values, pa.int64())
+    # A unit has numerator / denominator ticks.
+    numerator = _MICROSECONDS_PER_UNIT[unit] * ticks_per_second
+    denominator = 1_000_000  # microseconds per second
+    if numerator < denominator:
+        return pc.multiply_checked(ticks, denominator // numerator)
+    # The remainder has the sign of the dividend, so a negative quotient is corrected downwards.
+    divisor = pa.scalar(numerator // denominator)
+    remainder = pc.remainder(ticks, divisor)
+    correction = pc.cast(pc.less(remainder, 0), pa.int64())
+    return pc.subtract(pc.divide(pc.subtract(ticks, remainder), divisor), correction)
+
+
+def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    original = arguments[0]
+    months, days, microseconds = (int(amount.as_py()) for amount in arguments[1:])
+    infinite = infinite_rows(original)
+    if infinite is not None:
+        epoch = pa.array([0]).view(result_type)[0]
+        sums = _add([pc.if_else(infinite, epoch, original), *arguments[1:]], result_type)
+        return pc.if_else(infinite, original, sums)
+    values = original
+    if months or days:
+        local = values if result_type.tz is None else pc.local_timestamp(values)
+        sums = _add_interval(local, months, days)
+        values = sums if result_type.tz is None else pc.assume_timezone(sums, result_type.tz)
+    if microseconds:
+        factor = _TICKS_PER_SECOND[result_type.unit] // 1_000_000
+        ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * factor)
+        values = pc.cast(ticks, result_type)
+    return values
+
+
+def _add_interval(values: pa.Array, months: int, days: int) -> pa.Array:
+    """Add months, limit the day to the last day of the month, add days; keep the time of day."""
+    date = pc.cast(values, pa.date32())
+    midnight = pc.cast(pc.cast(date, values.type), pa.int64())
+    time = pc.subtract(pc.cast(values, pa.int64()), midnight)
+    day = pc.fill_null(pc.cast(date, pa.int32()), 0).to_numpy().astype("datetime64[D]")
+    month = day.astype("datetime64[M]")
+    target = month + months
+    days_in_month = (target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")
+    day_of_month = np.minimum(day - month.astype("datetime64[D]"), days_in_month - 1)
+    day = (target.astype("datetime64[D]") + day_of_month + days).astype(np.int64)
+    per_day = pa.scalar(86_400 * _TICKS_PER_SECOND[values.type.unit])
+    ticks = pc.add_checked(pc.multiply_checked(pa.array(day), per_day), time)
+    return pc.cast(ticks, values.type)
+
+
+FUNCTIONS = (
+    Function(
+        "date_trunc", "the start of the unit a (a literal) that contains b", _trunc_rule, _trunc
+    ),
+    Function("date_add", "a plus b months, c days and d microseconds", _add_rule, _add),
+    Function("date_diff", "the number of boundaries of unit a between b and c", _diff_rule, _diff),
+)

@@ -1,0 +1,374 @@
+"""Functions that compute dates and timestamps: add months, next Monday, end of the month, zones.
+
+The number of months, days or microseconds may be a column. The kernels compute with numpy arrays of
+days and of microseconds since 1970. Years are those of numpy's calendar. ``months_between`` counts
+31 days per month, as Spark does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.argument_rows import by_constants
+from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    argument_error,
+    require,
+)
+from circuits.types.functions.signatures import Signature, column_kernel
+
+__all__ = ["FUNCTIONS"]
+
+_INT, _DATE, _TIMESTAMP, _FLOAT = pa.int64(), pa.date32(), pa.timestamp("us"), pa.float64()
+_DAY_US = 86_400_000_000
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+Numbers = np.ndarray[Any, Any]
+
+
+def _column_function(function: Callable[..., Any], result: pa.DataType) -> Callable[..., pa.Array]:
+    """Convert a function of int64 or float64 arrays to a function of Arrow columns.
+
+    Args:
+        function: Gets dates as days and timestamps as microseconds. It returns an array, or an
+            array and a mask of invalid rows, whose results become NULL.
+        result: The type of the result.
+    """
+
+    def apply(*columns: pa.Array) -> pa.Array:
+        valid = np.ones(len(columns[0]), np.bool_)
+        arrays = []
+        for column in columns:
+            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+            if pa.types.is_date(column.type):
+                column = pc.cast(column, pa.int32())
+            if pa.types.is_boolean(column.type) or not pa.types.is_floating(column.type):
+                column = pc.cast(column, _INT)
+            arrays.append(pc.fill_null(column, 1).to_numpy(zero_copy_only=False))
+        values = function(*arrays)
+        if isinstance(values, tuple):
+            values, invalid = values
+            valid &= ~invalid
+        if pa.types.is_date(result):
+            return pc.cast(pa.array(values.astype(np.int64), _INT, mask=~valid), pa.int32()).cast(
+                result
+            )
+        if pa.types.is_timestamp(result):
+            return pa.array(values.astype(np.int64), _INT, mask=~valid).cast(result)
+        return pa.array(values, result, mask=~valid)
+
+    return apply
+
+
+def _split_days(days: Numbers) -> tuple[Numbers, Numbers]:
+    """Split days since 1970 into months since 1970 and days of the month, from 0."""
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    return months.astype(np.int64), (dates - months.astype("datetime64[D]")).astype(np.int64)
+
+
+def _first_day(months: Numbers) -> Numbers:
+    """Return the first days of months, as days since 1970."""
+    return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
+
+
+def _add_months(days: Numbers, count: Numbers) -> Numbers:
+    """Add months to days; a day beyond the end of the new month becomes its last day."""
+    months, day_of_month = _split_days(days)
+    first = _first_day(months + count)
+    length = _first_day(months + count + 1) - first
+    return np.asarray(first + np.minimum(day_of_month, length - 1))
+
+
+def _shift_timestamps(
+    timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers
+) -> Numbers:
+    """Add months, then days, then microseconds."""
+    day, time = np.divmod(timestamps, _DAY_US)
+    return (_add_months(day, months) + days) * _DAY_US + time + micros
+
+
+def _last_day(days: Numbers) -> Numbers:
+    months, _ = _split_days(days)
+    return _first_day(months + 1) - 1
+
+
+def _next_day(values: pa.Array, name: str) -> pa.Array:
+    """Return the first day after each date that has this name, such as ``Mon`` or ``monday``.
+
+    Raises:
+        ArrowInvalid: No day of the week has the name.
+    """
+    word = name.strip().lower()
+    weekdays = [i for i, day in enumerate(_WEEKDAYS) if word in (day, day[:3], day[:2])]
+    if not weekdays:
+        raise pa.ArrowInvalid(f"{name!r} is no day of the week; write one as 'Mon'")
+    # Day 0, 1970-01-01, is a Thursday: (days + 4) % 7 is the weekday of the next day, Monday is 0.
+    return _column_function(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
+
+
+def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
+    """Return the months between timestamps, with a fraction in months of 31 days.
+
+    The result is whole for two last days of a month, and for equal days of a month. If ``rounded``
+    is not 0, the result has 8 digits after the point.
+    """
+    end_day, end_time = np.divmod(end, _DAY_US)
+    start_day, start_time = np.divmod(start, _DAY_US)
+    end_month, end_day_of_month = _split_days(end_day)
+    start_month, start_day_of_month = _split_days(start_day)
+    months = (end_month - start_month).astype(np.float64)
+    are_last_days = (_last_day(end_day) == end_day) & (_last_day(start_day) == start_day)
+    is_whole = (end_day_of_month == start_day_of_month) | are_last_days
+    seconds = (
+        (end_day_of_month - start_day_of_month) * 86_400
+        + (end_time // 1_000_000)
+        - (start_time // 1_000_000)
+    )
+    exact = months + seconds / (31 * 86_400.0)
+    fractional = np.where(rounded != 0, np.round(exact * 1e8) / 1e8, exact)
+    return np.where(is_whole, months, fractional)
+
+
+def _make_days(year: Numbers, month: Numbers, day: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the days since 1970 of dates, and a mask of the rows that are not a date."""
+    is_invalid = (month < 1) | (month > 12) | (np.abs(year) > 200_000)
+    months = (np.where(is_invalid, 1970, year) - 1970) * 12 + np.where(is_invalid, 1, month) - 1
+    first = _first_day(months)
+    length = _first_day(months + 1) - first
+    is_invalid |= (day < 1) | (day > length)
+    return first + day - 1, is_invalid
+
+
+def _raise_if_invalid(
+    function: Callable[..., tuple[Numbers, Numbers]], kind: str
+) -> Callable[..., Any]:
+    """Wrap a function that returns a mask of invalid rows, so that it raises an error for them."""
+
+    def apply(*arrays: Numbers) -> Numbers:
+        result, invalid = function(*arrays)
+        if invalid.any():
+            raise pa.ArrowInvalid(f"the fields are not a valid {kind}")
+        return result
+
+    return apply
+
+
+def _make_timestamp(
+    year: Numbers, month: Numbers, day: Numbers, hour: Numbers, minute: Numbers, second: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Return timestamps in microseconds, and a mask of the rows that are not a timestamp."""
+    days, is_invalid = _make_days(year, month, day)
+    micros = np.round(second * 1e6)
+    is_invalid = is_invalid | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59)
+    is_invalid |= ~((micros >= 0) & (micros <= 60_000_000))
+    micros = np.where(is_invalid, 0, micros).astype(np.int64)
+    return days * _DAY_US + (hour * 60 + minute) * 60_000_000 + micros, is_invalid
+
+
+def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
+    """Return a function for the number of whole units from a start to an end, towards zero."""
+    unit_us = {"week": 7 * _DAY_US, "day": _DAY_US, "hour": 3_600_000_000, "minute": 60_000_000}
+    unit_us |= {"second": 1_000_000, "millisecond": 1000, "microsecond": 1}
+    unit_months = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
+
+    def count_units(start: Numbers, end: Numbers) -> Numbers:
+        if unit in unit_us:
+            difference = end - start
+            return np.asarray(np.sign(difference) * (np.abs(difference) // unit_us[unit]))
+        start_month, start_day_of_month = _split_days(start // _DAY_US)
+        end_month, end_day_of_month = _split_days(end // _DAY_US)
+        start_in_month = start_day_of_month * _DAY_US + start % _DAY_US
+        end_in_month = end_day_of_month * _DAY_US + end % _DAY_US
+        months = end_month - start_month
+        # The last month does not count if it is incomplete.
+        is_shorter = (months > 0) & (end_in_month < start_in_month)
+        is_longer = (months < 0) & (end_in_month > start_in_month)
+        whole_months = months - is_shorter + is_longer
+        return np.asarray(np.sign(whole_months) * (np.abs(whole_months) // unit_months[unit]))
+
+    if unit not in unit_us and unit not in unit_months:
+        raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*unit_months, *unit_us])}")
+    return count_units
+
+
+def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
+    return _column_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(
+        start, end
+    )
+
+
+def _complete_months(end: Numbers, start: Numbers) -> Numbers:
+    """Return the number of whole months from a start to an end, towards zero, as DuckDB counts.
+
+    The last day of a month completes a month that began on a later day: from January 31 to
+    February 28 is one month.
+    """
+    is_reversed = start > end
+    start, end = np.where(is_reversed, end, start), np.where(is_reversed, start, end)
+    start_month, start_day = _split_days(start // _DAY_US)
+    end_month, end_day = _split_days(end // _DAY_US)
+    is_last_day = _split_days(end // _DAY_US + 1)[0] > end_month
+    start_day = np.where(is_last_day, np.minimum(start_day, end_day), start_day)
+    is_incomplete = end_day * _DAY_US + end % _DAY_US < start_day * _DAY_US + start % _DAY_US
+    months = end_month - start_month - is_incomplete
+    return np.asarray(np.where(is_reversed, -months, months))
+
+
+def _to_zone(values: pa.Array, zone: str) -> pa.Array:
+    """Convert timestamps in UTC to the local time of a zone."""
+    return pc.local_timestamp(
+        values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", _zone(zone)))
+    )
+
+
+def _from_zone(values: pa.Array, zone: str) -> pa.Array:
+    """Convert timestamps in the local time of a zone to UTC."""
+    zoned = pc.assume_timezone(values, _zone(zone), ambiguous="earliest", nonexistent="latest")
+    return zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+
+
+_SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo"}
+
+
+def _zone(name: str) -> str:
+    """Return Arrow's name of a time zone: a region, ``UTC``, or an offset such as ``+02:00``."""
+    full_name = _SHORT_ZONES.get(name, name)
+    offset = full_name.removeprefix("UTC").removeprefix("GMT")
+    if not offset or offset.upper() == "Z":
+        return "UTC"
+    if offset[0] in "+-":
+        hours, _, minutes = offset[1:].partition(":")
+        return f"{offset[0]}{int(hours):02}:{int(minutes or 0):02}"
+    return full_name
+
+
+def _unchanged(numbers: Numbers) -> Numbers:
+    """Return microseconds or days since 1970, which `_column_function` converts."""
+    return numbers
+
+
+def _duration(count: pa.Array, unit: pa.Array) -> pa.Array:
+    return pc.cast(pc.multiply_checked(count, unit), pa.duration("us"))
+
+
+def _duration_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if not pa.types.is_duration(arguments[0].type):
+        raise argument_error(name, arguments, "it takes an interval of days or shorter units")
+    return (cast_to(arguments[0], pa.duration("us")),), _INT
+
+
+def _function(
+    name: str, description: str, parameters: str, result: pa.DataType, function: Callable[..., Any]
+) -> Function:
+    return Function(
+        name,
+        description,
+        Signature(parameters, result),
+        column_kernel(_column_function(function, result)),
+    )
+
+
+FUNCTIONS = (
+    _function(
+        "add_months",
+        "a plus b months, at most the last day of the month",
+        "di",
+        _DATE,
+        _add_months,
+    ),
+    _function(
+        "shift_timestamp",
+        "a plus b months, c days and d microseconds, which may be columns",
+        "miii",
+        _TIMESTAMP,
+        _shift_timestamps,
+    ),
+    _function("last_day", "the last day of the month", "d", _DATE, _last_day),
+    Function(
+        "next_day",
+        "the first day after a with the name b",
+        Signature("dt", _DATE),
+        by_constants(_next_day),
+    ),
+    _function(
+        "months_between",
+        "the months from b to a, with a fraction in months of 31 days; rounded to 8 digits if c",
+        "mmb",
+        _FLOAT,
+        _months_between,
+    ),
+    _function(
+        "make_date",
+        "the date of year a, month b and day c",
+        "iii",
+        _DATE,
+        _raise_if_invalid(_make_days, "date"),
+    ),
+    _function(
+        "try_make_date", "as make_date; NULL if there is no such date", "iii", _DATE, _make_days
+    ),
+    _function(
+        "make_timestamp",
+        "the timestamp of year, month, day, hour, minute and second",
+        "iiiiif",
+        _TIMESTAMP,
+        _raise_if_invalid(_make_timestamp, "timestamp"),
+    ),
+    _function(
+        "try_make_timestamp",
+        "as make_timestamp; NULL if there is no such timestamp",
+        "iiiiif",
+        _TIMESTAMP,
+        _make_timestamp,
+    ),
+    _function(
+        "timestamp_of_micros",
+        "the timestamp a microseconds after 1970",
+        "i",
+        _TIMESTAMP,
+        _unchanged,
+    ),
+    _function("date_of_days", "the date a days after 1970", "i", _DATE, _unchanged),
+    _function("complete_months", "the whole months from b to a", "mm", _INT, _complete_months),
+    Function(
+        "elapsed_units",
+        "the whole units c from b to a",
+        Signature("mmt", _INT),
+        column_kernel(_elapsed_units),
+    ),
+    Function(
+        "to_zone",
+        "a timestamp of UTC in the local time of zone b",
+        Signature("mt", _TIMESTAMP),
+        by_constants(_to_zone),
+    ),
+    Function(
+        "from_zone",
+        "the timestamp of UTC when the local time in zone b is a",
+        Signature("mt", _TIMESTAMP),
+        by_constants(_from_zone),
+    ),
+    Function(
+        "duration_of_micros",
+        "the interval of a times b microseconds",
+        Signature("ii", pa.duration("us")),
+        column_kernel(_duration),
+    ),
+    Function(
+        "micros_of_duration",
+        "the microseconds of an interval of days and shorter units",
+        _duration_rule,
+        column_kernel(lambda values: pc.cast(values, pa.int64())),
+    ),
+)

@@ -1,0 +1,115 @@
+"""Intervals of days and shorter units: products and quotients with numbers, texts, as in Spark.
+
+The unit of an interval is a microsecond. A product with an integer is exact; another product or a
+quotient is rounded half away from zero. An overflow of 64 bits is an error, and so is a division by
+zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.types.functions.argument_rows import fill_rows, row_count
+from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
+from circuits.types.functions.signatures import per_distinct_row
+from circuits.types.functions.type_rules import is_number
+
+__all__ = ["FUNCTIONS"]
+
+_DURATION = pa.duration("us")
+
+
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 2, 2)
+    interval, number = arguments
+    if not arrow.is_duration(interval.type) or not is_number(number.type):
+        raise argument_error(name, arguments, "it takes an interval and a number")
+    is_exact = arrow.is_integer(number.type) and name == "multiply_interval"
+    target = pa.int64() if is_exact else pa.float64()
+    return (cast_to(interval, _DURATION), cast_to(number, target)), _DURATION
+
+
+def _multiply(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    micros, number = _microseconds_and_number(arguments)
+    if arrow.is_integer(number.type):
+        return pc.cast(pc.multiply_checked(micros, number), result_type)
+    return _round(pc.multiply(pc.cast(micros, pa.float64(), safe=False), number), result_type)
+
+
+def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    micros, number = _microseconds_and_number(arguments)
+    if pc.any(pc.and_(pc.equal(number, 0.0), pc.is_valid(micros))).as_py():
+        raise pa.ArrowInvalid("division by zero")
+    return _round(pc.divide(pc.cast(micros, pa.float64(), safe=False), number), result_type)
+
+
+def _microseconds_and_number(arguments: Sequence[Values]) -> list[Any]:
+    rows = row_count(arguments)
+    interval, number = (fill_rows(values, rows) for values in arguments)
+    return [pc.cast(interval, pa.int64()), number]
+
+
+def _round(micros: pa.Array, data_type: pa.DataType) -> pa.Array:
+    whole = pc.round(micros, round_mode="half_towards_infinity")
+    return pc.cast(pc.cast(whole, pa.int64()), data_type)
+
+
+#: The fields of an interval with the microseconds of their units.
+_FIELDS: Final = {
+    "DAY": 86_400_000_000,
+    "HOUR": 3_600_000_000,
+    "MINUTE": 60_000_000,
+    "SECOND": 1_000_000,
+}
+
+
+def _text_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 3, 3)
+    if not arrow.is_duration(arguments[0].type):
+        raise argument_error(name, arguments, "it takes an interval and two fields")
+    return (cast_to(arguments[0], _DURATION), *arguments[1:]), pa.string()
+
+
+def _text(interval: timedelta, first: str, last: str) -> str:
+    """Return ``INTERVAL '1 02:03' DAY TO MINUTE`` for the fields from DAY to MINUTE."""
+    names = list(_FIELDS)
+    names = names[names.index(first) : names.index(last) + 1]
+    micros = interval // timedelta(microseconds=1)
+    left, parts = abs(micros), []
+    for name in names:
+        number, left = divmod(left, _FIELDS[name])
+        parts.append(str(number) if name == "DAY" else f"{number:02}")
+    if last == "SECOND" and left:
+        parts[-1] += f".{left:06}".rstrip("0")
+    days, clock = (parts[:1], parts[1:]) if first == "DAY" else ([], parts)
+    body = " ".join([*days, *([":".join(clock)] if clock else [])])
+    fields = first if first == last else f"{first} TO {last}"
+    return f"INTERVAL '{'-' if micros < 0 else ''}{body}' {fields}"
+
+
+FUNCTIONS = (
+    Function("multiply_interval", "the interval a times the number b", _rule, _multiply),
+    Function(
+        "divide_interval", "the interval a by the number b; an error where b is 0", _rule, _divide
+    ),
+    Function(
+        "interval_text",
+        "the interval a as a literal with the fields from b to c",
+        _text_rule,
+        per_distinct_row(_text),
+    ),
+)

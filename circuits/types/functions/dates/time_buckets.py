@@ -1,0 +1,148 @@
+"""Buckets of equal length: the start of the bucket that contains a number, a date or a timestamp.
+
+::
+
+    time_bucket(t, size, offset)      offset + the greatest multiple of size at or below t - offset
+    month_bucket(t, months, offset)   the same, in months since January 1970
+
+All amounts are literals, in the unit of the values: days of a date, ticks of a timestamp, and 1 of
+an integer. The buckets of timestamps with a time zone are those of UTC. An infinite value remains
+infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.casting.time_units import (
+    INFINITE,
+    Bools,
+    Int64s,
+    is_infinite,
+    ticks_of,
+)
+from circuits.types.functions.dates.date_parts import as_date_or_timestamp
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
+
+__all__ = ["FUNCTIONS"]
+
+
+def _read_amounts(name: str, arguments: Arguments, count: int) -> tuple[Expression, ...]:
+    require(name, arguments, count + 1, count + 1)
+    for amount in arguments[1:]:
+        if not isinstance(amount, Literal) or not isinstance(amount.value, int):
+            raise argument_error(name, arguments, "its amounts are integer literals")
+    return tuple(cast_to(amount, pa.int64()) for amount in arguments[1:])
+
+
+def _bucket_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    size, offset = _read_amounts(name, arguments, 2)
+    if isinstance(size, Literal) and size.value <= 0:
+        raise argument_error(name, arguments, "the size of a bucket is 1 or more")
+    value = arguments[0]
+    if arrow.is_integer(value.type):
+        return (cast_to(value, pa.int64()), size, offset), pa.int64()
+    value = as_date_or_timestamp(name, arguments, value)
+    return (value, size, offset), value.type
+
+
+def _month_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    size, offset = _read_amounts(name, arguments, 2)
+    if isinstance(size, Literal) and size.value <= 0:
+        raise argument_error(name, arguments, "the size of a bucket is 1 month or more")
+    value = as_date_or_timestamp(name, arguments, arguments[0])
+    return (value, size, offset), value.type
+
+
+def _first_as_array(arguments: Sequence[Values]) -> pa.Array:
+    """Return the first argument as an array."""
+    rows = next(len(values) for values in arguments if isinstance(values, pa.Array))
+    return fill_rows(arguments[0], rows)
+
+
+def _infinite_mask(values: pa.Array, ticks: Int64s) -> Bools:
+    if arrow.is_integer(values.type):
+        return np.zeros(len(ticks), np.bool_)
+    return is_infinite(ticks, values.type)
+
+
+def _python_values(values: Sequence[Values]) -> list[int]:
+    return [(v[0] if isinstance(v, pa.Array) else v).as_py() for v in values]
+
+
+def _with_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> Values:
+    """Return ticks as values of the type of ``values``; NULLs and infinities are unchanged.
+
+    Args:
+        values: The original values.
+        ticks: The new ticks.
+        original_ticks: The ticks of ``values``.
+    """
+    if not arrow.is_integer(values.type):
+        ticks = np.where(is_infinite(original_ticks, values.type), original_ticks, ticks)
+        limit = 2**31 - 1 if arrow.is_date32(values.type) else INFINITE
+        if (np.abs(ticks) > limit).any():
+            raise pa.ArrowInvalid(f"the result is out of range of {values.type}")
+    width = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    array = pa.array(ticks).cast(width)
+    if values.null_count:
+        array = pc.if_else(pc.is_valid(values), array, None)
+    return array.view(values.type)
+
+
+def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    values = _first_as_array(arguments)
+    size, offset = _python_values(arguments[1:])
+    ticks = ticks_of(values)
+    is_infinite_value = _infinite_mask(values, ticks)
+    limit = INFINITE - size
+    if size > limit or ((np.abs(ticks) > limit) & ~is_infinite_value).any():
+        raise pa.ArrowInvalid(f"a bucket of {size} is out of range of {values.type}")
+    finite = np.where(is_infinite_value, 0, ticks)
+    return _with_ticks(values, finite - (finite - offset % size) % size, ticks)
+
+
+def _month_bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    values = _first_as_array(arguments)
+    size, offset = _python_values(arguments[1:])
+    ticks = ticks_of(values)
+    is_infinite_value = _infinite_mask(values, ticks)
+    unit = "D" if arrow.is_date32(values.type) else values.type.unit
+    timestamps = np.where(is_infinite_value, 0, ticks).astype(f"datetime64[{unit}]")
+    month = timestamps.astype("datetime64[M]").astype(np.int64)
+    month -= (month - offset) % size
+    starts = month.astype("datetime64[M]").astype(f"datetime64[{unit}]").astype(np.int64)
+    return _with_ticks(values, starts, ticks)
+
+
+FUNCTIONS = (
+    Function(
+        "time_bucket",
+        "the start of the bucket that contains a; buckets have length b, and one starts at c",
+        _bucket_rule,
+        _bucket,
+    ),
+    Function(
+        "month_bucket",
+        "as time_bucket, for a number of months b; c counts months since 1970",
+        _month_rule,
+        _month_bucket,
+    ),
+)

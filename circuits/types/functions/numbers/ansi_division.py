@@ -1,0 +1,158 @@
+"""Division as ANSI SQL and Spark have it: an error for zero, and decimals stay exact.
+
+The quotient of decimals has the scale ``max(6, s1 + p2 + 1)`` and the precision
+``p1 - s1 + s2 + scale``, reduced to 38 digits with at least six of them after the point [1]. It is
+rounded half up.
+
+References:
+    [1] Apache Spark, DecimalPrecision and DecimalType.adjustPrecisionScale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.types.functions.argument_rows import fill_rows, row_count
+from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    TypedArguments,
+    Values,
+)
+from circuits.types.functions.numbers.ansi_arithmetic import (
+    adjusted_decimal,
+    ansi_rule,
+    spark_digits,
+)
+from circuits.types.functions.numbers.arithmetic import as_numbers
+from circuits.types.functions.numbers.division import int_divide, modulo
+
+__all__ = ["FUNCTIONS"]
+
+_MIN_SCALE = 6
+
+
+def _divide_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    operands = as_numbers(name, arguments, 2, 2)
+    has_decimals = any(arrow.is_decimal(argument.type) for argument in operands)
+    if not has_decimals or any(arrow.is_floating(argument.type) for argument in operands):
+        return tuple(cast_to(argument, pa.float64()) for argument in operands), pa.float64()
+    (precision, scale), (other_precision, other_scale) = (
+        spark_digits(operand) for operand in operands
+    )
+    target_scale = max(_MIN_SCALE, scale + other_precision + 1)
+    integer_digits = precision - scale + other_scale
+    left, right = operands
+    return (
+        cast_to(left, pa.decimal128(min(precision, 38), scale)),
+        cast_to(right, pa.decimal128(min(other_precision, 38), other_scale)),
+    ), adjusted_decimal(integer_digits + target_scale, target_scale)
+
+
+def _zero(data_type: pa.DataType) -> pa.Scalar:
+    return pa.scalar(Decimal(0) if arrow.is_decimal(data_type) else 0, data_type)
+
+
+def _check_rows(arguments: Sequence[Values]) -> None:
+    """Raise ArrowInvalid if a divisor is zero and its dividend is not NULL."""
+    rows = row_count(arguments)
+    left, right = (fill_rows(values, rows) for values in arguments)
+    zero = _zero(right.type)
+    if pc.any(pc.and_(pc.equal(right, zero), pc.is_valid(left))).as_py():
+        raise pa.ArrowInvalid("division by zero")
+
+
+def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    _check_rows(arguments)
+    left, right = arguments
+    zero = _zero(right.type)
+    right = pc.if_else(pc.equal(right, zero), pa.scalar(None, right.type), right)
+    if arrow.is_floating(result_type):
+        return pc.divide(left, right)
+    # Arrow truncates the quotient to the scale s1 + p2 - s2 + 1. The cast of the dividend makes
+    # this one digit more than the result has, and this digit decides how to round.
+    precision, divisor_scale = right.type.precision, right.type.scale
+    scale = max(result_type.scale + divisor_scale - precision, left.type.scale)
+    dividend_digits = left.type.precision + scale - left.type.scale
+    wide = pc.divide(
+        pc.cast(left, pa.decimal256(dividend_digits, scale)),
+        pc.cast(right, pa.decimal256(precision, divisor_scale)),
+    )
+    rounded = pc.round(wide, ndigits=result_type.scale, round_mode="half_towards_infinity")
+    return pc.cast(rounded, result_type)
+
+
+def _checked(function: Kernel) -> Kernel:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        _check_rows(arguments)
+        return function(arguments, result_type)
+
+    return kernel
+
+
+def _int_divide_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    operands = as_numbers(name, arguments, 2, 2)
+    if all(arrow.is_integer(argument.type) for argument in operands):
+        return tuple(cast_to(argument, pa.int64()) for argument in operands), pa.int64()
+    typed, _ = _divide_rule(name, arguments, target_type)
+    return typed, pa.int64()
+
+
+def _int_divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    _check_rows(arguments)
+    if arrow.is_integer(arguments[0].type):
+        return int_divide(arguments, result_type)
+    if arrow.is_floating(arguments[0].type):
+        return pc.cast(pc.trunc(pc.divide(*arguments)), result_type)
+    left, right = (
+        pc.cast(side, pa.decimal256(side.type.precision, side.type.scale)) for side in arguments
+    )
+    quotient = pc.divide(left, right)
+    return pc.cast(pc.round(quotient, ndigits=0, round_mode="towards_zero"), result_type)
+
+
+def _positive_modulo(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    """Return the remainder of Spark's pmod: a non-zero remainder has the sign of the divisor."""
+    _check_rows(arguments)
+    _, right = arguments
+    remainder = modulo(arguments, result_type)
+    zero = _zero(result_type)
+    divisor = pc.cast(right, result_type)
+    shifted = modulo([pc.cast(pc.add(remainder, divisor), result_type), divisor], result_type)
+    return pc.if_else(pc.less(remainder, zero), shifted, remainder)
+
+
+FUNCTIONS = (
+    Function(
+        "divide_ansi", "a / b, exact for decimals; an error where b is 0", _divide_rule, _divide
+    ),
+    Function(
+        "int_divide_ansi",
+        "the whole part of a / b; an error where b is 0",
+        _int_divide_rule,
+        _int_divide,
+    ),
+    Function(
+        "modulo_ansi",
+        "the remainder of a / b with the sign of a; an error where b is 0",
+        ansi_rule,
+        _checked(modulo),
+    ),
+    Function(
+        "positive_modulo",
+        "the remainder of a / b that is not negative for b > 0; an error where b is 0",
+        ansi_rule,
+        _positive_modulo,
+    ),
+)

@@ -1,0 +1,123 @@
+"""Functions of integers: operations on their 64 bits, factorial, common divisors and multiples.
+
+Shifts use the low six bits of the distance, as the JVM does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.function import Function
+from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
+
+__all__ = ["FUNCTIONS"]
+
+_INT = pa.int64()
+
+
+def _integers(function: Callable[..., Any]) -> Callable[..., pa.Array]:
+    """Convert a function of int64 arrays to a function of Arrow columns; NULL gives NULL."""
+
+    def apply(*columns: pa.Array) -> pa.Array:
+        valid = np.ones(len(columns[0]), np.bool_)
+        arrays = []
+        for column in columns:
+            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+            arrays.append(pc.fill_null(column, 0).to_numpy(zero_copy_only=False))
+        result = np.asarray(function(*arrays)).astype(np.int64)
+        return pa.array(result, _INT, mask=~valid)
+
+    return apply
+
+
+def _function(name: str, description: str, parameters: str, kernel: Any) -> Function:
+    return Function(name, description, Signature(parameters, _INT), column_kernel(kernel))
+
+
+def _unsigned_shift(value: Any, distance: Any) -> Any:
+    return (value.view(np.uint64) >> (distance & 63).astype(np.uint64)).view(np.int64)
+
+
+def _checked_shift(value: Any, distance: Any) -> Any:
+    if (distance < 0).any() or (value < 0).any():
+        raise pa.ArrowInvalid("a shift to the left of a negative number, or by a negative number")
+    shifted = np.where(distance > 63, 0, value << (distance & 63))
+    loses_bits = (value != 0) & (
+        (distance > 63) | ((shifted >> (distance & 63)) != value) | (shifted < 0)
+    )
+    if loses_bits.any():
+        raise pa.ArrowInvalid("the shift to the left overflows 64 bits")
+    return shifted
+
+
+def _factorial(number: int) -> int | None:
+    return math.factorial(number) if 0 <= number <= 20 else None
+
+
+def _lcm(left: int, right: int) -> int:
+    # numpy's lcm wraps around; a result of Python beyond int64 is an error.
+    return math.lcm(left, right)
+
+
+FUNCTIONS = (
+    _function("bit_and_of", "a & b", "ii", pc.bit_wise_and),
+    _function("bit_or_of", "a | b", "ii", pc.bit_wise_or),
+    _function("bit_xor_of", "the exclusive or of the bits of a and b", "ii", pc.bit_wise_xor),
+    _function("bit_not", "the complement of the bits of a", "i", pc.bit_wise_not),
+    _function(
+        "shift_left",
+        "a with its bits moved b to the left",
+        "ii",
+        _integers(lambda a, b: a << (b & 63)),
+    ),
+    _function(
+        "shift_right",
+        "a with its bits moved b to the right, with its sign",
+        "ii",
+        _integers(lambda a, b: a >> (b & 63)),
+    ),
+    _function(
+        "shift_right_unsigned",
+        "a with its 64 bits moved b to the right, without its sign",
+        "ii",
+        _integers(_unsigned_shift),
+    ),
+    _function(
+        "shift_left_checked",
+        "as shift_left; an error if a bit is lost, 0 for 64 and more",
+        "ii",
+        _integers(_checked_shift),
+    ),
+    _function(
+        "shift_right_checked",
+        "as shift_right; 0 for 64 and more",
+        "ii",
+        _integers(lambda a, b: np.where((b < 0) | (b > 63), 0, a >> (b & 63))),
+    ),
+    _function(
+        "bit_count",
+        "the number of bits of a that are set",
+        "i",
+        _integers(lambda a: np.bitwise_count(a.view(np.uint64))),
+    ),
+    _function(
+        "get_bit",
+        "bit b of a, from 0 at the right",
+        "ii",
+        _integers(lambda a, b: (a >> (b & 63)) & 1),
+    ),
+    Function(
+        "factorial",
+        "the product of 1 to a; NULL outside 0 to 20",
+        Signature("i", _INT),
+        per_distinct_row(_factorial),
+    ),
+    _function("gcd", "the greatest common divisor", "ii", _integers(np.gcd)),
+    Function("lcm", "the least common multiple", Signature("ii", _INT), per_distinct_row(_lcm)),
+)
