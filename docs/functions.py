@@ -228,6 +228,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "list_overlaps_or_null": "arrays_overlap(array(1, NULL), array(2))",
         "list_repeat": "array_repeat('a', 2)",
         "sequence": "sequence(3, 1)",
+        "list_sort_by": "array_sort(array(5, 6, 1), (x, y) -> y - x)",
         "list_exists": "exists(array(1, 2), x -> x > 1)",
         "list_forall": "forall(array(1, 2), x -> x > 1)",
     },
