@@ -37,7 +37,7 @@ help:
 demo: $(VENV)/.demo $(VENV)/.java $(VENV)/.kernel
 	@$(BIN)/dbsp-wcoj-demo $(DEMO)
 
-FAST := dbsp_wcoj circuits tests/test_import_cycles.py \
+FAST := dbsp_wcoj circuits tests/test_import_cycles.py tests/test_structure.py \
 	$(addprefix tests/dbsp_wcoj/,storage values planning execution test_delta_query.py \
 	test_formulas.py test_query.py test_zset.py) \
 	$(addprefix tests/circuits/,sql datalog plan state inputs)

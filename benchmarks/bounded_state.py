@@ -33,12 +33,12 @@ CLAIM: Final = "The state of windows, interval joins and sessions does not grow 
 ROWS: Final = "Rows held"
 OPERATORS: Final = "Operators"
 TARGET_GROWTH: Final = 1.25
-SAMPLES: Final = 20
-BLOCK: Final = 1_000_000
+SAMPLES: Final = 20  # of the kept rows, over a stream
+BLOCK: Final = 1_000_000  # events that numpy counts at a time
 
-SECOND: Final = 10**6
-EVENT_TICKS: Final = SECOND // 1000
-LATEST_EVENTS: Final = 4000
+SECOND: Final = 10**6  # microseconds, as are the other times
+EVENT_INTERVAL: Final = SECOND // 1000  # between two events
+MAX_DELAY_EVENTS: Final = 4000  # an event arrives after up to so many later ones
 WINDOW, SLIDE, DISTANCE, GAP = 10 * SECOND, 5 * SECOND, 2 * SECOND, 10 * SECOND
 TABLES: Final = "".join(
     f"CREATE TABLE {name} (k BIGINT NOT NULL, ts TIMESTAMP NOT NULL, "
@@ -77,7 +77,7 @@ def _mix(numbers: Int64s, seed: int) -> Int64s:
 
 def keys_of(events: Int64s) -> Int64s:
     """Return the keys of events, by their numbers."""
-    minute = events * EVENT_TICKS // (60 * SECOND)
+    minute = events * EVENT_INTERVAL // (60 * SECOND)
     return (minute * 100 + _mix(events, 0) % 100) % 2000
 
 
@@ -86,44 +86,44 @@ def arrivals(start: int, stop: int, seed: int, events_in_all: int) -> Int64s:
 
     An event arrives up to 4 seconds late, so the last ones arrive after ``events_in_all``.
     """
-    events = np.arange(max(start - LATEST_EVENTS, 0), min(stop, events_in_all))
-    arrival = events + _mix(events, seed) % LATEST_EVENTS
+    events = np.arange(max(start - MAX_DELAY_EVENTS, 0), min(stop, events_in_all))
+    arrival = events + _mix(events, seed) % MAX_DELAY_EVENTS
     chosen = np.flatnonzero((arrival >= start) & (arrival < stop))
     return events[chosen[np.argsort(arrival[chosen], kind="stable")]]
 
 
 def tables_of(events: Int64s) -> dict[str, pa.Table]:
     """Return events as rows: even numbers are clicks, odd ones are buys."""
-    found = {}
+    tables = {}
     for remainder, name in enumerate(("clicks", "buys")):
-        own = events[events % 2 == remainder]
-        times = pa.array(own * EVENT_TICKS).cast(pa.timestamp("us"))
-        found[name] = pa.table({"k": keys_of(own), "ts": times})
-    return found
+        numbers = events[events % 2 == remainder]
+        times = pa.array(numbers * EVENT_INTERVAL).cast(pa.timestamp("us"))
+        tables[name] = pa.table({"k": keys_of(numbers), "ts": times})
+    return tables
 
 
 def count_pairs(start: int, stop: int, events_in_all: int) -> int:
     """Count the pairs of the interval join whose clicks are from start to stop."""
-    reach = DISTANCE // EVENT_TICKS
-    events = np.arange(start, min(stop + reach + 1, events_in_all))
+    max_distance = DISTANCE // EVENT_INTERVAL
+    events = np.arange(start, min(stop + max_distance + 1, events_in_all))
     buys = events[events % 2 == 1]
     clicks = events[(events % 2 == 0) & (events < stop)]
     scale = 2**44
-    stored = np.sort(keys_of(buys) * scale + buys)
-    own = keys_of(clicks) * scale + clicks
-    ends = np.searchsorted(stored, own + reach, side="right")
-    return int((ends - np.searchsorted(stored, own)).sum())
+    buy_codes = np.sort(keys_of(buys) * scale + buys)  # ordered by key, then by event
+    click_codes = keys_of(clicks) * scale + clicks
+    ends = np.searchsorted(buy_codes, click_codes + max_distance, side="right")
+    return int((ends - np.searchsorted(buy_codes, click_codes)).sum())
 
 
 def count_sessions(start: int, stop: int, events_in_all: int) -> int:
     """Count the sessions that begin from start to stop."""
-    reach = GAP // EVENT_TICKS
-    events = np.arange(max(start - reach, 0), stop)
+    max_distance = GAP // EVENT_INTERVAL
+    events = np.arange(max(start - max_distance, 0), stop)
     clicks = events[events % 2 == 0]
     order = np.lexsort((clicks, keys_of(clicks)))
     keys, clicks = keys_of(clicks)[order], clicks[order]
     begins = np.ones(len(clicks), np.bool_)
-    begins[1:] = (keys[1:] != keys[:-1]) | (np.diff(clicks) > reach)
+    begins[1:] = (keys[1:] != keys[:-1]) | (np.diff(clicks) > max_distance)
     return int((begins & (clicks >= start)).sum())
 
 
@@ -154,10 +154,10 @@ class Measurement:
 
 
 def measure(name: str, events: int, batch: int, seed: int) -> Measurement:
-    """Run one query over all events; count the most rows that it keeps in each part of them."""
+    """Run one query over all events; record the most rows that it keeps between two samples."""
     circuit = compile_sql(f"{TABLES} CREATE VIEW view AS {QUERIES[name]} EMIT ON WINDOW CLOSE;")
     measurement, seconds = Measurement([], []), 0.0
-    most: dict[str, int] = {}
+    most_rows: dict[str, int] = {}
     most_in_all = 0
     steps = -(-events // batch)
     sampled = {steps * sample // SAMPLES for sample in range(1, SAMPLES + 1)}
@@ -171,7 +171,7 @@ def measure(name: str, events: int, batch: int, seed: int) -> Measurement:
         measurement.add(output)
         sizes = circuit.state_sizes()
         for size in sizes:
-            most[size.operator] = max(most.get(size.operator, 0), size.rows)
+            most_rows[size.operator] = max(most_rows.get(size.operator, 0), size.rows)
         most_in_all = max(most_in_all, sum(size.rows for size in sizes))
         if step + 1 in sampled:
             row: Row = {"query": name, "events": stop, "rows held": most_in_all}
@@ -183,18 +183,18 @@ def measure(name: str, events: int, batch: int, seed: int) -> Measurement:
                 "query": name,
                 "operator": f"{size.operator} {size.kind}",
                 "bound": size.bound,
-                "most rows": most[size.operator],
+                "most rows": most_rows[size.operator],
                 "query's events/CPU s": round((events - batch) / max(seconds, 1e-9)),
             }
         )
-    end = pa.scalar(events * EVENT_TICKS * 2 + 10**12, pa.timestamp("us"))
-    last_rows = tables_of(arrivals(events, events + LATEST_EVENTS, seed, events))
+    end = pa.scalar(events * EVENT_INTERVAL * 2 + 10**12, pa.timestamp("us"))
+    last_rows = tables_of(arrivals(events, events + MAX_DELAY_EVENTS, seed, events))
     measurement.add(circuit.step(last_rows, {"clicks": end, "buys": end})["view"])
     return measurement
 
 
 def growth_of(rows: list[Row]) -> float:
-    """Return the most rows of the second half of a stream, by the most of the first half."""
+    """Return the most rows in the second half of a stream, divided by the most in the first."""
     counts = [int(str(row["rows held"])) for row in rows]
     half = len(counts) // 2
     return max(counts[half:]) / max(max(counts[:half]), 1)

@@ -31,20 +31,20 @@ def closure(edges: pa.Table) -> NDArray[np.int64]:
     reached = np.zeros((components, -(-size // 8)), np.uint8)
     starts, ends = component_of[source], component_of[target]
     # The nodes of each component, which it reaches itself if it has an inner edge.
-    own = np.zeros_like(reached)
+    members = np.zeros_like(reached)
     bit = (1 << (np.arange(size) % 8)).astype(np.uint8)
-    np.bitwise_or.at(own, (component_of, np.arange(size) // 8), bit)
+    np.bitwise_or.at(members, (component_of, np.arange(size) // 8), bit)
     cyclic = np.zeros(components, bool)
     cyclic[starts[starts == ends]] = True
-    reached[cyclic] = own[cyclic]
+    reached[cyclic] = members[cyclic]
     between = np.flatnonzero(starts != ends)
     order = between[np.argsort(starts[between], kind="stable")]
-    before = None
+    previous = None
     # SciPy labels the components in topological order, so the second pass changes nothing.
-    while before is None or (before != reached).any():
-        before = reached.copy()
+    while previous is None or (previous != reached).any():
+        previous = reached.copy()
         for start, end in zip(starts[order].tolist(), ends[order].tolist(), strict=True):
-            reached[start] |= reached[end] | own[end]
+            reached[start] |= reached[end] | members[end]
     bits = np.unpackbits(reached[component_of], axis=1, count=size, bitorder="little")
     x, z = np.nonzero(bits)
     return np.sort(nodes[x] * NODES + nodes[z])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.rmat import Column
 
-_LOOKUPS_PER_SEARCH = 16  # a binary search costs about as much as so many look-ups of flags
+_LOOKUPS_PER_SEARCH = 16  # the look-ups of flags that cost as much as a binary search
 
 
 def count(source: Column, target: Column) -> int:

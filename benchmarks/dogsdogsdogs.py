@@ -5,7 +5,7 @@ the strongest incremental peer. It was measured on another machine (release buil
 the same inputs and in the same phases: load 90 %, insert the other edges in steps, delete them. It
 is not run here. To compare the machines, Kùzu counts ``e(a, b), e(b, c), e(a, c)`` on an RMAT graph
 of scale 18 with one thread. This took 10.2 CPU seconds on the other machine, and is measured again
-here. The two graphs' edges and counts are those of `benchmarks.graph`.
+here. The edges and counts of the graphs are those of `benchmarks.graph`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 BATCHES = (1, 10, 100, 1_000, 10_000, 100_000)
 
-# CPU seconds of Kùzu 0.11.3 on `PLACE`, one thread, on the machine of these figures.
+# CPU seconds of Kùzu 0.11.3 on one thread of the machine of these figures, for the RMAT graph of
+# scale and edges `PLACE`. The result places that machine relative to this one.
 KUZU_SECONDS = 10.2
 PLACE = (18, 2_000_000)
 

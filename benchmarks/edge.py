@@ -79,11 +79,11 @@ def measure_edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verd
             with _timed(Schema, "to_zset") as encode, _timed(Schema, "to_table") as decode:
                 clock = Clock()
                 output = circuit.step(change)["view"]
-                spent = clock.read().wall
+                seconds = clock.read().wall
             inserted = _sum_weights(output) * weight
             verdict.compare(f"{values}s, step {step}", "rows of a step of lines", inserted)
             if step:  # the first step is a warm-up
-                step_seconds.append(spent)
+                step_seconds.append(seconds)
                 encode_seconds.append(sum(encode))
                 decode_seconds.append(sum(decode))
     step_time = statistics.median(step_seconds)
@@ -117,14 +117,14 @@ def _strings(kind: str, numbers: Any) -> pa.Array:
 def _timed(owner: type, method: str) -> Iterator[list[float]]:
     """Collect the wall seconds of each call of a method."""
     seconds: list[float] = []
-    called = getattr(owner, method)
+    original = getattr(owner, method)
 
     def timed(*arguments: Any) -> Any:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
-            return called(*arguments)
+            return original(*arguments)
         finally:
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(time.perf_counter() - start)
 
     with patch.object(owner, method, timed):
         yield seconds

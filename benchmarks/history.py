@@ -2,7 +2,8 @@
 
 The real history is Kafka's: which class imports which, a transaction for each commit, with inserts
 and deletes (``git-imports-kafka`` of the data beside the checkout). The generated history has
-modules in layers that import from deeper layers, and a few from a higher layer, which makes cycles.
+modules in layers that import from deeper layers; a few import from a higher one, which makes
+cycles.
 """
 
 from __future__ import annotations

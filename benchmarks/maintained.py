@@ -1,4 +1,4 @@
-"""Maintains the count of an LSQB query in a circuit; `Recomputed` is the same without a circuit."""
+"""Maintains the count of an LSQB query in a circuit; `benchmarks.recomputed` recomputes it."""
 
 from __future__ import annotations
 

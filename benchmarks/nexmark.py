@@ -47,8 +47,8 @@ FELDERA: Final = {
     **{"q3": 413_000, "q4": 265_000, "q5": 412_000, "q7": 196_000, "q8": 415_000, "q9": 57_000},
     **{"q15": 221_000, "q16": 51_000, "q18": 85_000, "q19": 75_000, "q20": 85_000},
 }
-#: Events per second and core that a query without a published figure reaches at every size.
-LEAST: Final = {"q11": 300_000}
+#: The target, in events per second and core at every size, of a query without published figure.
+MIN_RATES: Final = {"q11": 300_000}
 SIDE_INPUT: Final = "CREATE TABLE side_input (key BIGINT NOT NULL, value VARCHAR);"
 
 _RANKS: Final = """
@@ -208,7 +208,7 @@ def oracle_answer(query: str, relations: dict[str, pa.Table]) -> Counter[tuple[A
         return Counter(database.execute(text).fetchall())
 
 
-def collected(answer: Counter[tuple[Any, ...]], delta: pa.Table) -> None:
+def add_delta(answer: Counter[tuple[Any, ...]], delta: pa.Table) -> None:
     """Add a delta to an answer."""
     for row in delta.to_pylist():
         *values, weight = row.values()
@@ -234,9 +234,9 @@ def measure(text: str, events: int, size: int, seed: int) -> float:
 
 
 def verdict(query: str, size: int, rate: float) -> Row:
-    """Return the row of a measurement, with its target; None for a query or size without one."""
+    """Return the row of a measurement; target and met are None for a query or size without one."""
     published = FELDERA.get(query)
-    target: float | None = LEAST.get(query)
+    target: float | None = MIN_RATES.get(query)
     if published is not None and size in TARGETS:
         target = TARGETS[size] * published
     return {
@@ -252,22 +252,22 @@ def verdict(query: str, size: int, rate: float) -> Row:
 
 def read_inputs(circuit: Circuit) -> set[str]:
     """Return the inputs that the views of a circuit read."""
-    pending, found = list(circuit.spec.plans.values()), set()
+    pending, names = list(circuit.spec.plans.values()), set()
     while pending:
         node = pending.pop()
         pending += node.inputs
         if type(node).__name__ == "Scan":
-            found.add(node.relation)  # type: ignore[attr-defined]
-    return found
+            names.add(node.relation)  # type: ignore[attr-defined]
+    return names
 
 
 def check(query: str, events: int, size: int, seed: int) -> bool:
     """Return whether the sum of the deltas of a query is DuckDB's answer."""
     circuit = compile_sql(program(query))
     answer: Counter[tuple[Any, ...]] = Counter()
-    collected(answer, circuit.step({"side_input": side_input()})[query])
+    add_delta(answer, circuit.step({"side_input": side_input()})[query])
     for batch in micro_batches(events, size, seed=seed):
-        collected(answer, circuit.step(batch)[query])
+        add_delta(answer, circuit.step(batch)[query])
     relations = generate_all(events, size, seed) | {"side_input": side_input()}
     return {row: n for row, n in answer.items() if n} == dict(oracle_answer(query, relations))
 

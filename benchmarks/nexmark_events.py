@@ -4,7 +4,7 @@ The rules are those of the generator of Apache Beam and Flink: of 50 events one 
 are auctions and 46 are bids; half of the bids are on a hot auction, three quarters of the bids are
 by a hot bidder, three quarters of the auctions are by a hot seller, and half of the bids come
 through one of four hot channels. Hot means the last person or auction whose number is a multiple of
-100. Prices are log-uniform. Event times advance by 0.1 ms per event, or as asked. The random
+100. Prices are log-uniform. Event times advance by 0.1 ms per event by default. The random
 numbers, names and texts are our own, so the rows are not those of another generator.
 """
 

@@ -19,7 +19,7 @@ from benchmarks.cost import Clock
 
 @dataclass(frozen=True)
 class Recomputation:
-    """The answer, a single number, and the wall seconds of the change and of the query."""
+    """The answer, a single number, and the wall seconds of the ``change`` and of the ``query``."""
 
     answer: int
     change: float
@@ -60,10 +60,10 @@ class Recomputed:
                 if weight > 0:
                     self._database.execute(f"INSERT INTO {name} SELECT * FROM {source}")
                 else:
-                    same = " AND ".join(
+                    is_equal = " AND ".join(
                         f"{name}.{column} = {source}.{column}" for column in changed.column_names
                     )
-                    self._database.execute(f"DELETE FROM {name} USING {source} WHERE {same}")
+                    self._database.execute(f"DELETE FROM {name} USING {source} WHERE {is_equal}")
 
     def answer(self, query: str) -> int:
         """Return the single value of the query's result."""

@@ -45,16 +45,16 @@ def recompute_closure(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -
     """
     database = Recomputed({"e": edges}, {}, threads=1)
     systems: dict[str, Callable[[], int]] = {
-        "this engine, a new view": lambda: _new_view(edges),
+        "this engine, a new view": lambda: _count_in_new_view(edges),
         "this engine, a query": prepare_query(edges),
         "DuckDB": lambda: database.answer(SQL),
     }
     if find_spec("clingo") is not None:
-        systems["clingo"] = lambda: _grounded(edges)
-    for system, ask in systems.items():
+        systems["clingo"] = lambda: _count_with_clingo(edges)
+    for system, answer_of in systems.items():
         gc.collect()
         clock = Clock()
-        answer = ask()
+        answer = answer_of()
         cost = clock.read()
         verdict.compare(f"{system} after {end}", f"the closure after {end}", answer)
         yield {
@@ -67,7 +67,7 @@ def recompute_closure(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -
         }
 
 
-def _new_view(edges: pa.Table) -> int:
+def _count_in_new_view(edges: pa.Table) -> int:
     return int(compile_datalog(RULES, {"e": SCHEMA}).step({"e": edges})["depends"].num_rows)
 
 
@@ -78,7 +78,7 @@ def prepare_query(edges: pa.Table) -> Callable[[], int]:
     return lambda: int(circuit.query(RULES).num_rows)
 
 
-def _grounded(edges: pa.Table) -> int:
+def _count_with_clingo(edges: pa.Table) -> int:
     """Count the pairs of the closure by clingo's grounder."""
     import clingo
 

@@ -56,17 +56,20 @@ _RENDERED = (
 
 @dataclass(frozen=True)
 class Result:
-    """The tables of a benchmark, the claim that they test, and the machine."""
+    """The tables of a benchmark, the claim that they test, and the machine that ran it.
+
+    ``started`` is a reading of `time.perf_counter`.
+    """
 
     benchmark: str
     claim: str
     tables: dict[str, list[Row]]
     machine: dict[str, Cell] = field(default_factory=lambda: conditions())
-    begun: float = field(default_factory=perf_counter, repr=False, compare=False)
+    started: float = field(default_factory=perf_counter, repr=False, compare=False)
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, with the seconds since the object was created."""
-        machine = {**self.machine, "run seconds": round(perf_counter() - self.begun)}
+        machine = {**self.machine, "run seconds": round(perf_counter() - self.started)}
         fields = {
             "benchmark": self.benchmark,
             "claim": self.claim,
@@ -114,9 +117,9 @@ def as_json(fields: Mapping[str, Any]) -> str:
         if not value or not isinstance(value, dict | list) or depth > _ROW_DEPTH:
             return json.dumps(value, ensure_ascii=False)
         items = (
-            [f"{json.dumps(name)}: {encode(one, depth + 1)}" for name, one in value.items()]
+            [f"{json.dumps(name)}: {encode(item, depth + 1)}" for name, item in value.items()]
             if isinstance(value, dict)
-            else [encode(one, depth + 1) for one in value]
+            else [encode(item, depth + 1) for item in value]
         )
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         indent = "\n" + " " * depth
@@ -161,7 +164,7 @@ def conditions() -> dict[str, Cell]:
         "system": f"{platform.system()} {platform.release()}",
         "load average before": round(os.getloadavg()[0], 2),
         "Python": platform.python_version(),
-        **{name: found for name, found in versions.items() if found is not None},
+        **{name: number for name, number in versions.items() if number is not None},
     }
 
 

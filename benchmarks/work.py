@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import report
+from benchmarks.report import __main__ as report
 from benchmarks.result import Cell, Result, Row, terminal
 from benchmarks.work_cases import COUNTED, case_names, count_work
 
@@ -26,7 +26,7 @@ RECORD = Path(__file__).parent / "results" / "work.json"
 
 
 def main(
-    record: Annotated[bool, typer.Option(help="Record what was counted.")] = False,
+    record: Annotated[bool, typer.Option(help="Record the new counts.")] = False,
     only: Annotated[str, typer.Option(help="Cases with this in their name.")] = "",
     json: Annotated[Path, typer.Option(help="Where the record is.")] = RECORD,
 ) -> None:
@@ -55,9 +55,7 @@ def main(
         if json == RECORD:
             report.main()
     elif grown:
-        console.print(
-            "if it is meant, and why is in the commit: python -m benchmarks.work --record"
-        )
+        console.print("if intended (say why in the commit): python -m benchmarks.work --record")
         raise typer.Exit(1)
     elif changes:
         console.print("an improvement: python -m benchmarks.work --record")

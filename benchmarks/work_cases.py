@@ -44,14 +44,18 @@ SQL: Final = """
 """
 SQL_NAME: Final = "SQL: aggregate over an antijoin"
 
+#: The number of steps of one row, the number of larger steps, and the rows of each of these.
 _SINGLES, _BATCHES, _BATCH = 24, 12, 32
 
 
 @dataclass(frozen=True)
 class Work:
-    """The counted work of a stream of steps, and the sum of the absolute weights of its deltas."""
+    """The counted work of a stream of steps; the columns of the table (`row`) name its parts.
 
-    out: int
+    ``weight_out`` is the sum of the absolute weights of the output deltas.
+    """
+
+    weight_out: int
     joins: int
     proposals: int
     intersections: int
@@ -65,7 +69,7 @@ class Work:
         """As a row of the table."""
         return {
             "case": case,
-            "weight out": self.out,
+            "weight out": self.weight_out,
             "joins": self.joins,
             "proposals": self.proposals,
             "intersections": self.intersections,
@@ -84,9 +88,9 @@ COUNTED: Final = tuple(Work(*([0] * 9)).row(""))[2:]
 def count_work(case: str) -> Work:
     """Run a case."""
     if case == SQL_NAME:
-        return _circuit(_graph())
+        return _run_circuit(_graph())
     query, formula = QUERIES[case]
-    return _query(query, formula, _graph())
+    return _run_query(query, formula, _graph())
 
 
 def case_names() -> tuple[str, ...]:
@@ -97,41 +101,41 @@ def case_names() -> tuple[str, ...]:
 def steps(graph: Graph) -> Iterator[tuple[Graph, int | list[int]]]:
     """Yield the edges of each step, with their weight or weights."""
     changed = _SINGLES + _BATCHES * _BATCH
-    kept, rest = graph.take(slice(changed, None)), graph.take(slice(0, changed))
+    loaded, streamed = graph.take(slice(changed, None)), graph.take(slice(0, changed))
     sizes = [1] * _SINGLES + [_BATCH] * _BATCHES
-    yield kept, 1
-    for edges, sign in ((rest, 1), (rest.shuffled(2), -1)):
-        at = 0
+    yield loaded, 1
+    for edges, sign in ((streamed, 1), (streamed.shuffled(2), -1)):
+        start = 0
         for size in sizes:
-            yield edges.take(slice(at, at + size)), sign
-            at += size
-    for at in range(0, 4 * _BATCH, _BATCH):
+            yield edges.take(slice(start, start + size)), sign
+            start += size
+    for start in range(0, 4 * _BATCH, _BATCH):
         # Delete some of the loaded edges, and insert as many of the others.
-        gone = kept.take(slice(at, at + _BATCH // 2))
-        came = rest.take(slice(at, at + _BATCH // 2))
-        both = Graph(
+        deleted = loaded.take(slice(start, start + _BATCH // 2))
+        inserted = streamed.take(slice(start, start + _BATCH // 2))
+        changes = Graph(
             graph.name,
-            np.concatenate([gone.source, came.source]),
-            np.concatenate([gone.target, came.target]),
+            np.concatenate([deleted.source, inserted.source]),
+            np.concatenate([deleted.target, inserted.target]),
         )
-        yield both, [-1] * gone.edges + [1] * came.edges
+        yield changes, [-1] * deleted.edges + [1] * inserted.edges
 
 
 def _graph() -> Graph:
     return generate_graph(8, 2_400, 11).shuffled(1)
 
 
-def _query(query: str, formula: str, graph: Graph) -> Work:
+def _run_query(query: str, formula: str, graph: Graph) -> Work:
     view = DeltaQuery(query, formula=formula)
 
     def step(edges: Graph, weights: list[int]) -> int:
         delta = view.step({"e": ZSet.from_columns([edges.source, edges.target], weights)})
         return int(np.abs(delta.weights).sum())
 
-    return _counted(graph, step, lambda: ([view], view._relations.traces.values()))
+    return _count_steps(graph, step, lambda: ([view], view._relations.traces.values()))
 
 
-def _circuit(graph: Graph) -> Work:
+def _run_circuit(graph: Graph) -> Work:
     columns = [pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")]
     circuit = compile_sql(SQL, {"e": pa.schema(columns)})
 
@@ -139,30 +143,37 @@ def _circuit(graph: Graph) -> Work:
         table = pa.table({"src": edges.source, "dst": edges.target, "weight": weights})
         return int(np.abs(circuit.step({"e": table})["view"]["weight"].to_numpy()).sum())
 
-    return _counted(
+    return _count_steps(
         graph, step, lambda: (list(circuit.graph.joins.values()), circuit.graph.traces.values())
     )
 
 
-def _counted(
+def _count_steps(
     graph: Graph,
     step: Callable[[Graph, list[int]], int],
-    held: Callable[[], tuple[list[DeltaQuery], object]],
+    read_state: Callable[[], tuple[list[DeltaQuery], object]],
 ) -> Work:
-    """Run all steps and count their work; the profiler gets a constant clock, so it only counts."""
-    out = 0
+    """Run all steps and count their work; the profiler gets a constant clock, so it only counts.
+
+    Args:
+        graph: The edges.
+        step: Runs a step of edges and their weights; returns the sum of the absolute weights of the
+            output delta.
+        read_state: Returns the joins and the traces after the last step.
+    """
+    weight_out = 0
     with Profiler(lambda: 0.0) as profiler:
         for edges, weight in steps(graph):
-            out += step(edges, [weight] * edges.edges if isinstance(weight, int) else weight)
-    views, traces = held()
+            weight_out += step(edges, [weight] * edges.edges if isinstance(weight, int) else weight)
+    views, traces = read_state()
     stats = [view.stats for view in views]
     spines = [a.spine for trace in traces if isinstance(trace, Trace) for a in trace.arrangements]
     rows = {name: phase.rows for name, phase in profiler.phases.items()}
     return Work(
-        out=out,
-        joins=sum(one.joins for one in stats),
-        proposals=sum(one.proposals for one in stats),
-        intersections=sum(one.intersections for one in stats),
+        weight_out=weight_out,
+        joins=sum(view_stats.joins for view_stats in stats),
+        proposals=sum(view_stats.proposals for view_stats in stats),
+        intersections=sum(view_stats.intersections for view_stats in stats),
         sorted=rows.get("sort", 0) + rows.get("collect", 0),
         built=rows.get("build runs", 0),
         merged=rows.get("merge", 0),

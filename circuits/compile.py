@@ -23,7 +23,7 @@ from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import PlanNode
 from circuits.plan.user_call_placement import place_user_calls
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
-from circuits.sql import Declarations, declared_by, plan_sql
+from circuits.sql import Declarations, add_window_close, declared_by, plan_sql
 from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
@@ -48,6 +48,7 @@ def compile_sql(
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
     functions: Mapping[str, UserFunction] | None = None,
+    emit_on_window_close: bool | Collection[str] = False,
 ) -> Circuit:
     """Compile SQL to a circuit: bags of rows, with NULLs as in SQL.
 
@@ -76,6 +77,8 @@ def compile_sql(
         limits: The rows, bytes and seconds that a step may use; `StepLimits.off()` for no limit.
         functions: User-defined functions that the text can call, by name: ``{"score": udf(...)}``
             (`circuits.udf`).
+        emit_on_window_close: The views that emit each row once, when it is final: a collection of
+            names, or True for all that are not temporary. It adds ``EMIT ON WINDOW CLOSE`` to them.
 
     Returns:
         A circuit without rows.
@@ -146,6 +149,9 @@ def compile_sql(
     check_type("text", text, str, "SQL as a text")
     check_type("name", name, str, "the name of the view as a text")
     check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
+    kinds = (bool, list, tuple, set, frozenset)
+    check_type("emit_on_window_close", emit_on_window_close, kinds, "a list of views, or True")
+    text = add_window_close(text, emit_on_window_close, name=name, dialect=dialect)
     given = {} if schemas is None else arrow_schemas(schemas)  # some frames can be read only once
     declarations = declared_by(text, dialect)
     for notice in declarations.notices:

@@ -11,7 +11,7 @@ Every message shows three things: the value, the limit that it breaks, and how t
     ├── UnknownRelationError                  a relation name that the query does not use
     ├── ArgumentTypeError (TypeError)         an argument of the wrong Python type
     ├── ArityError                            too many or too few columns, terms or views
-    ├── WeightError                           weights of the wrong type, length or shape
+    ├── WeightError                           weights of the wrong type or number
     ├── WeightOverflowError (ArithmeticError) a weight outside int64
     ├── ColumnTypeError                       values that a column cannot hold or order
     ├── LimitError                            a step that uses more than its limits allow

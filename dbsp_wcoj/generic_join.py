@@ -59,10 +59,11 @@ JoinInput = ZSet | Trace
 JoinInputs = Sequence[JoinInput] | Mapping[str, JoinInput]
 Engine = Literal["compiled", "reference"]
 
-# A join is split into parts only if each part has so many rows,
+# A join is split into parts only if each part gets at least this many rows.
 MIN_PARALLEL_ROWS = 4096
-# the join so many proposals (which take some milliseconds), and each part so many.
+# Parts run in parallel only if all need at least this many proposals, which take milliseconds.
 MIN_PARALLEL_PROPOSALS = 1 << 22
+# There are so few parallel parts that each needs at least this many proposals.
 MIN_PART_PROPOSALS = 1 << 19
 
 

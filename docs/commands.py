@@ -25,21 +25,25 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def commands() -> str:
-    """A section for each command."""
+    """Return a section for each command."""
     import typer
 
     from streaming.cli.app import EXAMPLES, app
     from streaming.demo.command import app as demo
 
     group: Any = typer.main.get_command(app)
-    found = group.commands | {"demo": typer.main.get_command(demo)}
-    return "\n".join(_section(name, one, EXAMPLES[name]) for name, one in found.items())
+    all_commands = group.commands | {"demo": typer.main.get_command(demo)}
+    return "\n".join(
+        _section(name, command, EXAMPLES[name]) for name, command in all_commands.items()
+    )
 
 
 def _section(name: str, command: Any, example: str) -> str:
     description = re.sub(r"\s*\n\s+", "\n", (command.help or "").strip())
     lines = [f"## {name}", "", description, "", "```sh", example, "```", ""]
-    rows = [_row(one) for one in command.params if not getattr(one, "hidden", False)]
+    rows = [
+        _row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)
+    ]
     if rows:
         lines += ["| | |", "| --- | --- |", *rows, ""]
     return "\n".join(lines)

@@ -29,42 +29,42 @@ class FencedBlocks(griffe.Extension):
 
 def markdown(text: str) -> str:
     """Convert a docstring to Markdown."""
-    out: list[str] = []
+    output: list[str] = []
     lines = text.splitlines()
-    at = 0
-    while at < len(lines):
-        line = lines[at]
+    start = 0
+    while start < len(lines):
+        line = lines[start]
         indent = line[: len(line) - len(line.lstrip())]
         if line.lstrip().startswith(">>> "):
-            end = _end(lines, at)
-            out += _fence("pycon", lines[at:end], indent)
+            end = _end(lines, start)
+            output += _fence("pycon", lines[start:end], indent)
         elif RULE.fullmatch(line.strip()):
-            end = _end(lines, at)
-            out += _fence("text", lines[at:end], indent)
+            end = _end(lines, start)
+            output += _fence("text", lines[start:end], indent)
         elif line.rstrip().endswith("::"):
-            end = at + 1
+            end = start + 1
             while end < len(lines) and (
                 not lines[end].strip() or lines[end].startswith(indent + "    ")
             ):
                 end += 1
             lead = line.rstrip()[:-2]
-            out += [f"{lead}:", ""] if lead.strip() else []
-            body = [one[len(indent) + 4 :] for one in lines[at + 1 : end]]
+            output += [f"{lead}:", ""] if lead.strip() else []
+            body = [part[len(indent) + 4 :] for part in lines[start + 1 : end]]
             while body and not body[0].strip():
                 body.pop(0)
             while body and not body[-1].strip():
                 body.pop()
-            out += [*_fence("text", body, indent, cut=0), ""]
+            output += [*_fence("text", body, indent, cut=0), ""]
         elif line.strip() == "Raises:":
-            end = at + 1
+            end = start + 1
             while end < len(lines) and lines[end].startswith(indent + "    "):
                 end += 1
-            out += _raises(lines[at + 1 : end], indent)
+            output += _raises(lines[start + 1 : end], indent)
         else:
-            end = at + 1
-            out.append(line)
-        at = end
-    return "\n".join(out)
+            end = start + 1
+            output.append(line)
+        start = end
+    return "\n".join(output)
 
 
 def _fence(language: str, lines: list[str], indent: str, cut: int | None = None) -> list[str]:
@@ -88,10 +88,10 @@ def _raises(lines: list[str], indent: str) -> list[str]:
             items.append([line])
     named = [item for item in items if ERROR.match(item[0].strip())]
     other = [item for item in items if item not in named]
-    out = [f"{indent}Raises:", *(line for item in named for line in item)] if named else []
+    output = [f"{indent}Raises:", *(line for item in named for line in item)] if named else []
     if other:
-        out += [""] * bool(named) + [
+        output += [""] * bool(named) + [
             f"{indent}Errors:",
             *(line for item in other for line in item),
         ]
-    return out
+    return output

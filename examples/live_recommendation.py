@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from circuits import InputOptions, Retention, compile_sql
 
-PEOPLE, ITEMS, HOUR, BEST = 400, 60, 3600, 3
+PEOPLE, ITEMS, HOUR_S, MAX_ITEMS = 400, 60, 3600, 3
 
 SCHEMAS = {
     "follows": pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("who", "whom")]),
@@ -33,17 +33,17 @@ VIEWS = f"""
     CREATE VIEW liked AS SELECT DISTINCT who, item FROM likes;
 
     CREATE VIEW diamonds AS
-        SELECT one.who AS person, l.item, count(*) AS n
-        FROM follows one
-        JOIN follows two ON two.who = one.who AND two.whom > one.whom
-        JOIN liked l ON l.who = one.whom
-        JOIN liked m ON m.who = two.whom AND m.item = l.item
-        WHERE NOT EXISTS (SELECT 1 FROM liked o WHERE o.who = one.who AND o.item = l.item)
-        GROUP BY one.who, l.item;
+        SELECT f1.who AS person, l1.item, count(*) AS n
+        FROM follows f1
+        JOIN follows f2 ON f2.who = f1.who AND f2.whom > f1.whom
+        JOIN liked l1 ON l1.who = f1.whom
+        JOIN liked l2 ON l2.who = f2.whom AND l2.item = l1.item
+        WHERE NOT EXISTS (SELECT 1 FROM liked own WHERE own.who = f1.who AND own.item = l1.item)
+        GROUP BY f1.who, l1.item;
 
     CREATE VIEW recommended AS
         SELECT person, item, n FROM diamonds
-        QUALIFY row_number() OVER (PARTITION BY person ORDER BY n DESC, item) <= {BEST}
+        QUALIFY row_number() OVER (PARTITION BY person ORDER BY n DESC, item) <= {MAX_ITEMS}
 """
 
 
@@ -52,7 +52,7 @@ def main(minutes: int = 180) -> None:
     circuit = compile_sql(
         VIEWS,
         SCHEMAS,
-        input_options={"likes": InputOptions(retain=Retention("ts", HOUR, on_expiry="retract"))},
+        input_options={"likes": InputOptions(retain=Retention("ts", HOUR_S, on_expiry="retract"))},
         outputs=["recommended"],
         materialize=["recommended"],
     )
@@ -66,7 +66,7 @@ def main(minutes: int = 180) -> None:
     who, whom = zip(*sorted(follows), strict=True)
     circuit.step({"follows": pa.table({"who": who, "whom": whom})})
 
-    watched, likes, seconds = 0, [], []
+    printed_person, likes, seconds = 0, [], []
     for minute in range(minutes):
         new = [
             (chance.randrange(PEOPLE), int(ITEMS * chance.random() ** 2), 60 * minute)
@@ -78,11 +78,11 @@ def main(minutes: int = 180) -> None:
         delta = circuit.step({"likes": table})["recommended"]
         seconds.append(time.perf_counter() - start)
         for row in delta.to_pylist():
-            if row["person"] == watched and minute < 40:
+            if row["person"] == printed_person and minute < 40:
                 sign, item = "+" if row["weight"] > 0 else "-", row["item"]
                 print(f"minute {minute:3}  {sign} item {item:2}, by {row['n']} pairs of friends")
         if minute % 20 == 19:
-            live = {(who, item) for who, item, ts in likes if ts >= 60 * minute - HOUR}
+            live = {(who, item) for who, item, ts in likes if ts >= 60 * minute - HOUR_S}
             recommended = {
                 (row["person"], row["item"], row["n"])
                 for row in circuit.views["recommended"].to_pylist()
@@ -108,11 +108,11 @@ def recompute(
     for person, followed_people in followed.items():
         counts = Counter(
             item
-            for one, two in combinations(followed_people, 2)
-            for item in items.get(one, set()) & items.get(two, set())
+            for first, second in combinations(followed_people, 2)
+            for item in items.get(first, set()) & items.get(second, set())
             if item not in items.get(person, set())
         )
-        best_items = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:BEST]
+        best_items = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_ITEMS]
         recommended.update((person, item, n) for item, n in best_items)
     return recommended
 

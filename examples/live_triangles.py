@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from circuits import InputOptions, Retention, compile_sql
 from streaming import MemoryTarget, ViewSink, start_session
 
-DAY, DAYS, WEEK = 86_400, 24, 7 * 86_400
+DAY, WEEK = 86_400, 7 * 86_400  # seconds
+DAY_COUNT = 24
 
 VIEW = """
     CREATE VIEW pairs AS
@@ -77,9 +78,9 @@ def main() -> None:
 def generate_days(chance: random.Random) -> list[list[tuple[int, int, int]]]:
     """Generate the messages of each day: within groups of friends, most in the middle."""
     days = []
-    for day in range(DAYS):
+    for day in range(DAY_COUNT):
         messages = []
-        for _ in range(60 + 12 * min(day, DAYS - day)):
+        for _ in range(60 + 12 * min(day, DAY_COUNT - day)):
             group, ts = chance.randrange(12), day * DAY + chance.randrange(DAY)
             src, dst = chance.randrange(25), chance.randrange(25)
             messages.append((100 * group + src, 100 * group + dst, ts))

@@ -27,8 +27,9 @@ import pyarrow.parquet as pq
 from circuits import InputOptions, Retention, compile_datalog
 from streaming import ViewDelta, ViewSink, start_session
 
-HOUR, DAY, DAYS = 3_600, 86_400, 4
-FILE = 3 * HOUR  # the time range of one file
+HOUR, DAY = 3_600, 86_400  # seconds
+DAY_COUNT = 4
+FILE_SECONDS = 3 * HOUR  # of payments in one file
 LENGTHS = range(3, 7)
 
 
@@ -58,7 +59,7 @@ def ring_rule(length: int) -> str:
     conditions = [
         *(f"{earlier} < {later}" for earlier, later in pairwise(times)),
         f"{times[-1]} <= t1 + {DAY}",
-        *(f"{one} <> {other}" for one, other in combinations(accounts, 2)),
+        *(f"{a} <> {b}" for a, b in combinations(accounts, 2)),
     ]
     head = ", ".join([*accounts, "t1", times[-1]])
     return f"ring{length}({head}) :-\n    {payments},\n    {', '.join(conditions)}."
@@ -116,7 +117,7 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
     """
     payments = []
     for _ in range(5_000):
-        ts = chance.randrange(DAYS * DAY)
+        ts = chance.randrange(DAY_COUNT * DAY)
         person, shop = chance.randrange(2_000), chance.randrange(2_000, 2_100)
         payments.append(Payment(person, shop, ts))
         if chance.random() < 0.3:
@@ -128,7 +129,7 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
             accounts = [account + i for i in range(length)]
             account += length
             span = DAY if kind != "slow" else DAY + HOUR
-            start = chance.randrange((DAYS - 2) * DAY)
+            start = chance.randrange((DAY_COUNT - 2) * DAY)
             between = chance.sample(range(start + 1, start + span), length - 2)
             times = sorted([start, *between, start + span])  # the longest time that the rule allows
             if kind == "backwards":
@@ -147,7 +148,9 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
 def write_files(payments: list[Payment], directory: Path) -> None:
     """Write one file for every three hours; Spark reads the oldest file first."""
     directory.mkdir()
-    for number, (_, group) in enumerate(groupby(payments, lambda payment: payment.ts // FILE)):
+    for number, (_, group) in enumerate(
+        groupby(payments, lambda payment: payment.ts // FILE_SECONDS)
+    ):
         rows = [payment._asdict() for payment in group]
         path = directory / f"{number:03}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, PAY), path)

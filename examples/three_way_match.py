@@ -94,8 +94,8 @@ def main(days: int = 30, orders: int = 400) -> None:
 
     nr = max(history, key=lambda nr: len(history[nr]))
     print(f"\nOrder {nr}: " + "; ".join(history[nr]) + ".")
-    bad = [row for row in circuit.views["match"].to_pylist() if row["state"] in STATES[4:]]
-    print(f"To be looked at: {len(bad)} orders, {', '.join(str(row['nr']) for row in bad[:10])} …")
+    wrong = [row["nr"] for row in circuit.views["match"].to_pylist() if row["state"] in STATES[4:]]
+    print(f"To be looked at: {len(wrong)} orders, {', '.join(map(str, wrong[:10]))} …")
 
 
 def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
@@ -103,7 +103,7 @@ def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
     chance = random.Random(8)
     diary: list[dict[str, list[dict[str, Any]]]] = [defaultdict(list) for _ in range(days)]
 
-    def on(day: int, relation: str, weight: int = 1, **row: int) -> None:
+    def add(day: int, relation: str, weight: int = 1, **row: int) -> None:
         if day < days:
             diary[day][relation].append({**row, "weight": weight})
 
@@ -111,18 +111,18 @@ def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
         day = chance.randrange(days)
         sent, billed = day + chance.randint(1, 4), day + chance.randint(1, 6)
         quantity, cents = chance.randint(2, 9), chance.randint(100, 9_999)
-        on(day, "orders", nr=nr, quantity=quantity, cents=cents)
+        add(day, "orders", nr=nr, quantity=quantity, cents=cents)
         first = chance.choice([quantity, quantity, quantity, 1])
-        on(sent, "shipments", nr=nr, parcel=1, quantity=first)
-        if first < quantity:  # the rest follows later, sometimes one item too many
-            rest = quantity - first + (chance.random() < 0.2)
-            on(sent + 3, "shipments", nr=nr, parcel=2, quantity=rest)
-        wrong = chance.random() < 0.15
-        on(billed, "invoices", nr=nr, cents=cents + 100 * wrong)
-        if wrong and chance.random() < 0.7:  # a late correction
-            on(billed + 5, "invoices", nr=nr, cents=cents)
+        add(sent, "shipments", nr=nr, parcel=1, quantity=first)
+        if first < quantity:  # a second parcel follows, sometimes with one item too many
+            second = quantity - first + (chance.random() < 0.2)
+            add(sent + 3, "shipments", nr=nr, parcel=2, quantity=second)
+        is_wrong = chance.random() < 0.15
+        add(billed, "invoices", nr=nr, cents=cents + 100 * is_wrong)
+        if is_wrong and chance.random() < 0.7:  # a late correction
+            add(billed + 5, "invoices", nr=nr, cents=cents)
         if chance.random() < 0.05:  # cancelled, perhaps after it was sent
-            on(day + 7, "orders", weight=-1, nr=nr, quantity=quantity, cents=cents)
+            add(day + 7, "orders", weight=-1, nr=nr, quantity=quantity, cents=cents)
     return diary
 
 

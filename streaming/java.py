@@ -49,7 +49,13 @@ exec "{java}" "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime: its version, and its home (None: the first ``java`` on the PATH)."""
+    """A Java runtime.
+
+    Attributes:
+        version: The version that it prints.
+        home: Its ``JAVA_HOME``; None for the first ``java`` on the PATH.
+        origin: Where it was found, for messages.
+    """
 
     version: str
     home: Path | None

@@ -2,7 +2,7 @@
 
 A plain run draws the same examples every time, so that a failure is due to a change. With
 ``--examples N`` (``make test-slow``) every property test draws N times as many, from random seeds;
-what it finds becomes an ``@example`` or a test of its own.
+a failing example that it finds becomes an ``@example`` or a test of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the tests of dbsp_wcoj and circuits run without Spark
 
 __all__ = ["database", "postgres", "postgres_server"]  # fixtures of all modules
 
-# The first call of a kernel loads it, or compiles it, within some test's time.
+# No deadline: the first call of a kernel compiles or loads it, in whichever test makes the call.
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 
@@ -60,11 +60,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items if factor else []:
         function = getattr(item, "obj", None)
         function = getattr(function, "__func__", function)
-        own = getattr(function, "_hypothesis_internal_use_settings", None)
-        if own is not None and function not in done:
+        own_settings = getattr(function, "_hypothesis_internal_use_settings", None)
+        if own_settings is not None and function not in done:
             done.add(function)
-            more = settings(own, max_examples=max(1, round(factor * own.max_examples)))
-            function._hypothesis_internal_use_settings = more
+            new_settings = settings(
+                own_settings, max_examples=max(1, round(factor * own_settings.max_examples))
+            )
+            function._hypothesis_internal_use_settings = new_settings
 
 
 @pytest.fixture(scope="session")

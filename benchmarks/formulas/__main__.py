@@ -1,7 +1,7 @@
 """Compares the six delta formulas, and ``auto``, which chooses one: joins, work and time.
 
-Claim: all formulas give the same deltas, and as many joins as `dbsp_wcoj.formulas.joins` says;
-``auto`` is never more than 10 % slower than the best of them.
+Claim: all formulas give the same deltas, with the number of joins that
+`dbsp_wcoj.formulas.count_joins` returns; ``auto`` is never more than 10 % slower than the best one.
 
 Inputs: stars, paths, cycles and cliques of 2 to 10 atoms over generated rows, uniform and skewed
 (RMAT); one of n relations changed, all changed, self-joins; steps of 1 to 100,000 rows
@@ -30,8 +30,8 @@ from benchmarks.verdict import Verdict
 from dbsp_wcoj import warm_up
 
 CLAIM = (
-    "All six formulas give the same deltas, with the joins of the textbook. Target of `auto`: at "
-    "most 10 % slower than the best of them in every case"
+    "All six formulas give the same deltas, by as many joins as the textbook says. Target of "
+    "`auto`: at most 10 % slower than the best of them in every case"
 )
 
 
@@ -51,12 +51,12 @@ def main(
     warm_up()
     verdict = Verdict()
     rows: list[Row] = []
-    wanted = [case for case in cases(quick=quick) if not shape or case.shape in shape]
+    chosen_cases = [case for case in cases(quick=quick) if not shape or case.shape in shape]
     console = terminal()
-    for place, case in enumerate(wanted, 1):
+    for number, case in enumerate(chosen_cases, 1):
         rows += run_contest(case, FORMULAS, verdict, seed=seed)
-        console.print(f"{place} of {len(wanted)}: {case.name}, {case.rows:,} rows")
-    shown = {
+        console.print(f"{number} of {len(chosen_cases)}: {case.name}, {case.rows:,} rows")
+    tables_of_rows = {
         "Verdict": judge_claims(rows),
         "Choice": tables.choice_table(rows),
         "Worst choices": tables.worst_choices(rows),
@@ -64,13 +64,13 @@ def main(
         "Crossover": tables.crossover_table(rows),
         "Times": tables.times_table(rows),
     }
-    result.tables.update(shown)
+    result.tables.update(tables_of_rows)
     verdict.close(result, None)
-    larger = {case.rows for case in wanted if case.batches == ALL}
+    large_sizes = {case.rows for case in chosen_cases if case.batches == ALL}
     result.tables.update(
         aggregates(
-            [row for row in rows if row["rows"] not in larger],
-            [row for row in rows if row["rows"] in larger],
+            [row for row in rows if row["rows"] not in large_sizes],
+            [row for row in rows if row["rows"] in large_sizes],
         )
     )
     if json is not None:

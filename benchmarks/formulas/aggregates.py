@@ -2,8 +2,8 @@
 
 A run of all cases has about 4,000 rows: shape, atoms, what changes, data, batch size, formula. The
 result file keeps quartiles of the times relative to the fastest formula, by atoms and by batch
-size, and the medians of one slice that `benchmarks.charts` plots. The other tables of the file
-(`benchmarks.formulas.tables`) are aggregates already.
+size, and the medians of one slice that `benchmarks.report.charts` plots. The other tables of the
+file (`benchmarks.formulas.tables`) are aggregates already.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLOTTED_BATCH = 100
 
 
 def aggregates(small: Sequence[Row], large: Sequence[Row]) -> dict[str, list[Row]]:
-    """The tables of a result file that summarize the rows of all cases.
+    """Summarize the rows of all cases in tables of a result file.
 
     Args:
         small: Rows of the cases that vary the number of atoms.
@@ -34,7 +34,7 @@ def aggregates(small: Sequence[Row], large: Sequence[Row]) -> dict[str, list[Row
 
 
 def ratios(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
-    """Quartiles of the times relative to the fastest formula, for each group and formula.
+    """Compute quartiles of the times relative to the fastest formula, by group and formula.
 
     >>> cases = [("auto", 1.0), ("auto", 2.0), ("auto", 3.0), ("auto", None), ("flipped", 1.5)]
     >>> rows = [{"n": 5, "formula": name, "by the fastest": ratio} for name, ratio in cases]
@@ -53,7 +53,7 @@ def ratios(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
 
 
 def times_by_atoms(rows: Iterable[Row]) -> list[Row]:
-    """The median times of steps in which all relations change, at one batch size."""
+    """Select the median times of steps in which all relations change, at one batch size."""
     names = ("shape", "n", "data", "formula", "ms/step p50", "stopped")
     return [
         {name: row[name] for name in names}
@@ -63,9 +63,11 @@ def times_by_atoms(rows: Iterable[Row]) -> list[Row]:
 
 
 def _summary(group: Sequence[Row]) -> Row:
-    found = [float(ratio) for row in group if (ratio := row["by the fastest"]) is not None]
-    summary: Row = {"cases": len(group), "stopped": len(group) - len(found)}
-    if found:
-        low, middle, high = quantiles(found * 2 if len(found) == 1 else found, method="inclusive")
-        summary |= {"25 %": low, "median": middle, "75 %": high, "worst": max(found)}
+    measured = [float(ratio) for row in group if (ratio := row["by the fastest"]) is not None]
+    summary: Row = {"cases": len(group), "stopped": len(group) - len(measured)}
+    if measured:
+        low, middle, high = quantiles(
+            measured * 2 if len(measured) == 1 else measured, method="inclusive"
+        )
+        summary |= {"25 %": low, "median": middle, "75 %": high, "worst": max(measured)}
     return summary

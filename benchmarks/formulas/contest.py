@@ -5,14 +5,14 @@ evaluate the views: a recursive formula would join whole relations, which takes 
 each batch size all views insert the rows and delete them again, many times, in turns and in random
 order. So other work on the machine affects all views alike, and no view always runs after the same
 other one. Times are CPU times of the thread, for the same reason. The deltas of all views must be
-equal, and their joins as many as `dbsp_wcoj.formulas.count_joins` says.
+equal, and the number of their joins must be that of `dbsp_wcoj.formulas.count_joins`.
 
 Batch sizes ascend. A view is stopped if its step would exceed the limit, assuming that its time
 grows in proportion to the batch; it gets no figures for that batch size and all larger ones.
 ``auto`` is stopped with the last formula. If ``auto`` seems slower than the fastest formula, it is
 measured again with the two fastest, for longer and on several new loads, and the median of the
-ratios counts. There are two reasons: the smallest of six measurements is small by luck, and the
-position of rows in memory changes the time of the same step by a tenth and more.
+ratios counts. There are two reasons: the smallest of six measurements is small by chance, and the
+position of rows in memory changes the time of the same step by 10 % and more.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ FORMULAS = (*map(str, Formula), AUTO)
 # Seconds that a step may take, and CPU seconds after which a case begins no other batch size.
 STEP_LIMIT = 0.25
 CASE_LIMIT = 5.0
-# Seconds for all views at one batch size, and rounds (an insertion and a deletion each).
-SECONDS = 0.1
+# CPU seconds for all views at one batch size, and rounds (an insertion and a deletion each).
+ROUNDS_LIMIT = 0.1
 MAX_ROUNDS = 20
 MIN_ROUNDS = 3
-# ``auto`` is measured again on so many new loads, if it seems slower by this factor.
+# If ``auto`` seems slower by this factor, it is measured again on this number of new loads.
 REMEASURE_RATIO = 1.05
 REMEASURE_LOADS = 5
-# With so many atoms, which multiply the degrees of hubs, the data is less skewed.
+# From this number of atoms on, the data is less skewed, because the atoms multiply the degrees of
+# hubs.
 MANY_ATOMS = 5
 MILDLY_SKEWED = (0.45, 0.22, 0.22, 0.11)
 
@@ -58,14 +59,14 @@ class Case:
     """A query over generated rows, and what changes.
 
     Attributes:
-        shape: Of `benchmarks.formulas.shape`.
-        n: How many atoms.
-        changed: "one" (that in the middle) or "all" of ``n`` relations, or "self": one relation in
-            all atoms.
+        shape: A name of `benchmarks.formulas.shape`.
+        n: The number of atoms.
+        changed: Which of the ``n`` relations change: "one" (the middle one) or "all"; or "self" if
+            all atoms read the same relation.
         data: "uniform" or "skewed".
         scale: The values of a column are below ``2 ** scale``.
-        rows: Of each relation, about.
-        batches: Rows that change in a step in each changed relation, ascending.
+        rows: The approximate number of rows of each relation.
+        batches: The numbers of rows that a step changes in each changed relation, ascending.
     """
 
     shape: str
@@ -83,7 +84,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The case in words, for messages."""
         return f"{self.shape} of {self.n}, {self.changed} changed, {self.data}"
 
     @property
@@ -98,26 +99,28 @@ class Case:
         return [i for i, a in enumerate(self.query.body) if a.relation in self.changing]
 
     def rows_of(self, seed: int) -> tuple[dict[str, ZSet], dict[str, list[ZSet]]]:
-        """The rows that stay, and those that change at each batch size, by relation."""
+        """Return the rows that stay, and those that change at each batch size, by relation."""
         kept: dict[str, ZSet] = {}
-        fresh: dict[str, list[ZSet]] = {}
+        changes: dict[str, list[ZSet]] = {}
         has_large_powers = self.n >= MANY_ATOMS and self.shape != "clique"
         skewed = MILDLY_SKEWED if has_large_powers else SKEWED
-        most = self.batches[-1]
-        for place, name in enumerate(self.query.relations):
+        max_batch = self.batches[-1]
+        for position, name in enumerate(self.query.relations):
             quadrants = UNIFORM if self.data == "uniform" else skewed
-            columns = rmat(self.scale, self.rows + most, seed=seed + place, quadrants=quadrants)
-            order = np.random.default_rng(seed + place).permutation(len(columns[0]))
+            columns = rmat(
+                self.scale, self.rows + max_batch, seed=seed + position, quadrants=quadrants
+            )
+            order = np.random.default_rng(seed + position).permutation(len(columns[0]))
             source, target = (column[order] for column in columns)
-            # Skewed samples repeat, so there may be fewer rows than asked for.
-            changing = min(most, len(source) // 2)
+            # Skewed samples repeat rows, so there may be fewer rows than requested.
+            changing = min(max_batch, len(source) // 2)
             kept[name] = ZSet.from_columns([source[changing:], target[changing:]])
             if name in self.changing:
-                fresh[name] = [
+                changes[name] = [
                     ZSet.from_columns([source[: min(b, changing)], target[: min(b, changing)]])
                     for b in self.batches
                 ]
-        return kept, fresh
+        return kept, changes
 
 
 @dataclass
@@ -128,8 +131,8 @@ class Contestant:
     view: DeltaQuery
     relations: Relations
     seconds: list[float] = field(default_factory=list)
-    # Rows and the least seconds of a step at the batch size before.
-    before: tuple[int, float] = (0, 0.0)
+    # The batch size before this one, and the least seconds of its steps.
+    previous_batch: tuple[int, float] = (0, 0.0)
     stopped: bool = False
 
     @classmethod
@@ -143,73 +146,77 @@ class Contestant:
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
         """Run a step of the view and record its time."""
-        begun = time.thread_time()
+        start = time.thread_time()
         step = self.relations.stage(deltas)
         delta = self.view.evaluate(step)
         step.commit()
-        self.seconds.append(time.thread_time() - begun)
+        self.seconds.append(time.thread_time() - start)
         return delta
 
-    def settle(self) -> float:
-        """The median step in milliseconds, of insertions and deletions apart; their mean."""
-        found = 500 * (median(self.seconds[::2]) + median(self.seconds[1::2]))
-        self.before = (self.before[0], min(self.seconds))
+    def take_median_ms(self) -> float:
+        """Return the mean of the median insertion and the median deletion, in milliseconds.
+
+        The measurements are then cleared for the next batch size.
+        """
+        median_ms = 500 * (median(self.seconds[::2]) + median(self.seconds[1::2]))
+        self.previous_batch = (self.previous_batch[0], min(self.seconds))
         self.seconds.clear()
-        return found
+        return median_ms
 
     def would_take_too_long(self, batch: int) -> bool:
         """Return whether a step takes more than the limit if its time grows as the batch does."""
-        rows, seconds = self.before
+        rows, seconds = self.previous_batch
         return bool(rows) and seconds * batch / rows > STEP_LIMIT
 
 
 def run_contest(
     case: Case, formulas: Sequence[str], verdict: Verdict, *, seed: int = 0
 ) -> Iterator[Row]:
-    """A row for each batch size and formula."""
-    begun = time.process_time()
-    kept, fresh = case.rows_of(seed)
+    """Yield a row for each batch size and formula."""
+    start = time.process_time()
+    kept, changes = case.rows_of(seed)
     contestants = [Contestant.loaded(case.query, formula, kept) for formula in formulas]
-    for place, batch in enumerate(case.batches):
-        there = {name: deltas[place] for name, deltas in fresh.items()}
-        late = time.process_time() - begun > CASE_LIMIT
-        fixed = [one for one in contestants if one.formula != AUTO]
-        for one in fixed:
-            one.stopped = one.stopped or late or one.would_take_too_long(batch)
-        for one in contestants:
-            if one.formula == AUTO:
-                one.stopped = one.stopped or all(other.stopped for other in fixed)
-        yield from _at(case, batch, contestants, kept, there, verdict)
+    for position, batch in enumerate(case.batches):
+        insertions = {name: deltas[position] for name, deltas in changes.items()}
+        is_late = time.process_time() - start > CASE_LIMIT
+        fixed = [view for view in contestants if view.formula != AUTO]
+        for view in fixed:
+            view.stopped = view.stopped or is_late or view.would_take_too_long(batch)
+        for view in contestants:
+            if view.formula == AUTO:
+                view.stopped = view.stopped or all(other.stopped for other in fixed)
+        yield from _run_batch_size(case, batch, contestants, kept, insertions, verdict)
 
 
-def _at(
+def _run_batch_size(
     case: Case,
     batch: int,
     contestants: Sequence[Contestant],
     kept: Mapping[str, ZSet],
-    there: Mapping[str, ZSet],
+    insertions: Mapping[str, ZSet],
     verdict: Verdict,
 ) -> Iterator[Row]:
-    """The rows of one batch size."""
-    back = {name: -delta for name, delta in there.items()}
-    running = [one for one in contestants if not one.stopped]
-    counted = _warm_up(case, batch, running, there, back, verdict)
-    _rounds(running, there, back, batch)
-    times = {one.formula: one.settle() for one in running}
-    fixed = {name: spent for name, spent in times.items() if name != AUTO}
+    """Yield the rows of one batch size."""
+    deletions = {name: -delta for name, delta in insertions.items()}
+    running = [view for view in contestants if not view.stopped]
+    counts = _warm_up(case, batch, running, insertions, deletions, verdict)
+    _run_rounds(running, insertions, deletions, batch)
+    times = {view.formula: view.take_median_ms() for view in running}
+    fixed = {name: ms for name, ms in times.items() if name != AUTO}
     fastest = dict.fromkeys(times, min(fixed.values(), default=0.0))
     if fixed and times.get(AUTO, 0.0) > REMEASURE_RATIO * min(fixed.values()):
         best = sorted(fixed, key=fixed.__getitem__)[:2]
-        again = _again(case, kept, (AUTO, *best), batch, there, back)
-        times |= {name: median(found) for name, found in again.items()}
-        fastest |= {name: min(times[one] for one in best) for name in again}
-        # What disturbs the machine disturbs all of one load alike.
+        by_load = _remeasure(case, kept, (AUTO, *best), batch, insertions, deletions)
+        times |= {name: median(load_ms) for name, load_ms in by_load.items()}
+        fastest |= {name: min(times[formula] for formula in best) for name in by_load}
+        # Other work on the machine affects all views of one load alike: compare them load by load.
         fastest[AUTO] = times[AUTO] / max(
-            median(a / b for a, b in zip(again[AUTO], again[name], strict=True)) for name in best
+            median(a / b for a, b in zip(by_load[AUTO], by_load[name], strict=True))
+            for name in best
         )
-    for one in contestants:
-        ran: Sequence[float | None] = counted.get(one.formula, (None, None, None))
-        spent = times.get(one.formula)
+    for view in contestants:
+        count: Sequence[float | None] = counts.get(view.formula, (None, None, None))
+        step_ms = times.get(view.formula)
         yield {
             "shape": case.shape,
             "n": case.n,
@@ -217,35 +224,35 @@ def _at(
             "data": case.data,
             "rows": case.rows,
             "batch": batch,
-            "formula": one.formula,
-            "joins/step": ran[0],
-            "proposals/step": ran[1],
-            "intersections/step": ran[2],
-            "ms/step p50": spent,
-            "by the fastest": spent / fastest[one.formula] if spent and fixed else None,
-            "stopped": one.stopped,
+            "formula": view.formula,
+            "joins/step": count[0],
+            "proposals/step": count[1],
+            "intersections/step": count[2],
+            "ms/step p50": step_ms,
+            "by the fastest": step_ms / fastest[view.formula] if step_ms and fixed else None,
+            "stopped": view.stopped,
         }
 
 
-def _again(
+def _remeasure(
     case: Case,
     kept: Mapping[str, ZSet],
     formulas: Sequence[str],
     batch: int,
-    there: Mapping[str, ZSet],
-    back: Mapping[str, ZSet],
+    insertions: Mapping[str, ZSet],
+    deletions: Mapping[str, ZSet],
 ) -> dict[str, list[float]]:
-    """Return milliseconds of a step of each formula, on each of several new loads."""
+    """Return the median milliseconds of each formula on each of several new loads."""
     times: dict[str, list[float]] = {name: [] for name in formulas}
     for load in range(REMEASURE_LOADS):
         running = [Contestant.loaded(case.query, name, kept) for name in formulas]
-        for one in running:
-            for delta in (there, back, there, back):
-                one.step(delta)
-            one.seconds.clear()
-        _rounds(running, there, back, batch + 1 + load)
-        for one in running:
-            times[one.formula].append(one.settle())
+        for view in running:
+            for delta in (insertions, deletions, insertions, deletions):
+                view.step(delta)
+            view.seconds.clear()
+        _run_rounds(running, insertions, deletions, batch + 1 + load)
+        for view in running:
+            times[view.formula].append(view.take_median_ms())
     return times
 
 
@@ -253,71 +260,77 @@ def _warm_up(
     case: Case,
     batch: int,
     running: Sequence[Contestant],
-    there: Mapping[str, ZSet],
-    back: Mapping[str, ZSet],
+    insertions: Mapping[str, ZSet],
+    deletions: Mapping[str, ZSet],
     verdict: Verdict,
 ) -> dict[str, tuple[float, float, float]]:
-    """Run one insertion and one deletion in each view; compare deltas, count joins and work."""
-    what = f"{case.name}, {batch:,} rows"
-    counted = {}
-    answer: ZSet | None = None
-    for one in running:
-        if one.formula == AUTO:
+    """Run one insertion and one deletion in each view, and compare their deltas.
+
+    Returns:
+        The joins, proposals and intersections of a step of each formula.
+    """
+    subject = f"{case.name}, {batch:,} rows"
+    counts = {}
+    expected: ZSet | None = None
+    for contestant in running:
+        formula = contestant.formula
+        if formula == AUTO:
             # It tries its candidates first.
-            for delta in (there, back, there, back):
-                one.step(delta)
-        before = one.view.stats
-        found, undone = one.step(there), one.step(back)
-        after = one.view.stats
-        answer = found if answer is None else answer
-        _same(verdict, f"{what}: {one.formula}", found == answer and undone == -found)
-        ran = after.joins - before.joins
-        _same(verdict, f"{what}: joins of {one.formula}", _joins_hold(case, batch, one, ran))
-        one.before = (batch, 0.0)
-        counted[one.formula] = (
-            ran / 2,
+            for delta in (insertions, deletions, insertions, deletions):
+                contestant.step(delta)
+        before = contestant.view.stats
+        inserted, deleted = contestant.step(insertions), contestant.step(deletions)
+        after = contestant.view.stats
+        expected = inserted if expected is None else expected
+        is_equal = inserted == expected and deleted == -inserted
+        _check(verdict, f"{subject}: {formula}", is_equal)
+        joins = after.joins - before.joins
+        _check(verdict, f"{subject}: joins of {formula}", _joins_hold(case, batch, formula, joins))
+        contestant.previous_batch = (batch, 0.0)
+        counts[formula] = (
+            joins / 2,
             (after.proposals - before.proposals) / 2,
             (after.intersections - before.intersections) / 2,
         )
-        one.seconds.clear()
-    return counted
+        contestant.seconds.clear()
+    return counts
 
 
-def _joins_hold(case: Case, batch: int, one: Contestant, ran: int) -> bool:
+def _joins_hold(case: Case, batch: int, formula: str, joins: int) -> bool:
     """Return whether the joins of two steps are those of the formula.
 
     An empty partial delta is not joined, so a recursive formula may do fewer joins. On stars and
     paths with many changed rows no partial delta is empty.
     """
-    if one.formula == AUTO:
+    if formula == AUTO:
         return True
-    wanted = 2 * count_joins(one.formula, case.n, changed=case.changed_atoms)
-    recursive = Formula(one.formula).is_recursive
-    if recursive and (batch < 100 or case.shape not in ("star", "path")):
-        return ran <= wanted
-    return ran == wanted
+    expected = 2 * count_joins(formula, case.n, changed=case.changed_atoms)
+    is_recursive = Formula(formula).is_recursive
+    if is_recursive and (batch < 100 or case.shape not in ("star", "path")):
+        return joins <= expected
+    return joins == expected
 
 
-def _same(verdict: Verdict, what: str, holds: bool) -> None:
-    verdict.truths[what] = 1
-    verdict.compare(what, what, int(holds))
+def _check(verdict: Verdict, subject: str, holds: bool) -> None:
+    verdict.truths[subject] = 1
+    verdict.compare(subject, subject, int(holds))
 
 
-def _rounds(
+def _run_rounds(
     running: Sequence[Contestant],
-    there: Mapping[str, ZSet],
-    back: Mapping[str, ZSet],
+    insertions: Mapping[str, ZSet],
+    deletions: Mapping[str, ZSet],
     seed: int,
 ) -> None:
     """Run insertions and deletions in all views in turns, until the time is used up."""
     turns = random.Random(seed)
     gc.collect()
     gc.disable()
-    begun = time.process_time()
-    for done in range(MAX_ROUNDS if running else 0):
-        if done >= MIN_ROUNDS and time.process_time() - begun > SECONDS:
+    start = time.process_time()
+    for rounds_run in range(MAX_ROUNDS if running else 0):
+        if rounds_run >= MIN_ROUNDS and time.process_time() - start > ROUNDS_LIMIT:
             break
-        for change in (there, back):
-            for one in turns.sample(list(running), len(running)):
-                one.step(change)
+        for change in (insertions, deletions):
+            for view in turns.sample(list(running), len(running)):
+                view.step(change)
     gc.enable()

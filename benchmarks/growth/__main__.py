@@ -38,7 +38,7 @@ class Sizes:
     state: tuple[int, ...]
     skewed: tuple[int, ...]
     state_steps: dict[int, int]
-    other: int  # rows of state of the other parts
+    other_state: int  # rows of state of the parts delta, skew, views and threads
     delta_steps: dict[int, int]
     exponents: tuple[float, ...]
     views: tuple[int, ...]
@@ -52,7 +52,7 @@ FULL = Sizes(
     state=(100_000, 1_000_000, 10_000_000, 100_000_000),
     skewed=(100_000, 1_000_000, 10_000_000, 100_000_000),
     state_steps={1: 2_000, 100: 200, 1_000: 40},
-    other=1_000_000,
+    other_state=1_000_000,
     delta_steps={1: 2_000, 10: 400, 100: 100, 1_000: 40, 10_000: 10, 100_000: 3},
     exponents=(0.0, 0.25, 0.5, 0.75, 1.0),
     views=(1, 2, 4, 8, 16),
@@ -65,7 +65,7 @@ QUICK = Sizes(
     state=(10_000, 100_000),
     skewed=(10_000,),
     state_steps={1: 100, 1_000: 3},
-    other=20_000,
+    other_state=20_000,
     delta_steps={1: 50, 100: 5, 5_000: 2},
     exponents=(0.0, 1.0),
     views=(1, 4),
@@ -77,7 +77,9 @@ QUICK = Sizes(
 
 
 def main(
-    part: Annotated[list[str], typer.Option(help=f"Of {', '.join(PARTS)}; all.")] = list(PARTS),  # noqa: B006
+    part: Annotated[
+        list[str], typer.Option(help=f"Parts to run, of {', '.join(PARTS)}; all by default.")
+    ] = list(PARTS),  # noqa: B006
     most: Annotated[int, typer.Option(help="Leave out states of more rows.")] = 10**9,
     quick: Annotated[bool, typer.Option(help="Small sizes.")] = False,
     seed: int = 0,
@@ -95,21 +97,22 @@ def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path |
     result = Result("growth", CLAIM, tables)
     setting = Setting(seed, verdict, terminal().print)
     warm_up(max(sizes.threads))
-    size, batch, steps = sizes.other, sizes.batch, sizes.steps
+    size, batch, steps = sizes.other_state, sizes.batch, sizes.steps
     fits: list[Row] = []
     if "state" in part:
         tables[STATE] = []
         for skew, states in ((0.0, sizes.state), (0.75, sizes.skewed)):
-            chosen = tuple(rows for rows in states if rows <= most)
-            found = measure_by_state(chosen, sizes.state_steps, skew=skew, setting=setting)
-            tables[STATE] += found
-            for one in sizes.state_steps:
-                same = [row for row in found if row["batch"] == one]
-                what = f"{same[0]['graph']}, steps of {one:,}" if same else ""
-                fits += [fit_exponent(what, same, "rows", "step ms")] if same else []
-            fits += (
-                [fit_exponent(f"{same[0]['graph']}, memory", same, "rows", "MB")] if same else []
-            )
+            state_sizes = tuple(size_ for size_ in states if size_ <= most)
+            rows = measure_by_state(state_sizes, sizes.state_steps, skew=skew, setting=setting)
+            tables[STATE] += rows
+            if not rows:
+                continue
+            for batch_size in sizes.state_steps:
+                batch_rows = [row for row in rows if row["batch"] == batch_size]
+                title = f"{batch_rows[0]['graph']}, steps of {batch_size:,}"
+                fits.append(fit_exponent(title, batch_rows, "rows", "step ms"))
+            title = f"{batch_rows[0]['graph']}, memory"
+            fits.append(fit_exponent(title, batch_rows, "rows", "MB"))
     if "delta" in part:
         tables[DELTA] = measure_by_delta(size, sizes.delta_steps, setting=setting)
         fits.append(fit_exponent("delta", tables[DELTA], "batch", "step ms"))

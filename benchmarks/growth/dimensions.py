@@ -16,10 +16,11 @@ from benchmarks.growth.held import LoadedViews, Steps, peak_memory_gb
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
+# The most times slower a step may be than over a state of BASE rows.
 TARGET: Final = 2.0
 # The size of state that others are compared with, and the largest that is counted independently.
 BASE: Final = 1_000_000
-COUNTED: Final = 1_000_000
+MAX_COUNTED: Final = 1_000_000
 
 # Views that read the relation in the same two orders.
 QUERIES: Final = (
@@ -32,11 +33,11 @@ QUERIES: Final = (
 
 @dataclass(frozen=True)
 class Setting:
-    """Shared by all parts: the seed of the graphs, the verdict, and where progress is printed."""
+    """Shared by all parts: the seed of the graphs, the verdict, and a function for progress."""
 
     seed: int
     verdict: Verdict
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
 
 def measure_by_state(
@@ -54,64 +55,64 @@ def measure_by_state(
     rows: list[Row] = []
     base: dict[int, float] = {}
     for size in sizes:
-        setting.say(f"state, {graph}, {size:,} rows ...")
-        most = max(batch * steps for batch, steps in batches.items())
-        held, kept, streamed, seconds = _loaded(
-            [QUERY], size, skew, setting.seed, min(most, size // 4)
+        setting.report(f"state, {graph}, {size:,} rows ...")
+        max_streamed = max(batch * steps for batch, steps in batches.items())
+        loaded, kept, streamed, seconds = _load(
+            [QUERY], size, skew, setting.seed, min(max_streamed, size // 4)
         )
         for batch, steps in batches.items():
-            there = held.insert_and_delete(streamed, batch, steps)
-            _check(setting.verdict, f"{graph}, {size}, {batch}", there)
-            if size <= COUNTED:
-                _check_count(setting.verdict, f"{graph}, {size}, {batch}", kept, streamed, there)
-            middle = there.quantile(0.5)
+            timed = loaded.insert_and_delete(streamed, batch, steps)
+            _check(setting.verdict, f"{graph}, {size}, {batch}", timed)
+            if size <= MAX_COUNTED:
+                _check_count(setting.verdict, f"{graph}, {size}, {batch}", kept, streamed, timed)
+            median_ms = timed.quantile(0.5)
             if size == BASE:
-                base[batch] = middle
-            growth = middle / base[batch] if batch in base else None
+                base[batch] = median_ms
+            growth = median_ms / base[batch] if batch in base else None
             target = TARGET if skew == 0.0 and size > BASE else None
             rows.append(
                 {
                     "graph": graph,
                     "rows": size,
                     "batch": batch,
-                    "steps": len(there.seconds),
-                    "step ms": middle,
-                    "p99 ms": there.quantile(0.99),
-                    "largest ms": there.quantile(1.0),
-                    "mean CPU ms": 1000 * there.cpu / len(there.seconds),
+                    "steps": len(timed.seconds),
+                    "step ms": median_ms,
+                    "p99 ms": timed.quantile(0.99),
+                    "largest ms": timed.quantile(1.0),
+                    "mean CPU ms": 1000 * timed.cpu / len(timed.seconds),
                     "growth": growth,
                     "target": target,
                     "met": None if target is None or growth is None else growth <= target,
-                    **_bound(there),
-                    **_memory(held, size),
+                    **_bound(timed),
+                    **_memory(loaded, size),
                     "load s": seconds,
                     "peak GB": peak_memory_gb(),
                 }
             )
-        del held, kept, streamed
+        del loaded, kept, streamed
         gc.collect()
     return rows
 
 
 def measure_by_delta(size: int, batches: dict[int, int], *, setting: Setting) -> list[Row]:
     """Measure steps of more and more rows over one state."""
-    setting.say(f"delta, {size:,} rows of state ...")
-    most = max(batch * steps for batch, steps in batches.items())
-    held, _, streamed, _ = _loaded([QUERY], size, 0.0, setting.seed, most)
+    setting.report(f"delta, {size:,} rows of state ...")
+    max_streamed = max(batch * steps for batch, steps in batches.items())
+    loaded, _, streamed, _ = _load([QUERY], size, 0.0, setting.seed, max_streamed)
     rows: list[Row] = []
     for batch, steps in batches.items():
-        there = held.insert_and_delete(streamed, batch, steps)
-        _check(setting.verdict, f"delta {batch}", there)
-        middle = there.quantile(0.5)
+        timed = loaded.insert_and_delete(streamed, batch, steps)
+        _check(setting.verdict, f"delta {batch}", timed)
+        median_ms = timed.quantile(0.5)
         rows.append(
             {
                 "rows": size,
                 "batch": batch,
-                "steps": len(there.seconds),
-                "step ms": middle,
-                "p99 ms": there.quantile(0.99),
-                "µs/row": 1000 * middle / batch,
-                **_bound(there),
+                "steps": len(timed.seconds),
+                "step ms": median_ms,
+                "p99 ms": timed.quantile(0.99),
+                "µs/row": 1000 * median_ms / batch,
+                **_bound(timed),
             }
         )
     return rows
@@ -123,19 +124,19 @@ def measure_by_skew(
     """Measure steps over states with larger and larger hubs."""
     rows: list[Row] = []
     for skew in exponents:
-        setting.say(f"skew, Zipf's exponent {skew:g} ...")
-        held, _, streamed, _ = _loaded([QUERY], size, skew, setting.seed, batch * steps)
-        there = held.insert_and_delete(streamed, batch, steps)
-        _check(setting.verdict, f"skew {skew}", there)
+        setting.report(f"skew, Zipf's exponent {skew:g} ...")
+        loaded, _, streamed, _ = _load([QUERY], size, skew, setting.seed, batch * steps)
+        timed = loaded.insert_and_delete(streamed, batch, steps)
+        _check(setting.verdict, f"skew {skew}", timed)
         rows.append(
             {
                 "Zipf": skew,
                 "rows": size,
                 "batch": batch,
-                "step ms": there.quantile(0.5),
-                "p99 ms": there.quantile(0.99),
-                **_bound(there),
-                **_memory(held, size),
+                "step ms": timed.quantile(0.5),
+                "p99 ms": timed.quantile(0.99),
+                **_bound(timed),
+                **_memory(loaded, size),
             }
         )
     return rows
@@ -147,20 +148,20 @@ def measure_by_views(
     """Measure steps through more and more views over one relation, of four kinds."""
     rows: list[Row] = []
     for views in numbers:
-        setting.say(f"{views} views ...")
+        setting.report(f"{views} views ...")
         queries = [QUERIES[k % len(QUERIES)] for k in range(views)]
-        held, _, streamed, _ = _loaded(queries, size, 0.0, setting.seed, batch * steps)
-        there = held.insert_and_delete(streamed, batch, steps)
-        _check(setting.verdict, f"{views} views", there)
+        loaded, _, streamed, _ = _load(queries, size, 0.0, setting.seed, batch * steps)
+        timed = loaded.insert_and_delete(streamed, batch, steps)
+        _check(setting.verdict, f"{views} views", timed)
         rows.append(
             {
                 "views": views,
                 "rows": size,
                 "batch": batch,
-                "step ms": there.quantile(0.5),
-                "ms/view": there.quantile(0.5) / views,
-                **_bound(there),
-                **_memory(held, size),
+                "step ms": timed.quantile(0.5),
+                "ms/view": timed.quantile(0.5) / views,
+                **_bound(timed),
+                **_memory(loaded, size),
             }
         )
     return rows
@@ -171,65 +172,67 @@ def measure_by_threads(
 ) -> list[Row]:
     """Measure steps by one and by several threads, over skewed state, which is hard to divide."""
     rows: list[Row] = []
-    first: dict[int, float] = {}
-    most = max(batch * steps for batch, steps in batches.items())
-    for used in threads:
-        setting.say(f"{used} threads ...")
-        with thread_pool(used) as executor:
-            held, _, streamed, _ = _loaded([QUERY], size, 0.75, setting.seed, most, executor, used)
+    first_ms: dict[int, float] = {}
+    max_streamed = max(batch * steps for batch, steps in batches.items())
+    for thread_count in threads:
+        setting.report(f"{thread_count} threads ...")
+        with thread_pool(thread_count) as executor:
+            loaded, _, streamed, _ = _load(
+                [QUERY], size, 0.75, setting.seed, max_streamed, executor, thread_count
+            )
             for batch, steps in batches.items():
-                there = held.insert_and_delete(streamed, batch, steps)
-                _check(setting.verdict, f"{used} threads, {batch}", there)
-                middle = there.quantile(0.5)
-                first.setdefault(batch, middle)
+                timed = loaded.insert_and_delete(streamed, batch, steps)
+                _check(setting.verdict, f"{thread_count} threads, {batch}", timed)
+                median_ms = timed.quantile(0.5)
+                first_ms.setdefault(batch, median_ms)
                 rows.append(
                     {
-                        "threads": used,
+                        "threads": thread_count,
                         "rows": size,
                         "batch": batch,
-                        "step ms": middle,
-                        "times faster": first[batch] / middle,
-                        **_bound(there),
+                        "step ms": median_ms,
+                        "times faster": first_ms[batch] / median_ms,
+                        **_bound(timed),
                     }
                 )
     return rows
 
 
-def _loaded(
+def _load(
     queries: list[str], size: int, skew: float, seed: int, streamed: int, *workers: Any
 ) -> tuple[LoadedViews, Keys, Keys, float]:
     """Load views; return them, rows to count (empty if many), rows to stream, and the seconds."""
-    held = LoadedViews(queries, *workers)
+    loaded = LoadedViews(queries, *workers)
     kept, rest = split_keys(
         generate_keys(size + streamed, exponent=skew, seed=seed), streamed, seed + 1
     )
-    seconds = held.load(kept)
-    return held, kept if size <= COUNTED else kept[:0], rest, seconds
+    seconds = loaded.load(kept)
+    return loaded, kept if size <= MAX_COUNTED else kept[:0], rest, seconds
 
 
-def _bound(there: Steps) -> Row:
+def _bound(timed: Steps) -> Row:
     """Return candidates by row, and nanoseconds by candidate."""
-    return {"candidates/row": there.candidates / there.rows, "ns/candidate": there.nanoseconds}
+    return {"candidates/row": timed.candidates / timed.rows, "ns/candidate": timed.nanoseconds}
 
 
-def _memory(held: LoadedViews, rows: int) -> Row:
+def _memory(loaded: LoadedViews, rows: int) -> Row:
     """Return the bytes by row, also divided by 8 for each column of each arrangement."""
-    by_row = held.bytes / rows
+    by_row = loaded.bytes / rows
     return {
-        "MB": held.bytes / 1e6,
+        "MB": loaded.bytes / 1e6,
         "bytes/row": by_row,
-        "by 8 a column": by_row / (16 * held.arrangements),
+        "by 8 a column": by_row / (16 * loaded.arrangements),
     }
 
 
-def _check(verdict: Verdict, what: str, there: Steps) -> None:
+def _check(verdict: Verdict, case: str, timed: Steps) -> None:
     verdict.set_truth("nothing left", 0)
-    verdict.compare(what, "nothing left", there.change)
+    verdict.compare(case, "nothing left", timed.change)
 
 
-def _check_count(verdict: Verdict, what: str, kept: Keys, streamed: Keys, there: Steps) -> None:
+def _check_count(verdict: Verdict, case: str, kept: Keys, streamed: Keys, timed: Steps) -> None:
     """Compare the change of inserting with independent counts before and after."""
-    after = np.concatenate([kept, streamed[: there.rows // 2]])
-    truth = f"{what}, counted"
+    after = np.concatenate([kept, streamed[: timed.rows // 2]])
+    truth = f"{case}, counted"
     verdict.set_truth(truth, count(*columns(after)) - count(*columns(kept)))
-    verdict.compare(what, truth, there.changed)
+    verdict.compare(case, truth, timed.inserted_change)

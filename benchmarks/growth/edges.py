@@ -39,13 +39,13 @@ def generate_keys(rows: int, *, exponent: float, seed: int) -> Keys:
         missing = rows - len(keys)
         # After the first round, most samples hit edges of hubs that exist, so draw twice as many.
         spare = missing if len(keys) else missing // 50
-        more = np.empty(len(keys) + missing + spare + 64, np.int64)
-        more[: len(keys)] = keys
-        for start in range(len(keys), len(more), _CHUNK):
-            part = more[start : start + _CHUNK]
+        samples = np.empty(len(keys) + missing + spare + 64, np.int64)
+        samples[: len(keys)] = keys
+        for start in range(len(keys), len(samples), _CHUNK):
+            part = samples[start : start + _CHUNK]
             part[:] = _ends(generator, len(part), nodes, exponent) << BITS
             part |= _ends(generator, len(part), nodes, exponent)
-        keys = distinct(more)
+        keys = distinct(samples)
     surplus = generator.choice(len(keys), len(keys) - rows, replace=False, shuffle=False)
     return np.delete(keys, surplus) if len(surplus) else keys
 

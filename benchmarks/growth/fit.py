@@ -17,12 +17,12 @@ def exponent(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     """
     log_x, log_y = np.log(x), np.log(y)
     slope, offset = np.polyfit(log_x, log_y, 1)
-    left = float(((log_y - slope * log_x - offset) ** 2).sum())
-    whole = float(((log_y - log_y.mean()) ** 2).sum())
-    return round(float(slope), 6), round(1.0 - left / whole, 6) if whole > 0 else 1.0
+    residual = float(((log_y - slope * log_x - offset) ** 2).sum())
+    variation = float(((log_y - log_y.mean()) ** 2).sum())
+    return round(float(slope), 6), round(1.0 - residual / variation, 6) if variation > 0 else 1.0
 
 
-def fit_exponent(what: str, rows: Sequence[Row], x: str, y: str) -> Row:
+def fit_exponent(subject: str, rows: Sequence[Row], x: str, y: str) -> Row:
     """Fit column ``y`` over column ``x``; return the row of the table of exponents."""
     points = [
         (float(row[x]), float(row[y]))
@@ -32,7 +32,7 @@ def fit_exponent(what: str, rows: Sequence[Row], x: str, y: str) -> Row:
     points = [(a, b) for a, b in points if a > 0 and b > 0]
     slope, fit = exponent(*zip(*points, strict=True)) if len(points) > 1 else (None, None)
     return {
-        "what": what,
+        "what": subject,
         "of": y,
         "by": x,
         "from": points[0][0] if points else None,

@@ -27,22 +27,31 @@ LOAD_ROWS: Final = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Timed steps: seconds of each, CPU seconds in all, candidates touched, the sum of changes."""
+    """Timed steps that insert rows and delete them again.
+
+    Attributes:
+        rows: The number of changed rows.
+        seconds: The wall time of each step.
+        cpu: The CPU seconds of all steps.
+        candidates: The number of proposals and intersections.
+        change: The sum of all changes of the counts; 0 after everything is deleted.
+        inserted_change: The sum of the changes while rows were inserted.
+    """
 
     rows: int
     seconds: NDArray[np.float64]
     cpu: float
     candidates: int
     change: int
-    changed: int
+    inserted_change: int
 
     def quantile(self, share: float) -> float:
-        """Milliseconds."""
+        """Return a quantile of the times of the steps, in milliseconds."""
         return float(np.quantile(self.seconds, share, method="higher")) * 1000
 
     @property
     def nanoseconds(self) -> float | None:
-        """For each candidate, of the CPU."""
+        """The CPU nanoseconds per candidate."""
         return 1e9 * self.cpu / self.candidates if self.candidates else None
 
 
@@ -68,11 +77,11 @@ class LoadedViews:
 
     def load(self, keys: Keys) -> float:
         """Load rows into the state; return the seconds."""
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         for start in range(0, len(keys), LOAD_ROWS):
             rows = ZSet.from_columns(columns(keys[start : start + LOAD_ROWS]))
             self.relations.stage({"e": rows}).commit()
-        return time.perf_counter() - begun
+        return time.perf_counter() - start_time
 
     def insert_and_delete(self, keys: Keys, batch: int, steps: int) -> Steps:
         """Insert the first keys in steps of ``batch``, and delete them; time the second pass."""
@@ -81,41 +90,41 @@ class LoadedViews:
         gc.collect()
         before = self._candidates()
         clock = time.process_time()
-        seconds, change, changed = self._pass(streamed, batch)
+        seconds, change, inserted_change = self._pass(streamed, batch)
         cpu = time.process_time() - clock
         touched = self._candidates() - before
-        return Steps(2 * len(streamed), np.array(seconds), cpu, touched, change, changed)
+        return Steps(2 * len(streamed), np.array(seconds), cpu, touched, change, inserted_change)
 
     @property
     def bytes(self) -> int:
-        """Of all runs."""
+        """The size of all runs."""
         spines = [a.spine for a in self.relations.traces["e"].arrangements]
         return sum(spine.nbytes for spine in spines)
 
     @property
     def arrangements(self) -> int:
-        """Column orders that are kept."""
+        """The number of column orders that are kept."""
         return len(self.relations.traces["e"].arrangements)
 
     def _pass(self, keys: Keys, batch: int) -> tuple[list[float], int, int]:
         seconds = []
-        change = changed = 0
+        change = inserted_change = 0
         for sign in (1, -1):
             for start in range(0, len(keys), batch):
-                given = columns(keys[start : start + batch])
-                weights = np.full(len(given[0]), sign, np.int64)
-                begun = time.perf_counter()
-                step = self.relations.stage({"e": ZSet.from_columns(given, weights)})
+                rows = columns(keys[start : start + batch])
+                weights = np.full(len(rows[0]), sign, np.int64)
+                start_time = time.perf_counter()
+                step = self.relations.stage({"e": ZSet.from_columns(rows, weights)})
                 deltas = [count_of(view.evaluate(step)) for view in self.views]
                 step.commit()
-                seconds.append(time.perf_counter() - begun)
+                seconds.append(time.perf_counter() - start_time)
                 change += sum(deltas)
-                changed += sum(deltas) if sign > 0 else 0
-        return seconds, change, changed
+                inserted_change += sum(deltas) if sign > 0 else 0
+        return seconds, change, inserted_change
 
     def _candidates(self) -> int:
         stats = [view.stats for view in self.views]
-        return sum(one.proposals + one.intersections for one in stats)
+        return sum(view_stats.proposals + view_stats.intersections for view_stats in stats)
 
 
 def peak_memory_gb() -> float:

@@ -33,8 +33,8 @@ CLAIM = (
     "than Kùzu's worst-case-optimal plan; LIVE triangles and 4-cliques in steps of 100 rows 100 "
     "times faster than Pathway, 1,000 times faster than pydbsp and than delta SQL on Spark. LSQB, "
     "steps of 100 rows of nine SQL views, has no target. The column `met` says whether a row meets "
-    "its target. Where a peer was stopped, the ratios are lower bounds. Undirected counts are an "
-    "easier problem"
+    "its target. Where a peer was stopped, the ratios are lower bounds. igraph and networkx count "
+    "undirected patterns, which are fewer and easier to count"
 )
 QUICK = ("kuzu", "duckdb", "duckdb-delta", "kuzu-recompute")
 PARTS = ("bulk", "live", "lsqb", "all")
@@ -45,8 +45,10 @@ def main(
     graph: Annotated[
         list[str] | None, typer.Option(help="A graph by its name or Parquet file; repeatable.")
     ] = None,
-    peers: Annotated[str, typer.Option(help="Names, with commas between; default all.")] = "",
-    threads: Annotated[list[int] | None, typer.Option(help="Of BULK; default 1 and 2.")] = None,
+    peers: Annotated[str, typer.Option(help="Names, with commas between; all by default.")] = "",
+    threads: Annotated[
+        list[int] | None, typer.Option(help="Threads of BULK; 1 and 2 by default.")
+    ] = None,
     limit: Annotated[float, typer.Option(help="Seconds for one count of BULK.")] = 100.0,
     plan_limit: Annotated[
         float, typer.Option(help="Seconds for one count by a forced plan of binary joins.")
@@ -56,14 +58,16 @@ def main(
     ] = 20.0,
     seconds: Annotated[float, typer.Option(help="Seconds for a phase of LIVE.")] = 0.5,
     step_limit: Annotated[
-        float, typer.Option(help="Seconds beyond them after which a system is stopped.")
+        float,
+        typer.Option(help="Seconds that a phase may take longer before the system is stopped."),
     ] = 60.0,
-    loading: Annotated[float, typer.Option(help="Seconds for loading, of LIVE.")] = 90.0,
+    loading: Annotated[float, typer.Option(help="Seconds for loading in LIVE.")] = 90.0,
     view_seconds: Annotated[
         float, typer.Option(help="Seconds for the steps of a query of LSQB.")
     ] = 2.0,
     view_loading: Annotated[
-        float, typer.Option(help="Seconds for loading and its first count, and for one step.")
+        float,
+        typer.Option(help="Seconds for loading and the first count of LSQB, and for one step."),
     ] = 20.0,
     memory: Annotated[float, typer.Option(help="GB that a system may use.")] = 20.0,
     quick: Annotated[bool, typer.Option(help="Tiny graphs, peers that start fast.")] = False,
@@ -81,10 +85,10 @@ def main(
     tables: dict[str, list[Row]] = {}
     result = Result("peers", CLAIM, tables)
     bytes_ = int(memory * (1 << 30))
-    warm_up(1)  # compiled kernels are found by the drivers
+    warm_up(1)  # the drivers then find the kernels in the cache
     if part in ("bulk", "all"):
         bulk = Bulk(
-            _among(BULK, names),
+            _select(BULK, names),
             threads or ([1] if quick else [1, 2]),
             limit,
             plan_limit,
@@ -98,7 +102,7 @@ def main(
         tables["Plans"] = plans(tables["BULK"])
     if part in ("live", "all"):
         live = Live(
-            _among(LIVE, names),
+            _select(LIVE, names),
             1,
             seconds if not quick else 0.2,
             step_limit,
@@ -110,7 +114,7 @@ def main(
         tables["LIVE"] = live.run(live_streams(graph or [], quick=quick, seed=seed))
     if part in ("lsqb", "all"):
         lsqb = Lsqb(
-            _among(LSQB, names),
+            _select(LSQB, names),
             1,
             100 if not quick else 10,
             12 if not quick else 4,
@@ -128,7 +132,7 @@ def main(
     verdict.close(result, json)
 
 
-def _among(systems: tuple[System, ...], names: tuple[str, ...]) -> list[System]:
+def _select(systems: tuple[System, ...], names: tuple[str, ...]) -> list[System]:
     return [system for system in systems if not names or system.name in names]
 
 

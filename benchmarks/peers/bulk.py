@@ -33,7 +33,8 @@ from benchmarks.peers.truth import count_rows
 from benchmarks.result import Cell, Row
 from benchmarks.verdict import Verdict
 
-TARGET = 10.0  # times faster than a worst-case-optimal plan
+#: How many times faster than a worst-case-optimal plan the engine has to be.
+TARGET = 10.0
 _WCO, _BINARY = "WCO plan", "binary joins"
 
 
@@ -43,7 +44,7 @@ class Case:
 
     Attributes:
         known: The published count, if any.
-        binary: Whether forced plans of binary joins take part.
+        binary: True if forced plans of binary joins take part.
     """
 
     pattern: Pattern
@@ -58,15 +59,15 @@ class Bulk:
 
     Attributes:
         peers: In the order in which they run.
-        threads: Numbers of threads.
+        threads: The numbers of threads to run with.
         limit: Seconds for one count.
         plan_limit: Seconds for one count by a forced plan of binary joins.
         allowance: Seconds that a system without a planner for such joins may use for a pattern.
         memory: Bytes for one system.
         verdict: Collects the answers.
         progress: Prints a line of progress.
-        repeat: Counts by each process, unless they are long; the first does not count.
-        again: Whether the engine also runs after the peers.
+        repeat: How often each process counts, unless that is long; the first count is left out.
+        again: True if the engine also runs after the peers.
     """
 
     peers: Sequence[System]
@@ -79,19 +80,20 @@ class Bulk:
     progress: Callable[[str], None]
     repeat: int = 4
     again: bool = True
-    _gone: dict[tuple[str, str], str] = field(default_factory=dict)
-    _used: dict[tuple[str, str], float] = field(default_factory=dict)
+    # By system and pattern: the graph on which the system failed, and the seconds that it used.
+    _failed_on: dict[tuple[str, str], str] = field(default_factory=dict)
+    _seconds_used: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def run(self, cases: Iterable[Case]) -> list[Row]:
-        """The rows of all cases, in order of size for each pattern."""
+        """Measure all cases, given in order of size for each pattern; return their rows."""
         rows: list[Row] = []
         for case in cases:
-            rows += self._case(case)
+            rows += self._run_case(case)
         return rows
 
-    def _case(self, case: Case) -> list[Row]:
+    def _run_case(self, case: Case) -> list[Row]:
         edges = np.stack([case.graph.source, case.graph.target])
-        self._learn(case, edges)
+        self._set_truths(case, edges)
         rows: list[Row] = []
         with tempfile.TemporaryDirectory() as folder:
             np.save(Path(folder, "edges.npy"), edges)
@@ -105,47 +107,50 @@ class Bulk:
 
     def _compare(self, case: Case, threads: int, folder: Path) -> list[Row]:
         first = self._count(case, ENGINE, threads, folder)
-        ended: list[tuple[System, DriverRun | str]] = []
+        peer_runs: list[tuple[System, DriverRun | str]] = []
         for peer in self.peers:
             if peer.method == _BINARY and not case.binary:
                 continue
             if peer is KUZU or threads == max(self.threads):
-                ended.append((peer, self._peer(case, peer, threads, folder)))
-        counted = _warmed_up(first)
+                peer_runs.append((peer, self._run_peer(case, peer, threads, folder)))
+        counts = _warmed_up(first)
         if self.peers and self.again:
-            counted = counted + _warmed_up(self._count(case, ENGINE, threads, folder))
-        engine = median([_cost(one) for one in counted]) if counted else None
-        index = min((one["wall"] for one in first.messages_of("indexed")), default=None)
-        answer = counted[0]["answer"] if counted else None
+            counts = counts + _warmed_up(self._count(case, ENGINE, threads, folder))
+        engine = median([_cost(message) for message in counts]) if counts else None
+        indexed = first.messages_of("indexed")
+        index = min((message["wall"] for message in indexed), default=None)
+        answer = counts[0]["answer"] if counts else None
         rows = [_row(case, ENGINE, threads, engine, answer=answer, index=index, note=first.failure)]
-        return rows + [_peer_row(case, peer, threads, end, engine) for peer, end in ended]
+        return rows + [_peer_row(case, peer, threads, end, engine) for peer, end in peer_runs]
 
-    def _peer(self, case: Case, peer: System, threads: int, folder: Path) -> DriverRun | str:
-        """What came of it, or why it was not tried."""
-        counted = peer.method not in (_WCO, _BINARY)
+    def _run_peer(self, case: Case, peer: System, threads: int, folder: Path) -> DriverRun | str:
+        """Return the run of a peer, or the reason why it was not run."""
+        has_allowance = peer.method not in (_WCO, _BINARY)
         key = (peer.name, case.pattern.name)
         limit = self.plan_limit if peer.method == _BINARY else self.limit
-        left = self.allowance - self._used.get(key, 0.0) if counted else limit
-        gone = self._gone.get(key)
-        if gone and gone != case.graph.name and peer.method != _WCO:
-            return f"not run: failed on {gone}"
-        if left <= 1:
+        seconds_left = limit
+        if has_allowance:
+            seconds_left = self.allowance - self._seconds_used.get(key, 0.0)
+        graph = self._failed_on.get(key)
+        if graph and graph != case.graph.name and peer.method != _WCO:
+            return f"not run: failed on {graph}"
+        if seconds_left <= 1:
             return f"not run: its {self.allowance:.0f} s are used up"
-        ended = self._count(case, peer, threads, folder, min(left, limit))
-        spent = sum(one["wall"] for one in ended.messages_of("counted"))
+        ended = self._count(case, peer, threads, folder, min(seconds_left, limit))
+        seconds = sum(message["wall"] for message in ended.messages_of("counted"))
         if ended.failure:
-            spent += ended.cost.wall
-            self._gone[key] = case.graph.name
-        self._used[key] = self._used.get(key, 0.0) + spent
+            seconds += ended.cost.wall
+            self._failed_on[key] = case.graph.name
+        self._seconds_used[key] = self._seconds_used.get(key, 0.0) + seconds
         return ended
 
     def _count(
         self, case: Case, system: System, threads: int, folder: Path, limit: float | None = None
     ) -> DriverRun:
-        used = Path(tempfile.mkdtemp(dir=folder))
-        (used / "edges.npy").symlink_to(folder / "edges.npy")
+        job_folder = Path(tempfile.mkdtemp(dir=folder))
+        (job_folder / "edges.npy").symlink_to(folder / "edges.npy")
         job = Job(
-            folder=used,
+            folder=job_folder,
             system=system.name,
             pattern=case.pattern.name,
             kind="bulk",
@@ -156,18 +161,18 @@ class Bulk:
         )
         ended = run(job, system, limit=limit or self.limit)
         name = _truth(case, system)
-        for one in ended.messages_of("counted"):
-            self.verdict.compare(f"{system.name}, {threads} threads", name, one["answer"])
-        self.progress(f"  {system.name}: {_told(ended)}")
+        for message in ended.messages_of("counted"):
+            self.verdict.compare(f"{system.name}, {threads} threads", name, message["answer"])
+        self.progress(f"  {system.name}: {_describe_run(ended)}")
         return ended
 
-    def _learn(self, case: Case, edges: Edges) -> None:
+    def _set_truths(self, case: Case, edges: Edges) -> None:
         known = case.known
         self.verdict.set_truth(_truth(case, ENGINE), known, count_rows(case.pattern, edges))
         for peer in self.peers:
             if peer.undirected and _truth(case, peer) not in self.verdict.truths:
-                found = count_rows(case.pattern, edges, undirected=True)
-                self.verdict.set_truth(_truth(case, peer), found)
+                answer = count_rows(case.pattern, edges, undirected=True)
+                self.verdict.set_truth(_truth(case, peer), answer)
 
 
 def _truth(case: Case, system: System) -> str:
@@ -179,9 +184,10 @@ def _cost(message: Message) -> Cost:
     return Cost(message["wall"], message["cpu"])
 
 
-def _told(ended: DriverRun) -> str:
+def _describe_run(ended: DriverRun) -> str:
+    """Return the failure of a run, or else its fastest count."""
     counted = ended.messages_of("counted")
-    fastest = f"{min(one['wall'] for one in counted):.3g} s" if counted else ""
+    fastest = f"{min(message['wall'] for message in counted):.3g} s" if counted else ""
     return ended.failure or fastest
 
 
@@ -192,7 +198,7 @@ def _peer_row(
         return _row(case, peer, threads, None, engine=engine, note=end)
     counted = _warmed_up(end)
     if counted:
-        cost = median([_cost(one) for one in counted])
+        cost = median([_cost(message) for message in counted])
         answer = counted[0]["answer"]
         return _row(case, peer, threads, cost, engine=engine, answer=answer, note=end.failure)
     if not end.messages_of("count"):
@@ -204,7 +210,7 @@ def _peer_row(
 
 
 def _warmed_up(ended: DriverRun) -> list[Message]:
-    """The counts of a process without the first, if there are more."""
+    """Return the counts of a process without the first one, if there are several."""
     counted = ended.messages_of("counted")
     return list(counted[1:] or counted)
 
@@ -223,9 +229,9 @@ def _row(
     """Return one row; if a peer was stopped, its ratios are lower bounds."""
     faster = cost.wall / engine.wall if cost and engine else None
     target = TARGET if system.method == _WCO else None
-    within = None if target is None or faster is None else faster >= target
-    if within is False and answer is None:
-        within = None  # it was stopped before the target was reached
+    met = None if target is None or faster is None else faster >= target
+    if met is False and answer is None:
+        met = None  # the peer was stopped before the target was reached
     return {
         "graph": case.graph.name,
         "edges": case.graph.edges,
@@ -240,7 +246,7 @@ def _row(
         "times faster": faster,
         "by CPU": cost.cpu / engine.cpu if cost and engine else None,
         "target": target,
-        "met": within,
+        "met": met,
         "note": note,
     }
 
@@ -295,4 +301,4 @@ def time_kuzu(graph: Graph, *, memory: int = 8 << 30) -> Cost:
         ended = run(job, KUZU, limit=600.0)
     if ended.failure:
         raise RuntimeError(f"Kùzu {ended.failure}")
-    return median([_cost(one) for one in ended.messages_of("counted")])
+    return median([_cost(message) for message in ended.messages_of("counted")])

@@ -33,9 +33,9 @@ from benchmarks.peers.roster import SYSTEMS
 from benchmarks.peers.systems import Edges, Maintainer, Resources
 from benchmarks.peers.usage import cpu_seconds
 
-_FEW = 10  # edges in the step that is not timed
-_MIN_STEPS = 6  # of LSQB; four of them are a warm-up
-_RECOUNTS = 2  # of LSQB before any change; the count of the load is a warm-up
+_WARM_UP_EDGES = 10  # edges in the step of LIVE that is not timed
+_MIN_STEPS = 6  # steps of LSQB; four of them are a warm-up
+_RECOUNTS = 2  # counts of LSQB before any change; the count of the load is a warm-up
 _MIN_PHASE_S = 0.05  # a shorter phase is within the noise
 
 
@@ -56,42 +56,42 @@ def _exit_with_parent(parent: int) -> None:
 def _bulk(job: Job) -> None:
     system = SYSTEMS[job.system]
     edges: Edges = np.load(job.folder / "edges.npy")
-    _say("load")
+    _send("load")
     with system.counter(PATTERNS[job.pattern], edges, _resources(job)) as counter:
         system.check(counter.plan)
-        spent = 0.0
+        counting_s = 0.0
         for number in range(job.repeat):
-            if number and spent > job.seconds:
+            if number and counting_s > job.seconds:
                 break
-            _say("count")
+            _send("count")
             wall, cpu = time.perf_counter(), cpu_seconds()
             answer = counter.count()
             wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
-            spent += wall
-            _say("counted", answer=answer, wall=wall, cpu=cpu)
+            counting_s += wall
+            _send("counted", answer=answer, wall=wall, cpu=cpu)
         index = getattr(counter, "index", None)
         if index is not None:
-            _say("indexed", wall=index().wall)
+            _send("indexed", wall=index().wall)
 
 
 def _live(job: Job) -> None:
     system = SYSTEMS[job.system]
-    held: Edges = np.load(job.folder / "edges.npy")
-    rest: Edges = np.load(job.folder / "rest.npy")
+    loaded: Edges = np.load(job.folder / "edges.npy")
+    unloaded: Edges = np.load(job.folder / "rest.npy")
     for _ in range(job.repeat):
-        _say("load")
-        system.driver()  # imported
+        _send("load")
+        system.driver()  # imports its package, which is not timed
         gc.collect()
-        gc.freeze()  # modules are not looked through before each phase
+        gc.freeze()  # the garbage collector then skips all modules
         wall, cpu = time.perf_counter(), cpu_seconds()
-        with system.maintainer(PATTERNS[job.pattern], held, _resources(job)) as maintainer:
-            _say("loaded", wall=time.perf_counter() - wall, cpu=cpu_seconds() - cpu)
-            if _phases(maintainer, job, held, rest) >= _MIN_PHASE_S:
+        with system.maintainer(PATTERNS[job.pattern], loaded, _resources(job)) as maintainer:
+            _send("loaded", wall=time.perf_counter() - wall, cpu=cpu_seconds() - cpu)
+            if _run_phases(maintainer, job, loaded, unloaded) >= _MIN_PHASE_S:
                 break
 
 
 def _lsqb(job: Job) -> None:
-    # Not above: pydbsp, which takes no part here, has an environment without pyarrow.
+    # Imported here, because the environment of pydbsp, which does not run LSQB, has no pyarrow.
     import pyarrow.parquet as pq
 
     from benchmarks import lsqb
@@ -99,24 +99,24 @@ def _lsqb(job: Job) -> None:
     system = SYSTEMS[job.system]
     files = sorted(job.folder.glob("*.parquet"))
     relations = {path.name.split(".")[1]: pq.read_table(path) for path in files}
-    steps = list(lsqb.alternate_changes(relations, np.load(job.folder / "places.npy")))
+    steps = list(lsqb.alternate_changes(relations, np.load(job.folder / "row_numbers.npy")))
     context = system.view(job.pattern, relations, _resources(job))
     gc.collect()
     gc.freeze()
-    _say("load")
-    begun = time.perf_counter()
+    _send("load")
+    start = time.perf_counter()
     with context as view:
         answer = view.count()
-        _say("loaded", number=0, answer=answer, wall=time.perf_counter() - begun)
+        _send("loaded", number=0, answer=answer, wall=time.perf_counter() - start)
         for _ in range(_RECOUNTS if system.recounts else 0):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             answer = view.count()
-            _say("recounted", number=0, answer=answer, count=time.perf_counter() - begun)
-        begun = time.perf_counter()
+            _send("recounted", number=0, answer=answer, count=time.perf_counter() - start)
+        start = time.perf_counter()
         for number, (weight, rows) in enumerate(steps, start=1):
-            if number > _MIN_STEPS and time.perf_counter() - begun > job.seconds:
+            if number > _MIN_STEPS and time.perf_counter() - start > job.seconds:
                 break
-            _say("step")
+            _send("step")
             gc.collect()
             before = time.perf_counter()
             view.change(rows, weight)
@@ -124,45 +124,45 @@ def _lsqb(job: Job) -> None:
             answer = view.count()
             after = time.perf_counter()
             wall, count = after - before, after - changed
-            _say("stepped", number=number, answer=answer, wall=wall, count=count)
+            _send("stepped", number=number, answer=answer, wall=wall, count=count)
 
 
-def _phases(maintainer: Maintainer, job: Job, held: Edges, rest: Edges) -> float:
-    """All phases and their way back; gives the seconds of the shortest."""
-    # One step that is not counted, and back.
-    few = rest[:, :_FEW]
+def _run_phases(maintainer: Maintainer, job: Job, loaded: Edges, unloaded: Edges) -> float:
+    """Run all phases and their reverse; return the seconds of the shortest."""
+    # One step that is not timed, and its reverse.
+    few = unloaded[:, :_WARM_UP_EDGES]
     maintainer.step(*_weighted(few, None))
-    added = 0 if job.deletes else _FEW
+    added = 0 if job.deletes else _WARM_UP_EDGES
     if job.deletes:
         maintainer.step(*_weighted(None, few))
     shortest = math.inf
-    for number, (batch, change, most) in enumerate(job.phases, start=1):
-        steps = max(1, min(most, rest.shape[1] // batch))
+    for number, (batch, change, max_steps) in enumerate(job.phases, start=1):
+        steps = max(1, min(max_steps, unloaded.shape[1] // batch))
         if change == "update":
             half = batch // 2
-            forth = [(_part(rest, half, i), _part(held, half, i)) for i in range(steps)]
+            forward = [(_part(unloaded, half, i), _part(loaded, half, i)) for i in range(steps)]
         else:
-            new = (_part(rest[:, added:], batch, step) for step in range(steps))
-            forth = [(part, None) for part in new if part.size]
-        done, wall = _phase(maintainer, job, batch, change, forth, added)
+            new = (_part(unloaded[:, added:], batch, step) for step in range(steps))
+            forward = [(part, None) for part in new if part.size]
+        steps_run, wall = _run_phase(maintainer, job, batch, change, forward, added)
         shortest = min(shortest, wall)
         if change == "update":
             if number < len(job.phases):  # nothing reads the state after the last
-                back = [(gone, new) for new, gone in forth[:done]]
-                _phase(maintainer, job, batch, "update back", back)
+                backward = [(deleted, new) for new, deleted in forward[:steps_run]]
+                _run_phase(maintainer, job, batch, "update back", backward)
             continue
-        rows = np.concatenate([new for new, _ in forth[:done]], axis=1)
+        rows = np.concatenate([new for new, _ in forward[:steps_run]], axis=1)
         if not job.deletes:
             added += rows.shape[1]
             continue
         rows = rows[:, np.random.default_rng(2).permutation(rows.shape[1])]
-        back = [(None, _part(rows, batch, step)) for step in range(done)]
-        _, wall = _phase(maintainer, job, batch, "delete", back, rows.shape[1])
+        backward = [(None, _part(rows, batch, step)) for step in range(steps_run)]
+        _, wall = _run_phase(maintainer, job, batch, "delete", backward, rows.shape[1])
         shortest = min(shortest, wall)
     return shortest
 
 
-def _phase(
+def _run_phase(
     maintainer: Maintainer,
     job: Job,
     batch: int,
@@ -174,23 +174,23 @@ def _phase(
 
     Deletes, and the reverse of updates, always run to their end, so that the state is restored.
     """
-    forth = change in ("insert", "update")
-    prepared = [_weighted(new, gone) for new, gone in steps]
-    _say("phase", batch=batch, change=change)
+    forward = change in ("insert", "update")
+    prepared = [_weighted(new, deleted) for new, deleted in steps]
+    _send("phase", batch=batch, change=change)
     gc.collect()
     seconds: list[float] = []
     answer = 0
-    cpu, begun = cpu_seconds(), time.perf_counter()
+    cpu, start = cpu_seconds(), time.perf_counter()
     for edges, weights in prepared:
         now = time.perf_counter()
-        if seconds and forth and now - begun > job.seconds:
+        if seconds and forward and now - start > job.seconds:
             break
         answer = maintainer.step(edges, weights)
         seconds.append(time.perf_counter() - now)
-    wall, cpu = time.perf_counter() - begun, cpu_seconds() - cpu
+    wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
     rows = sum(edges.shape[1] for edges, _ in prepared[: len(seconds)])
     added = {"insert": before + rows, "update": rows // 2}.get(change, 0)
-    _say(
+    _send(
         "measured",
         batch=batch,
         change=change,
@@ -202,14 +202,14 @@ def _phase(
         p99=float(np.quantile(seconds, 0.99, method="higher")),
         answer=answer,
         added=added,
-        gone=rows // 2 if change == "update" else 0,
+        deleted=rows // 2 if change == "update" else 0,
     )
     return len(seconds), wall
 
 
-def _weighted(new: Edges | None, gone: Edges | None) -> tuple[Edges, NDArray[np.int64]]:
-    parts = [part for part in (gone, new) if part is not None]
-    signs = [sign for part, sign in ((gone, -1), (new, 1)) if part is not None]
+def _weighted(new: Edges | None, deleted: Edges | None) -> tuple[Edges, NDArray[np.int64]]:
+    parts = [part for part in (deleted, new) if part is not None]
+    signs = [sign for part, sign in ((deleted, -1), (new, 1)) if part is not None]
     weights = [np.full(part.shape[1], sign) for part, sign in zip(parts, signs, strict=True)]
     return np.ascontiguousarray(np.concatenate(parts, axis=1)), np.concatenate(weights)
 
@@ -222,7 +222,7 @@ def _resources(job: Job) -> Resources:
     return Resources(job.threads, job.memory, job.folder)
 
 
-def _say(event: str, **fields: Any) -> None:
+def _send(event: str, **fields: Any) -> None:
     sys.stdout.write(json.dumps({"event": event, "cpu so far": cpu_seconds(), **fields}) + "\n")
     sys.stdout.flush()
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 
 class Steps(NamedTuple):
-    """Steps of one kind: ``insert`` (their deletes follow) or ``update`` (their reverse follows).
+    """A phase of LIVE: steps of one kind, then steps that undo them.
 
     Attributes:
         batch: Rows in a step.
-        change: The kind.
-        steps: At most so many.
+        change: ``insert`` (deletes follow) or ``update`` (the reverse updates follow).
+        steps: The largest number of steps.
     """
 
     batch: int
@@ -24,18 +24,21 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """One system, one pattern, one graph.
+    """What one system measures on one input.
 
     Attributes:
-        folder: Holds ``job.json``, ``edges.npy`` and for LIVE ``rest.npy``; files of the system.
-            For LSQB the relations as ``NN.NAME.parquet``, in order, and ``places.npy``.
-        system, pattern: By name; of LSQB a query.
+        folder: Has ``job.json``, ``edges.npy`` and for LIVE ``rest.npy`` (edges to insert), or for
+            LSQB the relations as ``NN.NAME.parquet``, in order, and ``row_numbers.npy`` (rows that
+            change). The system may write its own files there.
+        system: The system's name.
+        pattern: The pattern's name; for LSQB the query's.
         kind: ``bulk``, ``live`` or ``lsqb``.
-        threads, memory: What the system may use; bytes.
-        seconds: After so many no further count, or step of a phase, is begun.
-        repeat: Counts of BULK; how often LIVE is done anew while a phase of it is short.
-        phases: Of LIVE, in their order.
-        deletes: Whether what was inserted is deleted after each phase of inserts.
+        threads: The number of threads that the system may use.
+        memory: The bytes that the system may use.
+        seconds: After so many seconds no further count, or step of a phase, starts.
+        repeat: The number of counts of BULK; how often LIVE is repeated if its phases are short.
+        phases: The phases of LIVE, in order.
+        deletes: Whether the inserted edges are deleted after each phase of inserts.
     """
 
     folder: Path
@@ -52,7 +55,7 @@ class Job:
     @staticmethod
     def read(folder: Path) -> Job:
         fields = json.loads((folder / "job.json").read_text())
-        fields["phases"] = tuple(Steps(*one) for one in fields["phases"])
+        fields["phases"] = tuple(Steps(*phase) for phase in fields["phases"])
         return Job(folder=folder, **fields)
 
     def write(self) -> None:

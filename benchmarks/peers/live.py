@@ -10,7 +10,8 @@ after each peer the engine runs exactly the peer's steps, and the ratios compare
 is short, it is the median of five runs with new views. The engine's own rows are of all steps that
 it completes in the time that each peer has. Each system runs in a process of its own.
 
-If a peer is stopped while it deletes again, its time is a lower bound, because its steps are known.
+If a peer is stopped while it deletes its inserts, its time is a lower bound, because its steps are
+known.
 If it is stopped earlier, there is no ratio.
 """
 
@@ -37,8 +38,8 @@ from benchmarks.verdict import Verdict
 TARGETS = {"pathway": 100.0, "pydbsp": 1000.0, "spark-delta": 1000.0}
 TARGET_BATCH = 100
 TARGET_PATTERNS = ("triangles", "4-cliques")
-STEPS = 2_000
-AGAIN = 5  # runs of the engine on a peer's steps
+MAX_STEPS = 2_000
+ENGINE_RUNS = 5  # of the engine on a peer's steps
 CHANGES = ("insert", "delete", "update")
 
 
@@ -66,7 +67,7 @@ class Live:
     Attributes:
         peers: All peers that may take part, in order.
         threads: Number of threads of each system.
-        seconds: After so many seconds, no further step of a phase begins.
+        seconds: The seconds after which no further step of a phase begins.
         limit: Seconds that a phase may take longer before the system is stopped.
         loading: Seconds that a system may take to load.
         memory: Bytes for one system.
@@ -80,15 +81,16 @@ class Live:
     memory: int
     verdict: Verdict
     progress: Callable[[str], None]
-    _gone: dict[tuple[str, str], str] = field(default_factory=dict)
+    # By peer and family: the pattern on which the peer failed.
+    _failed_on: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def run(self, streams: Iterable[Stream]) -> list[Row]:
         rows: list[Row] = []
         for stream in streams:
-            rows += self._stream(stream)
+            rows += self._run_stream(stream)
         return rows
 
-    def _stream(self, stream: Stream) -> list[Row]:
+    def _run_stream(self, stream: Stream) -> list[Row]:
         edges = np.stack([stream.graph.source, stream.graph.target])
         held, rest = edges[:, : stream.held], edges[:, stream.held :]
         self.progress(
@@ -103,26 +105,29 @@ class Live:
             rows = _rows(stream, ENGINE, self.threads, own, _phases(own), {})
             for peer in self.peers:
                 if peer.name in stream.peers:
-                    rows += self._peer(stream, peer, folder, held, rest)
+                    rows += self._run_peer(stream, peer, folder, held, rest)
         return rows
 
-    def _peer(
+    def _run_peer(
         self, stream: Stream, peer: System, folder: Path, held: Edges, rest: Edges
     ) -> list[Row]:
-        """Its rows, with the engine's time for the same steps; or why it was not tried."""
-        gone = self._gone.get((peer.name, stream.family))
-        if gone:
-            note = f"not run: failed on {gone}"
+        """Return the rows of a peer, with the engine's time for the same steps.
+
+        If the peer is not run, its only row says why.
+        """
+        failed_on = self._failed_on.get((peer.name, stream.family))
+        if failed_on:
+            note = f"not run: failed on {failed_on}"
             return [_row(stream, peer, self.threads, (stream.batches[0], "insert"), note=note)]
         job = self._job(stream, peer)
         ended = self._maintain(stream, peer, folder, held, rest, job)
         measured = _phases(ended)
         if ended.failure and not measured:
-            self._gone[peer.name, stream.family] = stream.pattern.name
-        same = followed(job, ended.messages_of("measured"))
-        if not same.phases:
+            self._failed_on[peer.name, stream.family] = stream.pattern.name
+        engine_job = same_steps(job, ended.messages_of("measured"))
+        if not engine_job.phases:
             return _rows(stream, peer, self.threads, ended, {}, {})
-        engine = self._maintain(stream, ENGINE, folder, held, rest, same)
+        engine = self._maintain(stream, ENGINE, folder, held, rest, engine_job)
         return _rows(stream, peer, self.threads, ended, measured, _phases(engine))
 
     def _job(self, stream: Stream, system: System) -> Job:
@@ -136,7 +141,7 @@ class Live:
             memory=self.memory,
             seconds=self.seconds,
             phases=tuple(
-                Steps(batch, change, STEPS)
+                Steps(batch, change, MAX_STEPS)
                 for batch in stream.batches
                 for change in changes
                 if batch > 1 or change == "insert"
@@ -147,36 +152,37 @@ class Live:
     def _maintain(
         self, stream: Stream, system: System, folder: Path, held: Edges, rest: Edges, job: Job
     ) -> DriverRun:
-        used = Path(tempfile.mkdtemp(dir=folder))
+        job_folder = Path(tempfile.mkdtemp(dir=folder))
         for name in ("edges.npy", "rest.npy"):
-            (used / name).symlink_to(folder / name)
-        job = replace(job, folder=used)
+            (job_folder / name).symlink_to(folder / name)
+        job = replace(job, folder=job_folder)
         ended = run(job, system, limit=self.seconds + self.limit, loading=self.loading)
-        for one in ended.messages_of("measured"):
-            there = np.concatenate([held[:, one["gone"] :], rest[:, : one["added"]]], axis=1)
+        for message in ended.messages_of("measured"):
+            deleted, added = message["deleted"], message["added"]
+            edges = np.concatenate([held[:, deleted:], rest[:, :added]], axis=1)
             name = (
                 f"{'undirected ' if system.undirected else ''}{stream.pattern.name} of "
-                f"{stream.graph.name}, {one['gone']} gone, {one['added']} added"
+                f"{stream.graph.name}, {deleted} deleted, {added} added"
             )
             if name not in self.verdict.truths:
-                found = count_rows(stream.pattern, there, undirected=system.undirected)
-                self.verdict.set_truth(name, found)
-            what = f"{system.name}, {one['change']} of {one['batch']}"
-            self.verdict.compare(what, name, one["answer"])
+                count = count_rows(stream.pattern, edges, undirected=system.undirected)
+                self.verdict.set_truth(name, count)
+            subject = f"{system.name}, {message['change']} of {message['batch']}"
+            self.verdict.compare(subject, name, message["answer"])
         last = ended.messages_of("measured")[-1:]
-        told = f"{last[0]['rows'] / last[0]['wall']:,.0f} edges/s at the end" if last else ""
-        self.progress(f"  {system.name}: {ended.failure or told}")
+        last_rate = f"{last[0]['rows'] / last[0]['wall']:,.0f} edges/s at the end" if last else ""
+        self.progress(f"  {system.name}: {ended.failure or last_rate}")
         return ended
 
 
-def followed(job: Job, measured: Sequence[Message]) -> Job:
+def same_steps(job: Job, measured: Sequence[Message]) -> Job:
     """Return a job in which the engine runs exactly the steps of a peer, several times."""
-    done = tuple(
-        Steps(one["batch"], one["change"], one["steps"])
-        for one in measured
-        if one["change"] in ("insert", "update")
+    steps = tuple(
+        Steps(message["batch"], message["change"], message["steps"])
+        for message in measured
+        if message["change"] in ("insert", "update")
     )
-    return replace(job, system=ENGINE.name, phases=done, seconds=math.inf, repeat=AGAIN)
+    return replace(job, system=ENGINE.name, phases=steps, seconds=math.inf, repeat=ENGINE_RUNS)
 
 
 @dataclass(frozen=True)
@@ -192,16 +198,16 @@ class _Phase:
 
     @staticmethod
     def of(messages: Sequence[Message]) -> _Phase:
-        def middle(name: str) -> float:
-            return statistics.median(one[name] for one in messages)
+        def median(name: str) -> float:
+            return statistics.median(message[name] for message in messages)
 
         return _Phase(
             messages[0]["steps"],
             messages[0]["rows"],
-            middle("wall"),
-            middle("cpu"),
-            middle("p50"),
-            middle("p99"),
+            median("wall"),
+            median("cpu"),
+            median("p50"),
+            median("p99"),
         )
 
 
@@ -209,11 +215,11 @@ _Phases = dict[tuple[int, str], _Phase]
 
 
 def _phases(ended: DriverRun) -> _Phases:
-    """Each by its batch and change, the median of its runs."""
+    """Return the medians of the runs of each phase, by batch size and change."""
     runs: dict[tuple[int, str], list[Message]] = {}
-    for one in ended.messages_of("measured"):
-        if one["change"] in CHANGES:
-            runs.setdefault((one["batch"], one["change"]), []).append(one)
+    for message in ended.messages_of("measured"):
+        if message["change"] in CHANGES:
+            runs.setdefault((message["batch"], message["change"]), []).append(message)
     return {key: _Phase.of(messages) for key, messages in runs.items()}
 
 
@@ -225,17 +231,18 @@ def _rows(
     measured: _Phases,
     engine: _Phases,
 ) -> list[Row]:
-    """A row for each phase that was done, and one that says why there are no more."""
+    """Return a row for each phase, and one that says why there are no more."""
     rows = [
         _row(stream, system, threads, key, phase, engine.get(key))
         for key, phase in measured.items()
     ]
     if ended.failure:
-        begun = ended.messages_of("phase")
-        within = len(begun) > len(ended.messages_of("measured"))
-        key = (begun[-1]["batch"], begun[-1]["change"]) if within else (stream.batches[0], "insert")
+        started = ended.messages_of("phase")
+        key = (stream.batches[0], "insert")
+        if len(started) > len(ended.messages_of("measured")):  # the last phase did not end
+            key = (started[-1]["batch"], started[-1]["change"])
         bound = None
-        if key in engine and ended.failure.startswith("stopped"):  # while it took back its inserts
+        if key in engine and ended.failure.startswith("stopped"):  # while it deleted its inserts
             bound = replace(engine[key], wall=ended.cost.wall, cpu=ended.cost.cpu)
         row = _row(stream, system, threads, key, bound, engine.get(key), ended.failure)
         if bound and row["met"] is False:

@@ -39,9 +39,11 @@ from benchmarks.recomputed import Recomputed
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
-WARM = 4  # steps that are not counted
+WARM_UP_STEPS = 4
+#: The messages of a driver that have an answer.
 _ANSWERED = ("loaded", "recounted", "stepped")
-FEW = {"spark-recompute": ("q3", "q6", "q9")}
+#: The queries of peers that run only a few, because they are slow.
+ONLY_QUERIES = {"spark-recompute": ("q3", "q6", "q9")}
 
 
 @dataclass
@@ -50,14 +52,15 @@ class Lsqb:
 
     Attributes:
         peers: In the order in which they run.
-        threads: For each system.
-        rows: Rows in a step.
-        deletes: Steps that delete, and as many that insert.
-        seconds: After so many seconds, no further step begins; two after the warm-up always run.
+        threads: The number of threads of each system.
+        rows: The rows of a step.
+        deletes: The number of steps that delete; as many insert.
+        seconds: The seconds after which no further step begins; two steps after the warm-up always
+            run.
         limit: Seconds for one step.
         loading: Seconds for loading and the first count.
         memory: Bytes for one system.
-        again: Whether the engine also runs after the peers.
+        again: True if the engine also runs after the peers.
     """
 
     peers: Sequence[System]
@@ -73,36 +76,36 @@ class Lsqb:
     again: bool = True
 
     def run(self, network: lsqb.Network, seed: int) -> list[Row]:
-        """The rows of all queries of the network."""
+        """Measure all queries of the network; return their rows."""
         table: list[Row] = []
         for query in network.queries:
             self.progress(f"{query} on {network.name} ...")
             relations = lsqb.select_relations(network.relations, query)
-            table += self._query(network, query, relations, seed)
+            table += self._run_query(network, query, relations, seed)
         return table
 
-    def _query(
+    def _run_query(
         self, network: lsqb.Network, query: str, relations: lsqb.Relations, seed: int
     ) -> list[Row]:
         # Entities, whose names are one word, go last and so do not change.
-        ordered = dict(sorted(relations.items(), key=lambda one: "_" not in one[0]))
+        ordered = dict(sorted(relations.items(), key=lambda item: "_" not in item[0]))
         changing = {name: rows for name, rows in ordered.items() if "_" in name}
-        places = lsqb.choose_rows(changing, self.rows, self.deletes, seed)
-        self._learn(network, query, ordered, places)
+        row_numbers = lsqb.choose_rows(changing, self.rows, self.deletes, seed)
+        self._set_truths(network, query, ordered, row_numbers)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            np.save(folder / "places.npy", places)
+            np.save(folder / "row_numbers.npy", row_numbers)
             for position, (relation, rows) in enumerate(ordered.items()):
                 pq.write_table(rows, folder / f"{position:02}.{relation}.parquet")
             first = self._view(query, ENGINE, folder)
-            ended = [
+            peer_runs = [
                 (peer, self._view(query, peer, folder))
                 for peer in self.peers
-                if query in FEW.get(peer.name, network.queries)
+                if query in ONLY_QUERIES.get(peer.name, network.queries)
             ]
             again = [self._view(query, ENGINE, folder)] if self.peers and self.again else []
-        engine = [_steps(one) for one in (first, *again)]
-        table = [(ENGINE, first), *ended]
+        engine = [_steps(ended) for ended in (first, *again)]
+        runs = [(ENGINE, first), *peer_runs]
         common: Row = {
             "network": network.name,
             "query": query,
@@ -110,20 +113,20 @@ class Lsqb:
             "threads": self.threads,
             "rows/step": self.rows,
         }
-        return [common | _row(system, one, engine) for system, one in table]
+        return [common | _row(system, ended, engine) for system, ended in runs]
 
-    def _learn(
+    def _set_truths(
         self,
         network: lsqb.Network,
         query: str,
         relations: lsqb.Relations,
-        places: NDArray[np.int64],
+        row_numbers: NDArray[np.int64],
     ) -> None:
-        """Compute the true count at first and after each step."""
+        """Compute the true count before the first and after each step."""
         tables = Recomputed(relations, lsqb.views_of(query), threads=self.threads)
         text = lsqb.QUERIES[query]
         self.verdict.set_truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
-        steps = lsqb.alternate_changes(relations, places)
+        steps = lsqb.alternate_changes(relations, row_numbers)
         for number, (weight, rows) in enumerate(steps, start=1):
             tables.change(rows, weight)
             self.verdict.set_truth(_truth(query, number), tables.answer(text))
@@ -133,18 +136,21 @@ class Lsqb:
         """Run a system; return the run, or the reason why it was left out."""
         if not system.recounts and system is not ENGINE and query not in JOINS:
             return "not written: an outer join"
-        used = Path(tempfile.mkdtemp(dir=folder))
+        job_folder = Path(tempfile.mkdtemp(dir=folder))
         for file in folder.glob("*.*"):
-            (used / file.name).symlink_to(file)
-        job = Job(used, system.name, query, "lsqb", self.threads, self.memory, self.seconds)
+            (job_folder / file.name).symlink_to(file)
+        job = Job(job_folder, system.name, query, "lsqb", self.threads, self.memory, self.seconds)
         ended = run(job, system, limit=self.limit, loading=self.loading)
-        for one in (one for event in _ANSWERED for one in ended.messages_of(event)):
-            what = f"{system.name} after {one['number']} steps"
-            self.verdict.compare(what, _truth(query, one["number"]), one["answer"])
+        for event in _ANSWERED:
+            for message in ended.messages_of(event):
+                number = message["number"]
+                subject = f"{system.name} after {number} steps"
+                self.verdict.compare(subject, _truth(query, number), message["answer"])
         steps = _steps(ended)
-        told = f"{_median(steps, 'wall') * 1000:.3g} ms, {len(steps)} steps" if steps else ""
-        loaded = "".join(f"loaded in {one['wall']:.3g} s, " for one in ended.messages_of("loaded"))
-        self.progress(f"  {system.name}: {loaded}{ended.failure or told}")
+        step_ms = f"{_median(steps, 'wall') * 1000:.3g} ms, {len(steps)} steps" if steps else ""
+        messages = ended.messages_of("loaded")
+        loaded = "".join(f"loaded in {message['wall']:.3g} s, " for message in messages)
+        self.progress(f"  {system.name}: {loaded}{ended.failure or step_ms}")
         return ended
 
 
@@ -153,31 +159,37 @@ def _truth(query: str, number: int) -> str:
 
 
 def _steps(ended: DriverRun | str) -> list[Message]:
-    """The steps after the warm-up."""
+    """Return the steps after the warm-up."""
     steps = [] if isinstance(ended, str) else ended.messages_of("stepped")
-    return [one for one in steps if one["number"] > WARM]
+    return [step for step in steps if step["number"] > WARM_UP_STEPS]
 
 
 def _median(steps: Sequence[Message], name: str) -> float:
-    return statistics.median(one[name] for one in steps)
+    return statistics.median(step[name] for step in steps)
 
 
 def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Message]]) -> Row:
     """Return one row; if a system was stopped in a step, its ratios are lower bounds."""
     note = ended if isinstance(ended, str) else ended.failure
     loaded = [] if isinstance(ended, str) else ended.messages_of("loaded")
-    own = system is ENGINE
-    steps = [one for run in engine for one in run] if own else _steps(ended)
-    most = len(steps) if steps and not own else None
-    same = [one for run in engine for one in run[:most]]
-    step = _median(steps, "wall") if steps else None
-    bound = step
-    if step is None and isinstance(ended, DriverRun) and loaded and str(note).startswith("stopped"):
+    is_engine = system is ENGINE
+    steps = [step for run in engine for step in run] if is_engine else _steps(ended)
+    max_steps = len(steps) if steps and not is_engine else None
+    engine_steps = [step for run in engine for step in run[:max_steps]]
+    step_s = _median(steps, "wall") if steps else None
+    bound = step_s
+    if (
+        step_s is None
+        and isinstance(ended, DriverRun)
+        and loaded
+        and str(note).startswith("stopped")
+    ):
         bound = ended.cost.wall
-    ours = _median(same, "wall") if same and not own else None
+    engine_s = _median(engine_steps, "wall") if engine_steps and not is_engine else None
     counts = [] if isinstance(ended, str) else [ended.messages_of("recounted"), steps]
     recount = min(
-        (_median(one, "count") for one in counts if one and system.recounts), default=None
+        (_median(messages, "count") for messages in counts if messages and system.recounts),
+        default=None,
     )
     return {
         "system": system.name,
@@ -185,10 +197,10 @@ def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Messa
         "load s": loaded[0]["wall"] if loaded else None,
         "count": loaded[0]["answer"] if loaded else None,
         "steps": len(steps) or None,
-        "step ms": step * 1000 if step else None,
-        "largest ms": max(one["wall"] for one in steps) * 1000 if steps else None,
+        "step ms": step_s * 1000 if step_s else None,
+        "largest ms": max(step["wall"] for step in steps) * 1000 if steps else None,
         "recount ms": recount * 1000 if recount else None,
-        "times faster": bound / ours if bound and ours else None,
-        "than the recount": recount / ours if recount and ours else None,
+        "times faster": bound / engine_s if bound and engine_s else None,
+        "than the recount": recount / engine_s if recount and engine_s else None,
         "note": note,
     }

@@ -1,9 +1,9 @@
-"""LSQB queries in Cypher, over one relation table for each relation, with its name.
+"""LSQB queries in Cypher, over one relation table for each relation, of the same name.
 
-A message is a post or a comment and has no table; `knows` holds each pair once and is read in both
-directions. Kùzu and its fork keep much of the order of the text in their plans, and a bad one costs
-Kùzu 60 times the time (q4), so each text is the fastest for Kùzu of the two or three tried;
-joining posts and comments in one table of messages was slower, as was `knows` stored both ways.
+A message is a post or a comment and has no table; `knows` has each pair once and is read in both
+directions. Kùzu and its fork plan the atoms much in the order of the text, and a bad order makes q4
+60 times slower in Kùzu. So each text is the fastest in Kùzu of the two or three orders tried. One
+table of messages for posts and comments was slower, and so was `knows` stored in both directions.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ PARTS: Final[dict[str, tuple[tuple[str, bool], ...]]] = {
 
 @dataclass(frozen=True)
 class Conjunction:
-    """Atoms, pairs of variables that must differ, and the sign of the count in the query's.
+    """A join: its atoms, pairs of variables that must differ, and the sign of its count in the sum.
 
     >>> q6 = JOINS["q6"][0]
     >>> q6.sql(["o", "d", "n"])[:45]
@@ -48,19 +48,19 @@ class Conjunction:
     sign: int = 1
 
     def sql(self, states: Sequence[str]) -> str:
-        """FROM and WHERE over tables with columns a, b, as ``t0``, ``t1``, ...
+        """Return FROM and WHERE over tables with columns a, b, as ``t0``, ``t1``, ...
 
         Args:
-            states: For each atom what its relation's name begins with: ``o``, ``d``, ``n``.
+            states: For each atom the prefix of its table: ``o`` (old), ``d`` (delta), ``n`` (new).
         """
         first: dict[str, str] = {}
         tests: list[str] = []
         for position, (_, variables) in enumerate(self.atoms):
             for variable, column in zip(variables, "ab", strict=False):
-                here = f"t{position}.{column}"
+                cell = f"t{position}.{column}"
                 if variable in first:
-                    tests.append(f"{here} = {first[variable]}")
-                first.setdefault(variable, here)
+                    tests.append(f"{cell} = {first[variable]}")
+                first.setdefault(variable, cell)
         tests += [f"{first[x]} <> {first[y]}" for x, y in self.unequal]
         tables = (
             f"{state}_{relation} t{i}"
@@ -166,7 +166,7 @@ def _terms(query: str, changed: Collection[str]) -> Iterator[str]:
     for join in JOINS[query]:
         size = len(join.atoms)
         weight = " * ".join(f"t{i}.w" for i in range(size))
-        for place, (relation, _) in enumerate(join.atoms):
+        for position, (relation, _) in enumerate(join.atoms):
             if any(part in changed for part, _ in parts(relation)):
-                states = ["o"] * place + ["d"] + ["n"] * (size - place - 1)
+                states = ["o"] * position + ["d"] + ["n"] * (size - position - 1)
                 yield f"SELECT coalesce(sum({weight}), 0) * {join.sign} AS w {join.sql(states)}"

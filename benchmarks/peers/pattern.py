@@ -46,36 +46,39 @@ class Pattern:
     def body(self) -> str:
         """Atoms and comparisons, as the tables show them."""
         atoms = [f"e({x}, {y})" for x, y in self.atoms]
-        return ", ".join(atoms + [" ".join(one) for one in self.comparisons])
+        return ", ".join(atoms + [" ".join(comparison) for comparison in self.comparisons])
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """In the order of their first occurrence."""
+        """The variables, in the order of their first occurrence."""
         return tuple(dict.fromkeys(variable for atom in self.atoms for variable in atom))
 
     def sql(self, relations: Sequence[str]) -> str:
-        """FROM and WHERE, with the relation that each atom reads, as ``t0``, ``t1``, ..."""
+        """Return FROM and WHERE; the atoms read ``relations`` as ``t0``, ``t1``, ..."""
         first: dict[str, str] = {}
-        equal: list[str] = []
+        equalities: list[str] = []
         for position, atom in enumerate(self.atoms):
             for variable, column in zip(atom, ("src", "dst"), strict=True):
-                here = f"t{position}.{column}"
+                cell = f"t{position}.{column}"
                 if variable in first:
-                    equal.append(f"{here} = {first[variable]}")
+                    equalities.append(f"{cell} = {first[variable]}")
                 else:
-                    first[variable] = here
-        compared = [f"{first[x]} {_SQL[sign]} {first[y]}" for x, sign, y in self.comparisons]
+                    first[variable] = cell
+        comparisons = [f"{first[x]} {_SQL[sign]} {first[y]}" for x, sign, y in self.comparisons]
         tables = ", ".join(f"{relation} t{i}" for i, relation in enumerate(relations))
-        return f"FROM {tables} WHERE {' AND '.join(equal + compared)}"
+        return f"FROM {tables} WHERE {' AND '.join(equalities + comparisons)}"
 
     @property
     def count_sql(self) -> str:
-        """The count from scratch, over the table ``e``."""
+        """The SQL query that counts from scratch, over the table ``e``."""
         return f"SELECT count(*) {self.sql(['e'] * len(self.atoms))}"
 
     @property
     def delta_sql(self) -> str:
-        """The change of the count: the collapsed terms over ``o``, ``d``, ``n`` with weights w."""
+        """The SQL query of the change of the count, by the terms of the collapsed formula.
+
+        It reads the tables ``o`` (old), ``d`` (delta) and ``n`` (new), with weights ``w``.
+        """
         weight = " * ".join(f"t{i}.w" for i in range(len(self.atoms)))
         terms = [
             f"SELECT coalesce(sum({weight}), 0) AS w {self.sql(relations)}"
@@ -85,26 +88,28 @@ class Pattern:
 
     @property
     def terms(self) -> list[list[str]]:
-        """For each delta term, which of ``o``, ``d``, ``n`` each atom reads."""
+        """For each delta term, the table that each atom reads: ``o``, ``d`` or ``n``."""
         size = len(self.atoms)
         return [["o"] * i + ["d"] + ["n"] * (size - i - 1) for i in range(size)]
 
     def order_from(self, start: int) -> list[int]:
-        """Positions of the atoms, first ``start``, then the ones with the fewest new variables.
+        """Return the positions of the atoms: ``start``, then by the fewest new variables.
 
         >>> TRIANGLES.order_from(1)
         [1, 0, 2]
         """
         order, bound = [start], set(self.atoms[start])
         while len(order) < len(self.atoms):
-            rest = [i for i in range(len(self.atoms)) if i not in order]
-            following = min(rest, key=lambda i: (len(set(self.atoms[i]) - bound), i))
+            remaining = [i for i in range(len(self.atoms)) if i not in order]
+            following = min(remaining, key=lambda i: (len(set(self.atoms[i]) - bound), i))
             order.append(following)
             bound |= set(self.atoms[following])
         return order
 
     def cypher(self, *, binary: bool) -> str:
-        """One MATCH, or with ``binary`` one for each atom, which makes Kùzu join them in turn.
+        """Return a Cypher query of one MATCH; with ``binary`` of one MATCH for each atom.
+
+        Several MATCH clauses make Kùzu join the atoms one after the other.
 
         >>> TRIANGLES.cypher(binary=False)
         'MATCH (a:N)-[:E]->(b:N), (b)-[:E]->(c:N), (a)-[:E]->(c) RETURN count(*)'
@@ -117,11 +122,11 @@ class Pattern:
             parts.append(f"({ends[0]})-[:E]->({ends[1]})")
             if binary:
                 parts[-1] = f"MATCH {parts[-1]} WITH {', '.join(bound)}"
-        compared = " AND ".join(f"{x}.id {_SQL[sign]} {y}.id" for x, sign, y in self.comparisons)
+        condition = " AND ".join(f"{x}.id {_SQL[sign]} {y}.id" for x, sign, y in self.comparisons)
         text = " ".join(parts) if binary else f"MATCH {', '.join(parts)}"
         if binary:
             text = text.rpartition(" WITH ")[0]
-        return f"{text}{f' WHERE {compared}' if compared else ''} RETURN count(*)"
+        return f"{text}{f' WHERE {condition}' if condition else ''} RETURN count(*)"
 
 
 _SQL = {"<": "<", "!=": "<>"}

@@ -30,14 +30,14 @@ Message = dict[str, Any]
 
 LOADING = 120.0  # seconds a system may take to load
 _STARTING = 60.0  # seconds until its first message
-_GLANCE = 0.1  # seconds between two looks at the memory
+_POLL = 0.1  # seconds between two readings of the memory in use
 _CLOSING = 20.0  # seconds that a system may take to close after its last message
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
 class DriverRun:
-    """The messages of a driver that has ended, and ``failure``, None if it completed its job.
+    """The messages of a driver that has ended; ``failure`` is None if it completed its job.
 
     ``cost`` is the time since the last message, ``peak`` the largest number of bytes in use.
     """
@@ -63,10 +63,10 @@ def watch(
 
     Args:
         arguments: Of the interpreter.
-        limit: Seconds between two messages; the first may take a minute.
-        memory: Bytes that the process and its children may hold.
+        limit: Seconds allowed between two messages; the first may take a minute.
+        memory: Bytes that the process and its children may use.
         interpreter: The Python to run.
-        loading: Seconds until the message after the one of event ``load``.
+        loading: Seconds allowed between the message of event ``load`` and the next.
     """
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
@@ -84,18 +84,18 @@ def watch(
         reader.start()
         messages: list[Message] = []
         failure: str | None = None
-        since, used, peak, allowed = time.perf_counter(), 0.0, 0, _STARTING
-        seen = 0.0  # CPU seconds, which cannot be asked for any more when it has ended
+        message_time, message_cpu, peak, allowed = time.perf_counter(), 0.0, 0, _STARTING
+        cpu = 0.0  # seconds when last read: after the end of the process they cannot be read
         try:
             while True:
                 try:
-                    line = lines.get(timeout=_GLANCE)
+                    line = lines.get(timeout=_POLL)
                 except queue.Empty:
-                    held = resident_bytes(process.pid)
-                    peak, seen = max(peak, held), max(seen, cpu_seconds_of(process.pid))
-                    if held > memory:
+                    used_bytes = resident_bytes(process.pid)
+                    peak, cpu = max(peak, used_bytes), max(cpu, cpu_seconds_of(process.pid))
+                    if used_bytes > memory:
                         failure = f"out of memory at {memory / (1 << 30):.3g} GB"
-                    elif time.perf_counter() - since > allowed:
+                    elif time.perf_counter() - message_time > allowed:
                         failure = f"stopped after {allowed:.3g} s"
                     if failure:
                         break
@@ -106,8 +106,8 @@ def watch(
                     break
                 messages.append(message := json.loads(line))
                 allowed = loading if message["event"] == "load" else limit
-                since, used = time.perf_counter(), message.get("cpu so far", 0.0)
-            cost = Cost(time.perf_counter() - since, max(seen, used) - used)
+                message_time, message_cpu = time.perf_counter(), message.get("cpu so far", 0.0)
+            cost = Cost(time.perf_counter() - message_time, max(cpu, message_cpu) - message_cpu)
         finally:
             _end(process)
             reader.join()
@@ -120,7 +120,7 @@ def watch(
 
 
 def _forward(stream: IO[str], lines: queue.Queue[str | None]) -> None:
-    """Lines that are a JSON object; None says that the process has closed its output."""
+    """Put the lines that are a JSON object in the queue; None after the end of the output."""
     for line in stream:
         if line.startswith("{"):
             lines.put(line)

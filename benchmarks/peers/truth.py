@@ -10,7 +10,7 @@ from benchmarks import counter
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges
 
-# Undirected, each once; published with the graphs.
+# The number of undirected 4-cliques, each counted once, that is published with a graph.
 CLIQUES_PUBLISHED = {"NR-ca-HepPh": 150_280_879}
 
 _COUNTERS: dict[str, Callable[[Edges], int]] = {

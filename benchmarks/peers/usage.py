@@ -7,32 +7,32 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process (all threads) and its children so far."""
     times = os.times()
-    reaped = times.children_user + times.children_system
+    ended_children = times.children_user + times.children_system
     return (
         time.process_time()
-        + reaped
+        + ended_children
         + sum(_own_cpu_seconds(child) for child in _descendants(os.getpid()))
     )
 
 
 def cpu_seconds_of(process: int) -> float:
     """Return the CPU seconds of a process and of its children that still run."""
-    return sum(_own_cpu_seconds(one) for one in [process, *_descendants(process)])
+    return sum(_own_cpu_seconds(member) for member in [process, *_descendants(process)])
 
 
 def resident_bytes(process: int) -> int:
     """Return the bytes of memory that a process and its children use."""
     total = 0
-    for one in [process, *_descendants(process)]:
+    for member in [process, *_descendants(process)]:
         try:
-            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * _PAGE
+            total += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * _PAGE_BYTES
         except (OSError, IndexError):
             continue  # it has just ended
     return total
@@ -43,7 +43,7 @@ def _own_cpu_seconds(process: int) -> float:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
+    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS_PER_SECOND
 
 
 def _descendants(process: int) -> list[int]:
@@ -59,9 +59,9 @@ def _descendants(process: int) -> list[int]:
 
 def _children(process: int) -> list[int]:
     tasks = Path(f"/proc/{process}/task")
-    found: list[int] = []
+    children: list[int] = []
     with suppress(OSError):  # it has just ended
         for task in os.listdir(tasks):
             with suppress(OSError):
-                found += map(int, (tasks / task / "children").read_text().split())
-    return found
+                children += map(int, (tasks / task / "children").read_text().split())
+    return children

@@ -34,12 +34,12 @@ PLANS = ("email-Eu-core", "uk-2007-05-100000")  # where plans are compared
 
 
 def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Case]:
-    """Cases by pattern and size, one graph in memory at a time.
+    """Yield the cases by pattern and size, with one graph in memory at a time.
 
     Args:
         chosen: Names of graphs, or paths of Parquet files; empty for all graphs that exist.
         quick: Only a generated graph.
-        seed: Of the RMAT graph.
+        seed: The seed of the RMAT graph.
     """
     if quick:
         small = generate_graph(9, 4_000, seed)
@@ -48,14 +48,14 @@ def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Cas
         return
     paths = [Path(name) for name in chosen if name.endswith(".parquet")]
     for name in BULK_TRIANGLES:
-        if _wanted(name, chosen):
+        if _is_selected(name, chosen):
             yield from _triangles([read_graph(_path(name))])
     yield from _triangles([read_graph(path) for path in paths])
-    if _wanted(UNION, chosen, *WEB):
+    if _is_selected(UNION, chosen, *WEB):
         yield from _triangles([disjoint_union([read_graph(_path(name)) for name in WEB])])
     if not chosen or "rmat" in chosen:
         yield from _triangles([generate_graph(*RMAT, seed)])
-    for path in [_path(name) for name in BULK_CLIQUES if _wanted(name, chosen)] + paths:
+    for path in [_path(name) for name in BULK_CLIQUES if _is_selected(name, chosen)] + paths:
         graph = read_graph(path)
         yield Case(CLIQUES, graph, CLIQUES_PUBLISHED.get(graph.name), binary=False)
 
@@ -76,7 +76,8 @@ INCREMENTAL = ("duckdb-delta", "pathway", "pydbsp", "spark-delta")
 RINGS = ("duckdb-delta", "pathway", "pydbsp")
 BATCHES = (1, 100, 1_000)
 SMALL, MIDDLE, LARGE = "email-Eu-core", "wiki-Vote", "uk-2007-05-100000"
-SMALL_HELD, CLIQUES_HELD = 20_000, 10_000  # cliques keep more in between
+#: The number of loaded edges; fewer for cliques, because their intermediate results are larger.
+SMALL_HELD, CLIQUES_HELD = 20_000, 10_000
 PAYMENTS_HELD, PAYMENTS_ALL = 40_000, 44_000
 
 
@@ -92,7 +93,7 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
         held = small.edges * 8 // 10
         yield Stream(TRIANGLES, small, held, BATCHES, ALL, "triangles")
         yield Stream(CLIQUES, small, held, (100,), INCREMENTAL, "cliques")
-    if _wanted(SMALL, chosen):
+    if _is_selected(SMALL, chosen):
         small = read_graph(_path(SMALL)).shuffled(seed + 1)
         yield Stream(TRIANGLES, small, SMALL_HELD, BATCHES, ALL, "triangles")
         yield Stream(CLIQUES, small, CLIQUES_HELD, (100,), INCREMENTAL, "cliques")
@@ -101,12 +102,12 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
         yield Stream(DIAMONDS, paid, PAYMENTS_HELD, (100,), INCREMENTAL, "diamonds")
         for length in (3, 4, 5, 6):
             yield Stream(ring(length), paid, PAYMENTS_HELD, (100,), RINGS, "rings")
-    if _wanted(MIDDLE, chosen):
+    if _is_selected(MIDDLE, chosen):
         middle = read_graph(_path(MIDDLE)).shuffled(seed + 1)
         peers = ("duckdb-delta", "pathway", "spark-delta")
         held = middle.edges * 9 // 10
         yield Stream(TRIANGLES, middle, held, (100,), peers, "triangles, middle")
-    if _wanted(LARGE, chosen):
+    if _is_selected(LARGE, chosen):
         large = read_graph(_path(LARGE)).shuffled(seed + 1)
         held = large.edges * 9 // 10
         yield Stream(TRIANGLES, large, held, (100, 1_000), ("duckdb-delta",), "triangles, large")
@@ -157,9 +158,9 @@ def _triangles(graphs: Sequence[Graph]) -> Iterator[Case]:
         yield Case(TRIANGLES, graph, graph.published, binary=graph.name in PLANS)
 
 
-def _wanted(name: str, chosen: Sequence[str], *files: str) -> bool:
-    there = all(_path(file).is_file() for file in files or (name,))
-    return there and (not chosen or name in chosen or (name == UNION and "union" in chosen))
+def _is_selected(name: str, chosen: Sequence[str], *files: str) -> bool:
+    has_files = all(_path(file).is_file() for file in files or (name,))
+    return has_files and (not chosen or name in chosen or (name == UNION and "union" in chosen))
 
 
 def _path(name: str) -> Path:

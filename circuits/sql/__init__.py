@@ -42,12 +42,13 @@ from __future__ import annotations
 
 from circuits.sql.declarations import Declarations, TableDeclaration
 from circuits.sql.obstacles import Obstacle, find_obstacles
-from circuits.sql.statements import declared_by, plan_sql
+from circuits.sql.statements import add_window_close, declared_by, plan_sql
 
 __all__ = [
     "Declarations",
     "Obstacle",
     "TableDeclaration",
+    "add_window_close",
     "declared_by",
     "find_obstacles",
     "plan_sql",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Field, Map, PlanNode, Scan
@@ -35,7 +36,14 @@ from circuits.sql.syntax.parsing import EMIT_ON_CLOSE
 from circuits.sql.syntax.source import SqlSource
 from circuits.user_functions import UserFunction
 
-__all__ = ["StatementPlanner", "declared_by", "names_itself", "order_statements", "plan_sql"]
+__all__ = [
+    "StatementPlanner",
+    "add_window_close",
+    "declared_by",
+    "names_itself",
+    "order_statements",
+    "plan_sql",
+]
 
 NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
 # Advice for a statement that is not supported, by its first word.
@@ -65,6 +73,62 @@ nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(
     """
     source = SqlSource(text, dialect)
     return read_declarations((source, tree) for tree in source.parse())
+
+
+def add_window_close(
+    text: str, views: bool | Collection[str], *, name: str = "view", dialect: str = "duckdb"
+) -> str:
+    """Return a text with EMIT ON WINDOW CLOSE at the end of views that do not have it yet.
+
+    Args:
+        text: The statements.
+        views: The names of the views; True for all that are not temporary, False for none.
+        name: The name of the view of a plain SELECT.
+        dialect: The dialect of the text.
+
+    Raises:
+        SqlError: The text is not valid SQL, or has no view of a name.
+
+    >>> add_window_close("CREATE VIEW v AS SELECT 1; SELECT 2 -- two", ["view"])
+    'CREATE VIEW v AS SELECT 1; SELECT 2\\nEMIT ON WINDOW CLOSE -- two'
+    """
+    if views is False:
+        return text
+    source = SqlSource(text, dialect)
+    trees = source.parse()
+    declarations = read_declarations((source, tree) for tree in trees)
+    hidden = {view.casefold() for view in declarations.temporary_views}
+    wanted = None if views is True else {view.casefold(): view for view in views}
+    ends: list[int] = []
+    seen: set[str] = set()
+    for tree, end in zip(trees, _statement_ends(source), strict=True):
+        is_query = isinstance(tree, exp.Query | exp.Values | exp.Pivot)
+        view = name.casefold() if is_query else _view_name(tree)
+        seen.add(view)
+        is_wanted = view not in hidden if wanted is None else view in wanted
+        if view and is_wanted and _emit_offset(tree) is None:
+            ends.append(end)
+    for view, written in (wanted or {}).items():
+        if view not in seen:
+            known = ", ".join(sorted(filter(None, seen))) or "none"
+            raise source.error_at(
+                0, f"emit_on_window_close names {written!r}; the text has the views: {known}"
+            )
+    for end in reversed(ends):
+        text = f"{text[:end]}\nEMIT ON WINDOW CLOSE{text[end:]}"
+    return text
+
+
+def _statement_ends(source: SqlSource) -> list[int]:
+    """Return the offset after the last token of each statement of a text that was parsed."""
+    ends: list[int] = []
+    previous: Token | None = None
+    for token in source.tokens:
+        is_end = token.token_type == TokenType.SEMICOLON
+        if is_end and previous is not None:
+            ends.append(previous.end + 1)
+        previous = None if is_end else token
+    return ends if previous is None else [*ends, previous.end + 1]
 
 
 def plan_sql(

@@ -40,8 +40,8 @@ MAX_SIZED_RUNS: Final = 16
 MAX_TERMS: Final = 1024
 MAX_LEVELS: Final = 64
 
-# Sorting the chunks of a join, or summing them, is part of the phase `COLLECT`: by outer phase and
-# phase, the phase that counts.
+# The phase that a phase counts as, by outer phase and phase: sorting the chunks of a join, or
+# summing them, is part of the phase `COLLECT`.
 _COUNTED_AS: Final = {(JOIN, SORT): COLLECT, (COLLECT, SORT): COLLECT}
 
 

@@ -175,7 +175,9 @@ class Or:
         """The extensions that at least one child accepts."""
         allowed: set[Any] = set()
         for child in self.children:
-            allowed.update(_allowed(child, prefix, [e for e in extensions if e not in allowed]))
+            allowed.update(
+                _filter_extensions(child, prefix, [e for e in extensions if e not in allowed])
+            )
         return [extension for extension in extensions if extension in allowed]
 
 
@@ -228,14 +230,14 @@ class And:
         extensions = proposer.propose(prefix)
         for child in self.children:
             if child is not proposer:
-                extensions = _allowed(child, prefix, extensions)
+                extensions = _filter_extensions(child, prefix, extensions)
         return extensions
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
         """The extensions that all children accept."""
         remaining = list(extensions)
         for child in self.children:
-            remaining = _allowed(child, prefix, remaining)
+            remaining = _filter_extensions(child, prefix, remaining)
         return remaining
 
 
@@ -287,7 +289,9 @@ class Not:
         return [extension for extension in extensions if extension not in removed]
 
 
-def _allowed(child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
+def _filter_extensions(
+    child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]
+) -> list[Any]:
     """The extensions that a child accepts.
 
     A child that does not participate accepts all, if the prefix can still satisfy it.
@@ -298,7 +302,7 @@ def _allowed(child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]) -
 
 
 def _holds(child: PrefixExtender, prefix: Prefix) -> bool:
-    """Return whether a prefix can still satisfy a child, which its last bound level decides."""
+    """Return whether a prefix can still satisfy a child, by the child's last bound level."""
     past = [level for level in child.levels if level < len(prefix)]
     return not past or bool(child.intersect(prefix[: past[-1]], [prefix[past[-1]]]))
 

@@ -6,9 +6,9 @@ on, until their weights add up to ``limit``: an aggregate reads all rows of a gr
 first, top-k the first k. The call returns the weights of each row before and after a staged step,
 so that the caller computes the delta of its result from one pass.
 
-Some columns determine the sort order only up to ties, such as the first eight bytes of strings.
-A caller that sorts by these passes their number as ``tie_columns`` and gets all rows that are tied
-with the last one.
+If the first columns after the prefix determine the caller's order only up to ties (as the first
+eight bytes of a string do), the caller passes their number as ``tie_columns`` and also gets all
+rows that are tied with the last one.
 
 Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternative considered:
 an ordered multiset per group. It would be a second copy of the rows, in separate objects.
@@ -34,8 +34,8 @@ class PrefixRows(NamedTuple):
     Attributes:
         prefix_index: For each row, the index of its prefix in ``prefixes``.
         rows: The columns of each row after the prefix.
-        old: The weight of each row before the step; 0 if it is not within the limit then.
-        new: The weight of each row after the step; 0 if it is not within the limit then.
+        old: The weight of each row before the step; 0 if the limit is reached before the row.
+        new: The weight of each row after the step; 0 if the limit is reached before the row.
     """
 
     prefix_index: Int64Array
@@ -81,12 +81,12 @@ def prefix_lookup(
     >>> from dbsp_wcoj import ZSet
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 3), (7, 4), (7, 9), (8, 1)], [1, 2, 1, 1]))
-    >>> found = prefix_lookup(trace, np.array([[7, 8]]), limit=2)
-    >>> found.prefix_index.tolist(), found.rows.tolist(), found.old.tolist()
+    >>> result = prefix_lookup(trace, np.array([[7, 8]]), limit=2)
+    >>> result.prefix_index.tolist(), result.rows.tolist(), result.old.tolist()
     ([0, 0, 1], [[3, 4, 1]], [1, 2, 1])
     >>> step = trace.prepare(ZSet.from_rows([(7, 3)], [-1]))
-    >>> found = prefix_lookup(trace, np.array([[7]]), limit=1, step=step)
-    >>> found.rows.tolist(), found.old.tolist(), found.new.tolist()
+    >>> result = prefix_lookup(trace, np.array([[7]]), limit=1, step=step)
+    >>> result.rows.tolist(), result.old.tolist(), result.new.tolist()
     ([[3, 4]], [1, 0], [0, 2])
     """
     k, n = prefixes.shape

@@ -35,7 +35,7 @@ class KeyPositions(NamedTuple):
     new: Int64Array
 
     def take(self, index: Int64Array) -> KeyPositions:
-        """The positions of some of the keys."""
+        """Return the positions of some of the keys."""
         return KeyPositions(self.positions[:, index], self.old[index], self.new[index])
 
 
@@ -87,9 +87,9 @@ class RowRanges:
 
         Args:
             keys: The first columns of rows, shape ``(depth, n)``; depth 0 is before all rows, or
-                with ``after`` behind them.
-            after: True for positions behind all rows that begin with the key; one for all keys, or
-                one for each.
+                with ``after`` after all rows.
+            after: Whether positions are after all rows that begin with the key, not before them;
+                one truth value for all keys, or one for each.
         """
         depth, n = keys.shape
         is_after = np.array(np.broadcast_to(after, (n,)))  # a copy that kernels may write to
@@ -128,13 +128,13 @@ class RowRanges:
 
         Args:
             keys: The positions of keys.
-            bound: A position for each key; all are before, or all are behind, those of the keys.
+            bound: A position for each key; all are before the keys, or all are after them.
             count: At least 1. The rows between the key and the result weigh at least this much,
                 both without and with the step, unless the result is the bound. No row may have a
                 negative weight.
             depth: The number of columns of a result; by default all. A result is the position
                 before the rows that begin with these columns.
-            after: True for the position behind these rows.
+            after: Whether a result is the position after these rows instead.
 
         Complexity:
             O(runs log N) per key; a few times more where rows have been deleted.

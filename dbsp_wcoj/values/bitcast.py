@@ -50,7 +50,7 @@ def codes_of(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         with np.errstate(invalid="ignore"):  # a signalling NaN
             canonical = values + values.dtype.type(0)  # -0.0 + 0.0 is 0.0
         canonical[np.isnan(canonical)] = np.nan
-        return _flipped(canonical.view(f"i{values.itemsize}")).astype(np.int64, copy=False)
+        return _flip_bits(canonical.view(f"i{values.itemsize}")).astype(np.int64, copy=False)
     if values.dtype == np.uint64:
         return values.view(np.int64) ^ _SIGN
     return values.astype(np.int64, copy=False)
@@ -65,13 +65,13 @@ def values_of(codes: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> npt.NDArray
     if dtype.kind in "mM":
         return codes.view(dtype)
     if dtype.kind == "f":
-        return _flipped(codes.astype(f"i{dtype.itemsize}")).view(dtype)
+        return _flip_bits(codes.astype(f"i{dtype.itemsize}")).view(dtype)
     if dtype == np.uint64:
         return (codes ^ _SIGN).view(np.uint64)
     return codes.astype(dtype, copy=False)
 
 
-def _flipped(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _flip_bits(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Flip all bits but the sign of negative integers; its own inverse."""
     most = np.iinfo(bits.dtype).max
     flipped: npt.NDArray[Any] = bits ^ ((bits >> (8 * bits.itemsize - 1)) & most)

@@ -78,8 +78,8 @@ class Canvas:
 
     def shape(self, points: list[tuple[float, float]], kind: str) -> None:
         """A closed shape."""
-        places = " ".join(f"{x:g},{y:g}" for x, y in points)
-        self._parts.append(f'<polygon points="{places}" class="{kind}"/>')
+        coordinates = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self._parts.append(f'<polygon points="{coordinates}" class="{kind}"/>')
 
     def line(self, x: float, y: float, to_x: float, to_y: float, kind: str = "line") -> None:
         """A straight line."""

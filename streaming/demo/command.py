@@ -142,7 +142,7 @@ def demo(
     try:
         circuit = triangle_circuit(formula, is_drawn=ui)
         stream, title, published = _stream(events, window, oracle)
-        known = _names(names)
+        node_names = _read_names(names)
         cuts = stream.cuts(batches)
         expected = read_oracle(oracle, stream) if oracle else None
         checks = Checks(stream, choose_moments(cuts, MAX_RECOUNTS), expected, published)
@@ -161,10 +161,10 @@ def demo(
             "dbsp-wcoj-demo", log=directory / "spark.log", settings=SPARK_SETTINGS
         )
         session.sparkContext.setLogLevel("ERROR")
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler calls Java
         try:
             started = time.perf_counter()
-            with Display(console, history, known) as display:
+            with Display(console, history, node_names) as display:
                 run(
                     session,
                     history,
@@ -173,7 +173,7 @@ def demo(
                     observe=display.update,
                     observers=[] if page is None else [page],
                 )
-            streamed = time.perf_counter() - started
+            stream_seconds = time.perf_counter() - started
         finally:
             session.stop()
         console.print(display.summary(), highlight=False, soft_wrap=True)
@@ -184,10 +184,10 @@ def demo(
     finally:
         if work_dir is None:
             shutil.rmtree(directory, ignore_errors=True)
-    pace = statistics.median(history.seconds)
+    median_s = statistics.median(history.seconds)
     console.print(
-        f"{len(stream):,} changes in {streamed:.1f} s, {1000 * pace:.0f} ms for the median "
-        f"micro-batch; {time.perf_counter() - begin:.1f} s in all. Plot: {picture}",
+        f"{len(stream):,} changes in {stream_seconds:.1f} s, {1000 * median_s:.0f} ms for the "
+        f"median micro-batch; {time.perf_counter() - begin:.1f} s in all. Plot: {picture}",
         highlight=False,
         soft_wrap=True,
     )
@@ -198,8 +198,8 @@ def demo(
                 "stream": title,
                 "changes": len(stream),
                 "micro_batches": len(cuts),
-                "seconds": round(streamed, 3),
-                "median_ms": round(1000 * pace, 3),
+                "seconds": round(stream_seconds, 3),
+                "median_ms": round(1000 * median_s, 3),
                 "counts": asdict(history.counts[-1]),
                 "comparisons": checks.compared,
                 "differences": [str(difference) for difference in checks.differences],
@@ -228,7 +228,7 @@ def _stream(
     return stream, f"CollegeMsg, messages leave after {chosen}", {}
 
 
-def _names(path: Path | None) -> dict[int, str]:
+def _read_names(path: Path | None) -> dict[int, str]:
     if path is None:
         return {}
     try:

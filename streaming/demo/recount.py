@@ -26,7 +26,11 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Recount:
-    """The expected counts; per node without zeros, nodes ascending."""
+    """The expected counts; ``simple`` counts undirected triangles.
+
+    ``corners`` and ``turning`` are the triangles and the 3-cycles of each node: pairs of ascending
+    nodes and their counts, without zeros.
+    """
 
     links: int
     edges: int

@@ -1,4 +1,4 @@
-"""Version summary: the data of a committed micro-batch that the sink publishes, also again."""
+"""Version summary: what the sink publishes of a committed micro-batch, again after a restart."""
 
 from __future__ import annotations
 

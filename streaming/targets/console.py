@@ -32,8 +32,8 @@ class ConsoleTarget:
 
     Args:
         stream: The stream; None for ``sys.stdout`` at the time of each write.
-        rows: The maximum number of rows of a delta that are first_rows.
-        width: The maximum number of characters of a value that are first_rows.
+        rows: The maximum number of rows of a delta that are shown.
+        width: The maximum number of characters of a value that are shown.
         empty: True to mention deltas without rows.
 
     >>> target = ConsoleTarget(rows=2)
@@ -60,7 +60,7 @@ class ConsoleTarget:
         self._last: dict[tuple[str, str], int] = {}
 
     def write(self, delta: ViewDelta) -> None:
-        """Show the micro-batch, unless it has been first_rows."""
+        """Show the micro-batch, unless it has been shown already."""
         key = (delta.state_id, delta.view)
         if self._last.get(key, -1) >= delta.batch_id:
             return

@@ -185,16 +185,16 @@ def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:
     first, end = (_in_unit(day, column.type) for day in (_FIRST_DAY, _END_DAY))
     outside = pc.or_(pc.less(column, first), pc.greater_equal(column, end))
     if pc.any(outside).as_py():
-        least = pc.min(column.filter(outside)).cast(
+        earliest = pc.min(column.filter(outside)).cast(
             pa.int64() if column.type.bit_width == 64 else pa.int32()
         )
         raise TargetError(
-            f"type {type_}: {least.as_py()} units since 1970 are outside of the years 1 to 9999"
+            f"type {type_}: {earliest.as_py()} units since 1970 are outside of the years 1 to 9999"
         )
 
 
 def _in_unit(day: str, type_: pa.DataType) -> pa.Scalar:
-    days = {_FIRST_DAY: -719162, _END_DAY: 2932897}[day]
+    days = {_FIRST_DAY: -719162, _END_DAY: 2932897}[day]  # since 1970-01-01
     if types.is_date32(type_):
         return pa.scalar(days, pa.int32()).cast(type_)
     factor = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6}[type_.unit]

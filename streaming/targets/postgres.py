@@ -2,7 +2,7 @@
 
 ::
 
-    integers (uint8 and uint16 one wider)     SMALLINT, INTEGER, BIGINT
+    integers                                  SMALLINT, INTEGER, BIGINT; unsigned: the next wider
     uint64                                    NUMERIC(20, 0)
     durations (number of units)               BIGINT
     floats                                    DOUBLE PRECISION, with NaN and infinity
@@ -156,7 +156,7 @@ class Postgres:
                 insertion(table, columns, placeholders("%s", columns) + replacing), rows
             )
             return
-        with self._staged(cursor, table, columns, rows) as staged:
+        with self._stage_rows(cursor, table, columns, rows) as staged:
             source = f"SELECT {', '.join(columns)} FROM {staged}"
             cursor.execute(insertion(table, columns, source + replacing), ())
 
@@ -172,13 +172,14 @@ class Postgres:
         if len(rows) < MIN_STAGED_ROWS:
             cursor.executemany(deletion(table, keys, nulls, "%s"), rows)
             return
-        with self._staged(cursor, table, keys, rows) as staged:
-            same = [f"{table}.{key} = {staged}.{key}" for key in keys]
-            same += [f"{table}.{name} IS NULL" for name in nulls]
-            cursor.execute(f"DELETE FROM {table} USING {staged} WHERE {' AND '.join(same)}", ())
+        with self._stage_rows(cursor, table, keys, rows) as staged:
+            conditions = [f"{table}.{key} = {staged}.{key}" for key in keys]
+            conditions += [f"{table}.{name} IS NULL" for name in nulls]
+            condition = " AND ".join(conditions)
+            cursor.execute(f"DELETE FROM {table} USING {staged} WHERE {condition}", ())
 
     @contextmanager
-    def _staged(
+    def _stage_rows(
         self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]
     ) -> Iterator[str]:
         """Copy rows into a temporary table whose columns have the types of the target table."""

@@ -353,9 +353,9 @@ class _TableWrite:
         self.dialect = dialect
         self.name = target.name_for(delta.view)
         self.schema = target.schema
-        self.table = self._qualified(self.name)
+        self.table = self._qualify(self.name)
         self._batches_name = target.batches
-        self.batches = self._qualified(target.batches)
+        self.batches = self._qualify(target.batches)
 
     def run(self, connection: Any) -> None:
         delta, dialect = self.delta, self.dialect
@@ -517,7 +517,7 @@ class _TableWrite:
                 ) from error
         return list(zip(*columns, strict=True))
 
-    def _qualified(self, name: str) -> str:
+    def _qualify(self, name: str) -> str:
         quoted = self.dialect.quoted(name)
         return quoted if self.schema is None else f"{self.dialect.quoted(self.schema)}.{quoted}"
 

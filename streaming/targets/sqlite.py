@@ -82,9 +82,9 @@ class Sqlite:
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
         def pragma(name: str, argument: str) -> list[Any]:
-            place = "" if schema is None else f"{self.quoted(schema)}."
+            prefix = "" if schema is None else f"{self.quoted(schema)}."
             rows: list[Any] = connection.execute(
-                f"PRAGMA {place}{name}({self.quoted(argument)})"
+                f"PRAGMA {prefix}{name}({self.quoted(argument)})"
             ).fetchall()
             return rows
 

@@ -6,7 +6,7 @@ a limit, and the larger part of the file descriptors is reserved for the sink:
 ======================  ==========================================================================
 connections             in total and per address. When a limit is reached, the page closes the
                         connection that has waited longest without a complete request, and accepts
-                        the new one; if no connection is waiting, it closes the new one
+                        the new one; if no connection is waiting, it closes the new connection
 file descriptors        a new connection is closed while the process has few of them left
 accepting               one connection at a time, with a pause after each. A burst waits in the
                         queue of the kernel, where it costs this process nothing. When accepting
@@ -86,8 +86,12 @@ class Limits:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if files == resource.RLIM_INFINITY:
             return cls()
-        most = max(4, min(cls.connections, files // 8))
-        return cls(connections=most, per_address=max(4, most // 2), streams=max(1, most // 4))
+        connections = max(4, min(cls.connections, files // 8))
+        return cls(
+            connections=connections,
+            per_address=max(4, connections // 2),
+            streams=max(1, connections // 4),
+        )
 
 
 class Connections:

@@ -136,8 +136,8 @@ class History(SinkObserver):
             O(published rows) for their weights, in numpy; O(views · MAX_ROWS) for the rows on the
             page.
         """
-        with self._timed():
-            begin, batch_id = self._timer(), published.batch_id
+        with self._measure_time():
+            start, batch_id = self._timer(), published.batch_id
             values, newest = {}, {}
             for view, table in published.outputs.items():
                 mode = output_mode_of(table)
@@ -153,11 +153,11 @@ class History(SinkObserver):
                             self._matches[view].update(
                                 table, weights, batch_id, mode=mode, keys=upsert_keys_of(table)
                             )
-            is_sampled = begin - self._sample_time > self._sample_seconds / MAX_SAMPLING_SHARE
+            is_sampled = start - self._sample_time > self._sample_seconds / MAX_SAMPLING_SHARE
             if is_sampled:
                 state = arrangements_of(self._circuit) or arrangements_on_disk(metrics)
                 operators = self._drawing.operator_totals(self._circuit)
-                self._sample_time, self._sample_seconds = begin, self._timer() - begin
+                self._sample_time, self._sample_seconds = start, self._timer() - start
             entry = {
                 "number": self._batches + 1,
                 "id": batch_id,
@@ -210,16 +210,17 @@ class History(SinkObserver):
                 "circuit": self._drawing.picture,
                 "timeline": list(self._timeline),
                 "recent": list(self._recent),
-                **self._now(),
+                **self._current(),
             }
 
     def since(self, batches: int) -> dict[str, Any]:
         """Return the recent micro-batches after the first ``batches``, as JSON values."""
         with self._lock:
             recent = [entry for entry in self._recent if entry["number"] > batches]
-            return {"recent": recent, **self._now()}
+            return {"recent": recent, **self._current()}
 
-    def _now(self) -> dict[str, Any]:
+    def _current(self) -> dict[str, Any]:
+        """Return the data that every event contains. The caller has the lock."""
         return {
             "version": self.version,
             "batches": self._batches,
@@ -250,12 +251,12 @@ class History(SinkObserver):
             self._stride *= 2
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
-        begin = self._timer()
+    def _measure_time(self) -> Iterator[None]:
+        start = self._timer()
         try:
             yield
         finally:
-            self.seconds_spent += self._timer() - begin
+            self.seconds_spent += self._timer() - start
 
 
 def output_mode_of(table: pa.Table) -> str:

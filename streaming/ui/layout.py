@@ -80,7 +80,7 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
             bend -= 1
         chains[start, end] = [*chain, end]
         short_edges += pairwise(chains[start, end])
-    layers = _ordered(layers, short_edges)
+    layers = _order_layers(layers, short_edges)
     position_of = {node: (i, j) for i, nodes_ in enumerate(layers) for j, node in enumerate(nodes_)}
     return Layout(
         {node: position_of[node] for node in nodes},
@@ -89,7 +89,7 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
     )
 
 
-def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+def _order_layers(layers: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Reorder the nodes of each layer so that few edges cross."""
     predecessors: dict[int, list[int]] = {}
     successors: dict[int, list[int]] = {}

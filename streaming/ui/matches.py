@@ -31,7 +31,7 @@ class _Match:
     Attributes:
         nodes: The values of the nodes, as texts.
         batch: The last micro-batch that inserted the match.
-        weight: The sum of the changes of the row's weight since the match is retained.
+        weight: The sum of the changes of the row's weight since the match was first retained.
         columns: Short Arrow arrays, one for each column that identifies a match.
         index: The index of the match's values in ``columns``.
     """
@@ -84,9 +84,8 @@ class Matches:
         elif self._retained:
             self._apply(table, weights, key_columns, is_upsert=mode == "upsert")
         row_numbers = np.flatnonzero(weights > 0)[:MAX_MATCHES]
-        already_counted = frozenset(
-            self._retained
-        )  # their weights include the changes of this table
+        # The weights of these rows include the changes of this table.
+        already_counted = frozenset(self._retained)
         columns = [_take(table, name, row_numbers).combine_chunks() for name in key_columns]
         nodes = row_texts([_take(table, name, row_numbers) for name in self.names])
         for index, (row, match) in enumerate(zip(keys_of(columns), nodes, strict=True)):

@@ -56,7 +56,9 @@ def pattern_of(graph: Graph, view: str) -> Pattern | None:
     while not isinstance(plan, Join):
         match plan:
             case Map(_, expressions):
-                columns = [_place(expressions[c]) if c is not None else None for c in columns]
+                columns = [
+                    _column_index(expressions[c]) if c is not None else None for c in columns
+                ]
             case Distinct() | Filter():
                 pass
             case _:
@@ -85,7 +87,7 @@ def _pattern(plan: Join, index_of_variable: dict[int, int]) -> Pattern | None:
     return Pattern(tuple(index_of_variable[variable] for variable in nodes), tuple(edges))
 
 
-def _place(expression: object) -> int | None:
+def _column_index(expression: object) -> int | None:
     return expression.index if isinstance(expression, Column) else None
 
 

@@ -48,10 +48,10 @@ def test_examples_in_the_docstrings_hold(module: str) -> None:
 
 
 def test_rmat_is_deterministic_distinct_loop_free_and_sorted() -> None:
-    first, again, other = rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=2)
+    first, repeated, other = rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=2)
 
     pairs = list(zip(*(column.tolist() for column in first), strict=True))
-    assert np.array_equal(first, again)
+    assert np.array_equal(first, repeated)
     assert pairs == sorted(set(pairs))
     assert all(source != target for source, target in pairs)
     assert pairs != list(zip(*(column.tolist() for column in other), strict=True))

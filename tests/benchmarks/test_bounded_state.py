@@ -32,4 +32,4 @@ def test_each_event_arrives_once_and_at_most_four_seconds_late():
     events = np.concatenate(parts)
     assert sorted(events.tolist()) == list(range(10_000))
     behind = np.maximum.accumulate(events) - events
-    assert 0 < behind.max() <= bounded_state.LATEST_EVENTS
+    assert 0 < behind.max() <= bounded_state.MAX_DELAY_EVENTS

@@ -44,7 +44,7 @@ def test_the_stream_ends_where_it_says_and_the_counts_of_triangles_are_those_of_
         moved, before = moved + abs(now - before), now
 
     assert set(edges.values()) == {0, 1}
-    assert count_work("triangles, counted").out == moved
+    assert count_work("triangles, counted").weight_out == moved
 
 
 def small() -> Work:
@@ -72,7 +72,7 @@ def test_what_is_as_recorded_is_good(record: Path) -> None:
     assert status(record) == 0
 
 
-@pytest.mark.parametrize(("count", "expected"), [("joins", 3), ("bytes", 10), ("out", 0)])
+@pytest.mark.parametrize(("count", "expected"), [("joins", 3), ("bytes", 10), ("weight_out", 0)])
 def test_one_more_of_anything_or_another_answer_ends_with_status_1(
     count: str, expected: int, record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

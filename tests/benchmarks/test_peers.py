@@ -404,9 +404,9 @@ def test_the_engine_is_timed_on_just_the_steps_that_a_slow_peer_did(
         own.messages_of("measured")[0]["steps"] == 1
     )  # at 0 s of allowance one step of each phase
     told = peer.messages_of("measured")
-    for name in ("batch", "change", "steps", "rows", "answer", "added", "gone"):
+    for name in ("batch", "change", "steps", "rows", "answer", "added", "deleted"):
         once = [one[name] for one in told]
-        assert [one[name] for one in engine.messages_of("measured")] == live.AGAIN * once
+        assert [one[name] for one in engine.messages_of("measured")] == live.ENGINE_RUNS * once
     assert (followed.system, followed.seconds, followed.deletes) == ("dbsp_wcoj", math.inf, True)
     walls = [one["wall"] for one in engine.messages_of("measured")[:: len(told)]]
     (first,) = [
@@ -450,7 +450,7 @@ def test_a_peer_that_is_stopped_while_it_takes_back_its_inserts_gives_a_lower_bo
 def test_the_engine_deletes_nothing_where_a_peer_takes_no_deletes() -> None:
     job = Job(Path(), "spark-streams", "triangles", "live", 1, FEW, 0.5, deletes=False)
 
-    same = live.followed(job, [{"batch": 10, "change": "insert", "steps": 3}])
+    same = live.same_steps(job, [{"batch": 10, "change": "insert", "steps": 3}])
 
     assert (same.phases, same.deletes) == ((Steps(10, "insert", 3),), False)
 

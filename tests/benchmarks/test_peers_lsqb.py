@@ -279,11 +279,11 @@ def stepped(number: int, wall: float) -> dict:
 
 
 def test_a_slow_peer_is_compared_with_the_engine_on_the_steps_that_it_did() -> None:
-    walls = [9.0] * race.WARM + [1.0, 3.0, 100.0]
+    walls = [9.0] * race.WARM_UP_STEPS + [1.0, 3.0, 100.0]
     engine = race._steps(
         process.DriverRun([stepped(i, w) for i, w in enumerate(walls, 1)], None, Cost(0, 0), 0)
     )
-    peer = [stepped(i, 8.0) for i in range(1, race.WARM + 3)]
+    peer = [stepped(i, 8.0) for i in range(1, race.WARM_UP_STEPS + 3)]
     loaded = {"event": "loaded", "wall": 2.0, "answer": 1, "number": 0}
     faster = {"event": "recounted", "count": 1.0, "answer": 1, "number": 0}
     ended = process.DriverRun([loaded, faster, *peer], "stopped after 30 s", Cost(30.0, 0.0), 0)
@@ -295,7 +295,7 @@ def test_a_slow_peer_is_compared_with_the_engine_on_the_steps_that_it_did() -> N
 
 
 def test_a_peer_that_is_stopped_in_its_first_steps_gives_a_lower_bound() -> None:
-    engine = [stepped(race.WARM + 1, 0.5)]
+    engine = [stepped(race.WARM_UP_STEPS + 1, 0.5)]
     loaded = {"event": "loaded", "wall": 2.0, "answer": 1, "number": 0}
     ended = process.DriverRun([loaded], "stopped after 30 s", Cost(30.0, 0.0), 0)
 

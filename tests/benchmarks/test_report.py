@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from benchmarks import report, result
-from benchmarks.charts import CHARTS, Chart, Mark
-from benchmarks.plots import LOWER_BOUND_HATCH, draw, file_names, is_drawn
+from benchmarks import result
+from benchmarks.report import __main__ as report
+from benchmarks.report.charts import CHARTS, Chart, Mark
+from benchmarks.report.plots import LOWER_BOUND_HATCH, draw, file_names, is_drawn
+from benchmarks.report.selections import HEADLINES, PAGE_TABLES, Headline, Selection
+from benchmarks.report.styles import SYSTEMS, styles_of
 from benchmarks.result import Result, Row
-from benchmarks.selections import HEADLINES, PAGE_TABLES, Headline, Selection
-from benchmarks.styles import SYSTEMS, styles_of
 
 ROWS: list[Row] = [
     {"graph": graph, "system": system, "edges": edges, "ms": edges * factor, "of": None, "end": end}
@@ -68,7 +69,7 @@ def status(root: Path) -> int:
 
 
 def test_the_pages_and_plots_of_this_checkout_are_those_of_its_result_files() -> None:
-    assert status(Path(report.__file__).parents[1]) == 0, "run `python -m benchmarks.report`"
+    assert status(Path(report.__file__).parents[2]) == 0, "run `python -m benchmarks.report`"
 
 
 def test_the_report_is_stale_until_it_is_made_and_again_when_a_figure_changes(
@@ -133,7 +134,7 @@ def test_a_chart_has_a_panel_for_each_graph_and_tells_lower_bounds() -> None:
 @pytest.fixture(scope="module")
 def found() -> dict[str, Result]:
     """The result files of this checkout."""
-    return report.read_results(Path(report.__file__).parent / "results")
+    return report.read_results(Path(report.__file__).parents[1] / "results")
 
 
 def test_no_two_lines_or_bars_of_a_plot_look_the_same(found: dict[str, Result]) -> None:

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 import typer
 
-from benchmarks import scale, scale_bytes, scale_speed
 from benchmarks.graph import Graph, generate_graph
-from benchmarks.scale_cells import (
+from benchmarks.scale import __main__ as scale
+from benchmarks.scale import shuffled_bytes as scale_bytes
+from benchmarks.scale import speed as scale_speed
+from benchmarks.scale.cells import (
     CLIQUES,
     TRIANGLES,
     build_grids,
@@ -103,7 +105,7 @@ def test_intermediate_rows_are_those_of_the_best_order_of_each_term() -> None:
     edges = Graph("small", np.array([1, 1, 2, 2, 3]), np.array([2, 3, 3, 4, 4]))
     new = edges.take(slice(0, 1))  # 1 -> 2; triangles: 1 2 3 and 2 3 4
 
-    found = scale_bytes._between(TRIANGLES, edges, new)
+    found = scale_bytes._intermediate_bytes(TRIANGLES, edges, new)
 
     # d(a, b): 2 rows after either join; d(b, c): none before 1; d(a, c): a's successors, 2, or
     # c's predecessors, 1.

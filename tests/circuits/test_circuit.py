@@ -109,8 +109,8 @@ def test_threads_and_parts_change_no_delta():
         for part in (rows[:700], rows[700:]):
             tables = {"link": edges(*part), "mark": marks(*range(9))}
             assert split.step(tables) == alone.step(tables)
-        gone = {"link": edges(*rows[::2], weights=[-1] * 750)}
-        assert split.step(gone) == alone.step(gone)
+        deleted = {"link": edges(*rows[::2], weights=[-1] * 750)}
+        assert split.step(deleted) == alone.step(deleted)
 
 
 def test_columns_are_matched_by_name_in_any_order_and_of_any_integer_type():

@@ -20,7 +20,7 @@ from circuits.runtime.graph import Graph
 from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, ZSet
-from tests.generators.plans import RELATIONS, History, decoded, plans
+from tests.generators.plans import RELATIONS, History, decode, plans
 from tests.oracles.naive_plan import evaluate_plan
 
 LAW = settings(
@@ -57,7 +57,7 @@ def test_summed_deltas_of_a_random_circuit_are_its_meaning(data):
         for name, delta in deltas.items():
             inputs[name] += delta
         expected = evaluate_plan(plan, history.lists())
-        assert decoded(total) == Counter({r: w for r, w in expected.items() if w})
+        assert decode(total) == Counter({r: w for r, w in expected.items() if w})
         assert total == graph.evaluate(inputs)["view"]
 
 

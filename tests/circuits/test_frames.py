@@ -365,7 +365,7 @@ def test_columns_have_the_types_that_their_words_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected_message"),
     [
         ("", "has no columns"),
         ("a", "invalid column 'a'"),
@@ -384,13 +384,13 @@ def test_columns_have_the_types_that_their_words_mean() -> None:
         ("`\ud800` int", "cannot be read as an Arrow schema"),
     ],
 )
-def test_what_declares_no_columns_is_refused(text: str, said: str) -> None:
-    with pytest.raises(SchemaError, match=f"relation 'r': .*{said}"):
+def test_what_declares_no_columns_is_refused(text: str, expected_message: str) -> None:
+    with pytest.raises(SchemaError, match=f"relation 'r': .*{expected_message}"):
         Schema.of("r", text)
 
 
 @pytest.mark.parametrize(
-    ("schema", "error", "said"),
+    ("schema", "error", "expected_message"),
     [
         ({"a": "bigint bigint"}, SchemaError, "column 'a': invalid type 'bigint bigint'"),
         ({"a": "number"}, SchemaError, "unknown type 'number'; types: tinyint"),
@@ -402,8 +402,10 @@ def test_what_declares_no_columns_is_refused(text: str, said: str) -> None:
         ([("a", pa.int64())], ArgumentTypeError, "give a pa.Schema, a dict of types"),
     ],
 )
-def test_what_is_no_schema_is_refused(schema: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_what_is_no_schema_is_refused(
+    schema: Any, error: type[Exception], expected_message: str
+) -> None:
+    with pytest.raises(error, match=expected_message):
         circuit(schema)
 
 

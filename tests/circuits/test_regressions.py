@@ -22,7 +22,7 @@ from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import Field, Map, OuterJoin, Values
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
-from tests.generators.plans import decoded
+from tests.generators.plans import decode
 from tests.oracles.naive_plan import evaluate_plan
 
 EDGE = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
@@ -209,4 +209,4 @@ def test_an_outer_join_may_compare_with_what_is_constant_on_one_side(kind):
         plan = OuterJoin(left, one, differs, kind)
         graph = incrementalize({"view": plan}, {})
         step = graph.prepare({})
-        assert decoded(step.deltas[graph.views["view"]]) == evaluate_plan(plan, {})
+        assert decode(step.deltas[graph.views["view"]]) == evaluate_plan(plan, {})

@@ -74,7 +74,7 @@ def test_every_read_of_eight_threads_is_one_version_and_none_goes_back(switch):
         for place, kind in enumerate(("views", "queries", "queries", "snapshots", "mixed"))
     ]
     with switching(switch):
-        run(world, [*writers, *readers], lambda: world.begun["steps"] >= 60)
+        run(world, [*writers, *readers], lambda: world.events["steps"] >= 60)
     assert all(reader.reads for reader in readers)
     ended(world)
 
@@ -94,7 +94,7 @@ def test_every_read_is_one_version_for_as_long_as_is_asked_for():
         with switching((1e-6, 1e-5, 1e-4, 5e-3)[rounds % 4]):
             run(world, [*writers, *readers], lambda until=until: time.monotonic() > until)
         ended(world)
-        print(rounds, formula, dict(world.begun), {r.kind: r.reads for r in readers})
+        print(rounds, formula, dict(world.events), {r.kind: r.reads for r in readers})
         rounds += 1
 
 
@@ -104,7 +104,7 @@ def test_coroutines_in_threads_see_versions_as_well():
     readers = [Reader(world, kind, 10) for kind in Reader.KINDS]
 
     async def repeated(worker: Callable[[], Any]) -> None:
-        while world.begun["steps"] < 25:
+        while world.events["steps"] < 25:
             await asyncio.to_thread(worker)
 
     async def all_of_them() -> None:

@@ -59,14 +59,14 @@ QUERIES = {
         for key in KEYS
         if key != "raw"
     },
-    "carried": "SELECT l.*, r.t AS rt, r.w AS rw, r.ts AS rts FROM l LEFT JOIN r ON r.i = l.i",
+    "wide_rows": "SELECT l.*, r.t AS rt, r.w AS rw, r.ts AS rts FROM l LEFT JOIN r ON r.i = l.i",
     "sums": "SELECT t, sum(p) AS p, sum(w) AS w, sum(i) AS i FROM l GROUP BY t",
     "spent": "SELECT l.d, sum(r.p) AS p, count(*) AS n FROM l JOIN r ON r.t = l.t GROUP BY l.d",
     "cheaper": "SELECT l.id, r.id AS o FROM l JOIN r ON l.b = r.b AND l.p < r.p AND l.ts >= r.ts",
-    "worded": "SELECT l.id, r.id AS o FROM l JOIN r ON l.i = r.i AND l.t < r.t",
-    "chosen": "SELECT id FROM l WHERE x > 0.05 OR d >= DATE '2024-03-01' AND t LIKE 'a%' OR NOT b",
+    "text_order": "SELECT l.id, r.id AS o FROM l JOIN r ON l.i = r.i AND l.t < r.t",
+    "or": "SELECT id FROM l WHERE x > 0.05 OR d >= DATE '2024-03-01' AND t LIKE 'a%' OR NOT b",
     "early": "SELECT id FROM l WHERE ts < TIMESTAMP '2000-01-01' OR p = 2.25 OR w > 1",
-    "widths": "SELECT l.id, r.id AS o FROM l JOIN r ON l.p = r.w",
+    "decimal_widths": "SELECT l.id, r.id AS o FROM l JOIN r ON l.p = r.w",
 }
 
 
@@ -79,17 +79,17 @@ def rows(rng, count):
 
 
 def changes(rng, mirror):
-    """Insert absent places and delete present ones, in one relation or both."""
-    places = {}
+    """Insert some absent rows and delete some present ones, in one relation or both."""
+    row_numbers = {}
     for name in RELATIONS:
         if rng.random() < 0.8:
             present = mirror.present[name]
-            some = rng.random(len(present))
-            places[name] = (
-                np.flatnonzero(~present & (some < 0.35)),
-                np.flatnonzero(present & (some < 0.3)),
+            random = rng.random(len(present))
+            row_numbers[name] = (
+                np.flatnonzero(~present & (random < 0.35)),
+                np.flatnonzero(present & (random < 0.3)),
             )
-    return mirror.change(places)
+    return mirror.change(row_numbers)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -105,14 +105,14 @@ def test_views_of_all_types_are_what_duckdb_answers_after_every_step(seed):
             assert totals.bags[name] == bag(mirror.answer(query)), name
 
 
-def test_what_was_inserted_and_deleted_leaves_nothing():
+def test_views_are_empty_after_all_rows_are_deleted():
     rng = np.random.default_rng(8)
     table = table_of(ROW, rows(rng, 40))
     views = "".join(f"CREATE VIEW {name} AS {query};" for name, query in QUERIES.items())
     totals = Totals(compile_sql(views, RELATIONS))
     totals.step({"l": table, "r": table})
-    assert all(found for name, found in totals.bags.items() if not name.startswith("alone"))
-    gone = table.append_column("weight", pa.array([-1] * 40, pa.int64()))
-    totals.step({"r": gone})
-    totals.step({"l": gone})
+    assert all(bag for name, bag in totals.bags.items() if not name.startswith("alone"))
+    deleted = table.append_column("weight", pa.array([-1] * 40, pa.int64()))
+    totals.step({"r": deleted})
+    totals.step({"l": deleted})
     assert not any(totals.bags.values())

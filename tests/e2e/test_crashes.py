@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming import ViewSink
-from tests.oracles.naive_plan import weighted
+from tests.oracles.naive_plan import sum_weights
 from tests.support.crash_driver import SCHEMA, views
 from tests.support.tables import bag_of
 
@@ -75,7 +75,7 @@ class History:
 
     def delta(self, view: str, batch: int) -> Counter:
         new, old = self.after(batch)[view], self.after(batch - 1)[view]
-        return weighted([*new.items(), *((row, -n) for row, n in old.items())])
+        return sum_weights([*new.items(), *((row, -n) for row, n in old.items())])
 
     def write(self, folder: Path) -> None:
         """A file for each micro-batch, older ones first."""
@@ -130,9 +130,9 @@ class Driver:
 
     def expect(self, word: str) -> None:
         line = self.process.stdout.readline().strip()
-        assert line == word, f"{line!r} instead of {word!r}: {self.said()}"
+        assert line == word, f"{line!r} instead of {word!r}: {self.output()}"
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The end of its standard error, and that of the drivers before it."""
         return self._log.read_text()[-3000:]
 
@@ -207,7 +207,7 @@ class Crashes:
         assert self.check() == last
         assert {batch for batch, _ in self.calls()} == set(range(last + 1))
         for deltas in (self.lake("paths"), self.sql_deltas()):
-            total = weighted(item for delta in deltas.values() for item in delta.items())
+            total = sum_weights(item for delta in deltas.values() for item in delta.items())
             assert total == self.history.after(last)["paths"]
         assert self.sql_upserts() == self.history.after(last)["cities"]
         commits = self.place / "checkpoint" / "commits"
@@ -307,10 +307,10 @@ def test_a_driver_may_be_killed_at_any_instant_of_a_long_run(crashes):
         driver = run.driver()
         driver.run()
         while run.newest() < batch:
-            assert driver.process.poll() is None, driver.said()
+            assert driver.process.poll() is None, driver.output()
             time.sleep(0.002)
         time.sleep(random.random() * 0.15)
-        assert driver.process.poll() is None, driver.said()
+        assert driver.process.poll() is None, driver.output()
         driver.kill()
         run.check()
     driver = run.driver(last=True)

@@ -90,7 +90,7 @@ def test_the_words_of_the_command_line_on_the_pages_are_understood():
 def test_the_commands_of_the_tutorial_say_what_the_page_says(tmp_path):
     """About half a minute: two runs in Spark. The page lets one run go on; here each ends."""
     blocks = blocks_of(NAMED["tutorial.md"])
-    said = [block.text for block in blocks if block.language == "text"]
+    message = [block.text for block in blocks if block.language == "text"]
     (file,) = (block for block in blocks if block.title)
     (tmp_path / file.title).write_text(file.text)
     shell = [block.text for block in blocks if block.language == "sh"]
@@ -103,7 +103,7 @@ def test_the_commands_of_the_tutorial_say_what_the_page_says(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    for files, words in zip((first, second), said, strict=True):
+    for files, words in zip((first, second), message, strict=True):
         subprocess.run(files, shell=True, cwd=tmp_path, check=True)
         assert shown() == words
 

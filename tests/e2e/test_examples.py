@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.notebooks import NOTEBOOKS, executed, printed, stored
+from tests.support.notebooks import NOTEBOOKS, execute, outputs, read_notebook
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-# What a reader is to see, and a change of the text that makes the answer wrong.
+# A part of the output; then a part of the view, and a replacement that makes the answer wrong.
 PLAIN = {
     "friend_triangles": ("42 triangles in all; 3 people's counts changed", "WHERE ab.b < bc.b", ""),
     "three_way_match": ("To be looked at: 39 orders", "i.cents <> o.cents", "i.cents > 9000"),
@@ -95,5 +95,5 @@ def test_an_example_is_a_script_that_runs_by_itself_anywhere(tmp_path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_run_anew_prints_what_is_stored_in_it(path):
-    assert printed(executed(path)) == printed(stored(path))
+def test_an_executed_notebook_prints_its_stored_outputs(path):
+    assert outputs(execute(path)) == outputs(read_notebook(path))

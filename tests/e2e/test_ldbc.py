@@ -16,7 +16,7 @@ import pytest
 from circuits import compile_sql
 from tests.generators.snb import parameters, social_network
 from tests.generators.snb_queries import QUERIES, VIEWS
-from tests.oracles.duckdb_mirror import Mirror, Places
+from tests.oracles.duckdb_mirror import Mirror, RowNumbers
 from tests.support.comparison import add_changes, comparable
 
 TABLES = social_network(seed=1)
@@ -68,7 +68,7 @@ def check(query: str, seed: int) -> bool:
     return has_rows
 
 
-def history(seed: int) -> list[tuple[Places, Places]]:
+def history(seed: int) -> list[tuple[RowNumbers, RowNumbers]]:
     """Return the numbers of the rows that each step inserts and deletes."""
     random = np.random.default_rng(seed)
     order = {name: random.permutation(rows.num_rows) for name, rows in TABLES.items()}

@@ -9,7 +9,7 @@ from benchmarks import lsqb
 from circuits.circuit import Circuit
 from circuits.compile import compile_sql
 from tests.generators.lsqb import ANSWERS, FOLDER, needs_lsqb
-from tests.oracles.duckdb_mirror import Mirror, Places
+from tests.oracles.duckdb_mirror import Mirror, RowNumbers
 
 pytestmark = needs_lsqb
 
@@ -29,11 +29,11 @@ class Maintained:
         )
         self.counts = dict.fromkeys(queries, 0)
 
-    def shuffled(self, seed: int) -> Places:
+    def shuffled(self, seed: int) -> RowNumbers:
         random = np.random.default_rng(seed)
         return {n: random.permutation(t.num_rows) for n, t in self.mirror.relations.items()}
 
-    def step(self, places: Places, *, delete: bool = False) -> None:
+    def step(self, places: RowNumbers, *, delete: bool = False) -> None:
         change = self.mirror.delete if delete else self.mirror.insert
         outputs = self.circuit.step(change(places))
         for query, output in outputs.items():

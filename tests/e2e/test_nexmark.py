@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.nexmark import QUERIES, collected, oracle_answer, program, side_input
+from benchmarks.nexmark import QUERIES, add_delta, oracle_answer, program, side_input
 from benchmarks.nexmark_events import generate
 from circuits import compile_sql
 
@@ -38,7 +38,7 @@ def test_a_query_is_exact_after_every_step(query):
     assert circuit.outputs == (query,)
     present = {"side_input": side_input()}
     answer: Counter[tuple[Any, ...]] = Counter()
-    collected(answer, circuit.step({"side_input": side_input()})[query])
+    add_delta(answer, circuit.step({"side_input": side_input()})[query])
     random = np.random.default_rng(1)
     for number in range(4):
         # 20 ms between events: a step spans two tumbling windows, and some sessions end.
@@ -53,6 +53,6 @@ def test_a_query_is_exact_after_every_step(query):
                 "weight", pa.array(weights)
             )
             present[name] = pa.concat_tables([old.filter(pa.array(~is_deleted)), rows])
-        collected(answer, circuit.step(changes)[query])
+        add_delta(answer, circuit.step(changes)[query])
         assert {row: n for row, n in answer.items() if n} == dict(oracle_answer(query, present))
     assert answer

@@ -16,10 +16,10 @@ from tests.support.packaging import (
     ROOT,
     TRY_SPARK,
     TRY_WITHOUT_SPARK,
-    contents,
-    linked,
-    oldest,
-    refuses,
+    check_contents,
+    check_refusal,
+    link_environment,
+    oldest_packages,
 )
 
 
@@ -33,7 +33,7 @@ def built(tmp_path_factory):
 
 
 def test_the_wheel_has_three_typed_packages_and_nothing_else(built):
-    contents(built[0])
+    check_contents(built[0])
     assert built[0].stat().st_size < 2_000_000
 
 
@@ -47,8 +47,8 @@ def test_the_source_archive_has_what_the_tests_and_the_documentation_need(built)
 
 
 def test_views_work_where_only_the_base_install_is_there(built, tmp_path):
-    python = linked(tmp_path / "venv", built[0])
-    refuses(str(python.with_name("dbsp-wcoj")))
+    python = link_environment(tmp_path / "venv", built[0])
+    check_refusal(str(python.with_name("dbsp-wcoj")))
     done = subprocess.run(
         [python, "-I", "-c", TRY_WITHOUT_SPARK], cwd=tmp_path, capture_output=True, text=True
     )
@@ -57,7 +57,7 @@ def test_views_work_where_only_the_base_install_is_there(built, tmp_path):
 
 
 def test_streams_work_where_only_the_extra_spark_is_installed(built, tmp_path):
-    python = linked(tmp_path / "venv", built[0], "spark")
+    python = link_environment(tmp_path / "venv", built[0], "spark")
     done = subprocess.run(
         [python, "-I", "-c", TRY_SPARK], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
@@ -71,9 +71,9 @@ def test_the_source_archive_makes_the_same_wheel(built, tmp_path):
     (source,) = tmp_path.iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (again,) = tmp_path.glob("*.whl")
+    (rebuilt,) = tmp_path.glob("*.whl")
     record = f"{source.name}.dist-info/RECORD"
-    with zipfile.ZipFile(built[0]) as first, zipfile.ZipFile(again) as second:
+    with zipfile.ZipFile(built[0]) as first, zipfile.ZipFile(rebuilt) as second:
         assert first.read(record) == second.read(record)
 
 
@@ -86,7 +86,7 @@ def test_pins_of_continuous_integration_are_within_the_bounds_of_the_package():
 
 
 def test_the_oldest_packages_are_a_pin_for_each_dependency():
-    pinned = {pin.partition("==")[0] for pin in oldest()}
+    pinned = {pin.partition("==")[0] for pin in oldest_packages()}
     assert pinned >= {Requirement(name).name for name in PROJECT["dependencies"]}
 
 

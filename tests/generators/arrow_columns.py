@@ -1,4 +1,4 @@
-"""Arrow columns of every scalar type, in slices and chunks, beside the Python values in them."""
+"""Random Arrow columns of every scalar type, in slices and chunks, with their Python values."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 
 def integers(bits: int, signed: bool = True) -> st.SearchStrategy[int]:
-    least = -(2 ** (bits - 1)) if signed else 0
-    most = 2 ** (bits - signed) - 1
-    if bits == 64:  # one value has no code
-        least, most = least + signed, most - (not signed)
-    return st.sampled_from([least, most]) | st.integers(max(least, -4), min(4, most))
+    low = -(2 ** (bits - 1)) if signed else 0
+    high = 2 ** (bits - signed) - 1
+    if bits == 64:  # the codecs exclude one value, which stands for NULL
+        low, high = low + signed, high - (not signed)
+    return st.sampled_from([low, high]) | st.integers(max(low, -4), min(4, high))
 
 
 def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
-    most = 10**precision - 1
-    edges = [-most, most, 2**64 - 1, 2**64, -(2**64), 2**128, -(2**63), 2**63]
-    unscaled = st.sampled_from([n for n in edges if abs(n) <= most]) | st.integers(-4, 4)
+    high = 10**precision - 1
+    edges = [-high, high, 2**64 - 1, 2**64, -(2**64), 2**128, -(2**63), 2**63]
+    unscaled = st.sampled_from([n for n in edges if abs(n) <= high]) | st.integers(-4, 4)
     return unscaled.map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -scale)))
 
 
@@ -80,12 +80,12 @@ def array(values: list, type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
-def listed(column: pa.Array) -> list:
-    """Return the sorted values of an array, with NaN as a string and -0.0 as 0.0."""
+def canonical_values(column: pa.Array) -> list:
+    """Return the values of an array in its order, with NaN as a string and -0.0 as 0.0."""
     if pa.types.is_dictionary(column.type):
         assert column.type.index_type == column.indices.type
-        picked = listed(column.dictionary)
-        return [None if i is None else picked[i] for i in column.indices.to_pylist()]
+        distinct = canonical_values(column.dictionary)
+        return [None if i is None else distinct[i] for i in column.indices.to_pylist()]
     if is_time(column.type):
         column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
     return [canonical(value) for value in column.to_pylist()]
@@ -97,8 +97,8 @@ def canonical(value: object) -> object:
     return value.encode() if isinstance(value, str) else value
 
 
-def rank(value: object) -> tuple:
-    """Sort as Python does, with NaN as the greatest value."""
+def sort_key(value: object) -> tuple:
+    """A key that sorts NaN after all other values."""
     return (value == "NaN", 0 if value == "NaN" else value)
 
 

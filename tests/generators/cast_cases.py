@@ -1,5 +1,7 @@
-"""Values at the extremes and near ties of each type of SQL, texts that look like values, and where
-casts of them differ from DuckDB on purpose."""
+"""Values to cast: the extremes and near ties of each SQL type, and texts that look like values.
+
+The module also lists where a cast differs from DuckDB on purpose.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of change feeds: two inputs, events of Debezium, and a way to decode."""
+"""Two inputs, events of Debezium, and functions to encode and decode them, for tests of feeds."""
 
 from __future__ import annotations
 
@@ -24,32 +24,38 @@ S = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int8())])
 SCHEMAS = {"r": R, "s": S}
 INPUTS = {name: Schema.of(name, schema) for name, schema in SCHEMAS.items()}
 KEYS = {"r": ("id",), "s": ("id",)}
+#: The constraints of the inputs that the decoder reads: only their keys.
 RULES = {name: SimpleNamespace(keys=key) for name, key in KEYS.items()}
 
 
-def plain(value):
-    """Write a JSON number; decimals without an exponent."""
+def to_json(value):
+    """Write a value as JSON, decimals as numbers without an exponent."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k)}: {plain(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(k)}: {to_json(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(plain, value)) + "]"
+        return "[" + ", ".join(map(to_json, value)) + "]"
     return f"{value:f}" if isinstance(value, Decimal) else json.dumps(value)
 
 
+#: A valid row, and the same with a value that Debezium has not logged.
 GOOD = {"id": 1, "name": "x", "price": None, "rate": 1, "sold": True}
 UNLOGGED = GOOD | {"name": "__debezium_unavailable_value"}
 
 
-def event(op="c", before=None, after=GOOD, table="r", **more):
-    return plain({"before": before, "after": after, "op": op, "source": {"table": table}} | more)
+def event(op="c", before=None, after=GOOD, table="r", **other_fields):
+    """Return the text of a Debezium event."""
+    return to_json(
+        {"before": before, "after": after, "op": op, "source": {"table": table}} | other_fields
+    )
 
 
 def bag(table):
-    found = Counter()
+    """Return the weight of each row of a table."""
+    weights = Counter()
     for row in table.to_pylist():
         weight = row.pop("weight")
-        found[tuple(row.values())] += weight
-    return {row: weight for row, weight in found.items() if weight}
+        weights[tuple(row.values())] += weight
+    return {row: weight for row, weight in weights.items() if weight}
 
 
 def reader_of(spark):
@@ -62,14 +68,14 @@ def reader_of(spark):
         ("seq", LongType()),
         ("b", BinaryType()),
     ]
-    shape = StructType([StructField(name, type) for name, type in columns])
+    schema = StructType([StructField(name, type) for name, type in columns])
 
     def read(feed, texts, *, keys=None, schemas=SCHEMAS):
         rows = [
             (None, t, n, None) if not isinstance(t, tuple) else (*t, n, None)
             for n, t in enumerate(texts)
         ]
-        frame = spark.createDataFrame(rows, shape)
+        frame = spark.createDataFrame(rows, schema)
         return feed.envelope(frame, schemas, keys=keys or {}).toArrow()
 
     return read

@@ -1,4 +1,8 @@
-"""Random streams of typed rows, run through operators and through `tests.oracles.naive_plan`."""
+"""Random streams of typed rows, each a list of steps; runs operators and their oracle on them.
+
+A step is a list of changes, which are pairs of a row and a weight. The oracle is
+`tests.oracles.naive_plan`.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ def streams(types, *, lowest=-2, steps=6, size=8):
     return st.lists(st.lists(change, max_size=size), min_size=1, max_size=steps)
 
 
-def encoded(changes, types, codecs):
+def encode(changes, types, codecs):
     weights = [weight for _, weight in changes]
     if not types:
         return ZSet.scalar(sum(weights))
@@ -67,7 +71,7 @@ def array_of(values, type_):
     return pa.array(values, type_)
 
 
-def decoded(zset, types, codecs):
+def decode(zset, types, codecs):
     columns = [
         codecs.codec(t).decode(column).to_pylist()
         for t, column in zip(types, zset.columns, strict=True)
@@ -81,35 +85,35 @@ def canonical(row):
     return tuple(math.nan if isinstance(v, float) and v != v else v for v in row)
 
 
-def run_stream(make, plan, stream):
+def run_stream(make_operator, plan, stream):
     """Run an operator over a stream; compare its summed deltas with the oracle after each step."""
     codecs = Codecs()
-    operator = make(plan, codecs)
+    operator = make_operator(plan, codecs)
     types = [field.type for field in plan.input.fields]
     out_types = [field.type for field in plan.fields]
     total = ZSet.empty(len(types))
     output = ZSet.empty(len(out_types))
     for number, changes in enumerate(stream):
-        delta = encoded(changes, types, codecs)
+        delta = encode(changes, types, codecs)
         total = total + delta
         context = StepContext(number == 0, Relations().stage({}))
         change, prepared = operator.prepare([delta], context)
-        again, _ = operator.prepare([delta], context)
-        assert change == again
+        repeated, _ = operator.prepare([delta], context)
+        assert change == repeated
         change._check()
         if prepared is not None:
             prepared.commit()
         output = output + change
         assert output == operator.evaluate([total])
-        given = decoded(total, types, codecs)
-        expected = evaluate_plan(plan, {plan.input.relation: given})
-        assert decoded(output, out_types, codecs) == Counter(expected)
+        current = decode(total, types, codecs)
+        expected = evaluate_plan(plan, {plan.input.relation: current})
+        assert decode(output, out_types, codecs) == Counter(expected)
 
 
-def run_window(make, plan, *, steps=24, size=3000, groups=40):
+def run_window(make_operator, plan, *, steps=24, size=3000, groups=40):
     """Run an operator over rows that are inserted and deleted; compare the sums with `evaluate`."""
     rng = np.random.default_rng(7)
-    operator = make(plan, Codecs())
+    operator = make_operator(plan, Codecs())
     total = ZSet.empty(3)
     output = ZSet.empty(len(plan.fields))
     for number in range(steps):
@@ -118,10 +122,10 @@ def run_window(make, plan, *, steps=24, size=3000, groups=40):
             np.arange(size) + number * size,  # older rows first
             rng.integers(-5, 5, size),
         ]
-        come = ZSet.from_columns(columns)
+        inserted = ZSet.from_columns(columns)
         order = np.argsort(total.columns[1])[: size // 2 if number > 4 else 0]
-        gone = ZSet.from_columns([c[order] for c in total.columns], -total.weights[order])
-        delta = come + gone
+        deleted = ZSet.from_columns([c[order] for c in total.columns], -total.weights[order])
+        delta = inserted + deleted
         total = total + delta
         change, prepared = operator.prepare(
             [delta], StepContext(number == 0, Relations().stage({}))

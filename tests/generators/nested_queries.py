@@ -48,6 +48,20 @@ ROWS = pa.table(
 
 #: Queries that mean the same here and in DuckDB.
 DUCKDB_QUERIES = """
+SELECT id, list_count(a), list_first(a), list_last(w), list_any_value(a), list_product(a) FROM t
+SELECT id, list_var_pop(a), list_var_samp(a), list_stddev_pop(a), list_stddev_samp(b) FROM t
+SELECT id, list_median(a), list_mode(b), list_median(w), list_bool_and([i > 0]) FROM t
+SELECT id, list_bit_and(a), list_bit_or(a), list_bit_xor(b), list_bool_or([i > 0, NULL]) FROM t
+SELECT id, list_select(a, [2, 1]), list_where(a, [true, false, true]), list_resize(a, 3) FROM t
+SELECT id, list_slice(a, 1, -1, 2), a[-1:1:-1], a[:-:-1], list_resize(b, 2, i) FROM t
+SELECT id, list_grade_up(n), list_grade_up(w, 'DESC') FROM t
+SELECT id, list_grade_up([i, 7, -7], 'ASC', 'NULLS FIRST') FROM t
+SELECT id, list_grade_up(b, 'DESC', 'NULLS FIRST') FROM t
+SELECT id, list_dot_product([i, 2], [3, 4]), list_distance([1, 2], [i, 4]) FROM t WHERE i < 9
+SELECT id, list_cosine_similarity([1, 2], [3, i]) FROM t WHERE i IS NOT NULL
+SELECT id, map_concat(m, map {'k': 9::BIGINT}), map_concat(map {'k': i}, m) FROM t
+SELECT id, struct_insert(s, z := i), struct_update(s, x := i), struct_keys(s) FROM t
+SELECT id, struct_concat(s, {'b': a}) FROM t
 SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t

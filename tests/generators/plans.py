@@ -86,22 +86,22 @@ def matching(draw, left: int, right: int) -> Expression:
     return parts[0] if len(parts) == 1 else call("and", *parts)
 
 
-def narrowed(draw, plan: PlanNode, width: int) -> PlanNode:
-    """Return the plan projected or padded to ``width`` columns."""
+def resize(draw, plan: PlanNode, width: int) -> PlanNode:
+    """Return ``width`` columns of the plan, drawn with repetition; the plan itself if it fits."""
     if len(plan.fields) == width:
         return plan
-    return mapped(
+    return make_map(
         [Column(draw(st.integers(0, len(plan.fields) - 1)), INT) for _ in range(width)], plan
     )
 
 
-def mapped(expressions: list[Expression], plan: PlanNode) -> Map:
+def make_map(expressions: list[Expression], plan: PlanNode) -> Map:
     return Map(plan, tuple(expressions), tuple(f"m{i}" for i in range(len(expressions))))
 
 
 @st.composite
 def plans(draw, depth: int = 3) -> PlanNode:
-    """A plan of integer columns, one at least; bags without negative weights."""
+    """A plan of one or more integer columns; its result has no negative weight."""
     kind = draw(st.integers(0, 14)) if depth else 0
     if kind == 0:
         if draw(st.integers(0, 12)) == 0:
@@ -109,16 +109,16 @@ def plans(draw, depth: int = 3) -> PlanNode:
             return Values((Field("v", INT), Field("w", INT)), tuple(rows))
         name = draw(st.sampled_from(list(RELATIONS)))
         return Scan(name, RELATIONS[name])
-    below = draw(plans(depth - 1))
-    width = len(below.fields)
+    plan = draw(plans(depth - 1))
+    width = len(plan.fields)
     if kind <= 2:
-        return Filter(below, predicate(draw, width))
+        return Filter(plan, predicate(draw, width))
     if kind == 3:
-        return mapped([number(draw, width) for _ in range(draw(st.integers(1, 3)))], below)
+        return make_map([number(draw, width) for _ in range(draw(st.integers(1, 3)))], plan)
     if kind == 4:
-        return Distinct(below)
+        return Distinct(plan)
     if kind == 5:
-        return _aggregate(draw, below)
+        return _aggregate(draw, plan)
     if kind == 6:
         order = tuple(
             Order(draw(st.integers(0, width - 1)), draw(st.booleans()), draw(st.booleans()))
@@ -126,45 +126,45 @@ def plans(draw, depth: int = 3) -> PlanNode:
         )
         keys = (draw(st.integers(0, width - 1)),) if draw(st.booleans()) else ()
         limit = draw(st.sampled_from([None, 1, 2]))
-        return TopK(below, keys, order, limit, draw(st.integers(0, 1)))
+        return TopK(plan, keys, order, limit, draw(st.integers(0, 1)))
     if kind == 14:
-        return draw(windows(below))
+        return draw(windows(plan))
     other = draw(plans(depth - 1 if kind % 2 else 0))
-    also = len(other.fields)
+    other_width = len(other.fields)
     if kind <= 8:
-        inputs = [below, other] + ([draw(plans(0))] if draw(st.booleans()) else [])
-        inputs = [narrowed(draw, plan, min(2, len(plan.fields))) for plan in inputs]
+        inputs = [plan, other] + ([draw(plans(0))] if draw(st.booleans()) else [])
+        inputs = [resize(draw, part, min(2, len(part.fields))) for part in inputs]
         cross = CrossJoin(tuple(inputs))
-        widths = [len(plan.fields) for plan in inputs]
+        widths = [len(part.fields) for part in inputs]
         joined = Filter(cross, matching(draw, widths[0], sum(widths[1:])))
         if len(widths) == 3:
             joined = Filter(joined, matching(draw, sum(widths[:2]), widths[2]))
         total = sum(widths)
         chosen = [Column(draw(st.integers(0, total - 1)), INT) for _ in range(2)]
-        return mapped(chosen, joined) if draw(st.booleans()) else joined
+        return make_map(chosen, joined) if draw(st.booleans()) else joined
     if kind <= 10:
-        return Semijoin(below, other, matching(draw, width, also), anti=draw(st.booleans()))
+        return Semijoin(plan, other, matching(draw, width, other_width), anti=draw(st.booleans()))
     if kind == 11:
-        left, right = (narrowed(draw, plan, min(2, len(plan.fields))) for plan in (below, other))
+        left, right = (resize(draw, part, min(2, len(part.fields))) for part in (plan, other))
         widths = len(left.fields), len(right.fields)
         side = "full" if draw(st.integers(0, 3)) == 0 else "left"
         return OuterJoin(left, right, matching(draw, *widths), side)
-    smaller = min(width, also)
-    left, right = (narrowed(draw, plan, smaller) for plan in (below, other))
+    smaller = min(width, other_width)
+    left, right = (resize(draw, part, smaller) for part in (plan, other))
     if kind == 12:
         return Union((left, right))
     return Positive(Union((left, Negate(right))))
 
 
 @st.composite
-def windows(draw, below: PlanNode, *, fractions: bool = False) -> Window:
+def windows(draw, plan: PlanNode, *, fractions: bool = False) -> Window:
     """A window over a plan of integer columns; with ``fractions`` some results are doubles."""
-    width = len(below.fields)
+    width = len(plan.fields)
     column = st.integers(0, width - 1)
     partition = tuple(draw(st.lists(column, max_size=1)))
     order = tuple(
-        Order(place, draw(st.booleans()), draw(st.booleans()))
-        for place in draw(st.lists(column, unique=True, max_size=2))
+        Order(position, draw(st.booleans()), draw(st.booleans()))
+        for position in draw(st.lists(column, unique=True, max_size=2))
     )
     functions = [
         *("row_number", "rank", "dense_rank", "ntile", "lag", "lead"),
@@ -172,7 +172,7 @@ def windows(draw, below: PlanNode, *, fractions: bool = False) -> Window:
         *(("percent_rank", "cume_dist", "avg") if fractions else ()),
     ]
     calls = []
-    for place in range(draw(st.integers(1, 2))):
+    for position in range(draw(st.integers(1, 2))):
         function = draw(st.sampled_from(functions))
         arguments = (draw(column),)
         number = 1
@@ -190,19 +190,19 @@ def windows(draw, below: PlanNode, *, fractions: bool = False) -> Window:
                 function,
                 arguments,
                 pa.float64() if function in ("percent_rank", "cume_dist", "avg") else INT,
-                f"w{place}",
+                f"w{position}",
                 draw(frames(len(order))),
                 number,
                 is_value and draw(st.booleans()),
                 is_aggregate and bool(arguments) and draw(st.integers(0, 3)) == 0,
             )
         )
-    return Window(below, partition, order, tuple(calls))
+    return Window(plan, partition, order, tuple(calls))
 
 
 @st.composite
 def frames(draw, order_columns: int) -> Frame:
-    """A frame that is valid for an order of so many columns."""
+    """A frame that is valid for a window with ``order_columns`` columns in its ORDER BY."""
     mode = draw(st.sampled_from(["rows", "rows", "range", "groups"]))
     distance = st.sampled_from([0] if mode == "range" and order_columns != 1 else [-2, -1, 0, 1, 2])
     start, end = draw(st.one_of(st.none(), distance)), draw(st.one_of(st.none(), distance))
@@ -212,19 +212,19 @@ def frames(draw, order_columns: int) -> Frame:
     return Frame(mode, start, end, exclude)
 
 
-def _aggregate(draw, below: PlanNode) -> PlanNode:
-    width = len(below.fields)
+def _aggregate(draw, plan: PlanNode) -> PlanNode:
+    width = len(plan.fields)
     keys = tuple(range(draw(st.integers(0, min(2, width)))))
     calls = []
-    for place in range(draw(st.integers(1, 2))):
+    for position in range(draw(st.integers(1, 2))):
         function = draw(st.sampled_from(["count", "count", "sum", "min", "max"]))
         argument = draw(st.integers(0, width - 1))
         star = function == "count" and draw(st.booleans())
         distinct = not star and draw(st.booleans())
         calls.append(
-            AggregateCall(function, None if star else argument, INT, f"g{place}", distinct)
+            AggregateCall(function, None if star else argument, INT, f"g{position}", distinct)
         )
-    return Aggregate(below, keys, tuple(calls))
+    return Aggregate(plan, keys, tuple(calls))
 
 
 class History:
@@ -251,28 +251,28 @@ class History:
                 rows.append(row)
                 weights.append(weight)
             if rows:
-                deltas[name] = encoded(rows, weights)
+                deltas[name] = encode(rows, weights)
         return deltas
 
     def lists(self) -> dict[str, list[Row]]:
         return {name: list(rows.elements()) for name, rows in self.rows.items()}
 
 
-def encoded(rows: list[Row], weights: list[int]) -> ZSet:
+def encode(rows: list[Row], weights: list[int]) -> ZSet:
     """Encode rows of integers and NULLs."""
     columns = zip(*rows, strict=True)
     codes = [[NULL if value is None else value for value in column] for column in columns]
     return ZSet.from_columns([np.array(c, np.int64) for c in codes], np.array(weights))
 
 
-def decoded(zset: ZSet) -> Counter:
+def decode(zset: ZSet) -> Counter:
     """Decode rows of integers and NULLs."""
-    found = Counter()
+    rows = Counter()
     for row, weight in zset:
-        found[tuple(None if value == NULL else value for value in row)] = weight
-    return found
+        rows[tuple(None if value == NULL else value for value in row)] = weight
+    return rows
 
 
 def identity(plan: PlanNode) -> Map:
     """Wrap the plan in a map that changes nothing."""
-    return mapped(list(columns(plan)), plan)
+    return make_map(list(columns(plan)), plan)

@@ -24,18 +24,19 @@ from streaming.targets.output_mode import OutputMode
 Row = tuple[Any, ...]
 Bag = Counter[Row]
 INT, TEXT, MONEY = pa.int64(), pa.string(), pa.decimal128(9, 2)
+# Longer than the prefix of a text that the engine keeps to order it by.
 LONG = "a name that is longer than what is kept of a text to order it by, number "
 
-
+#: A relation, a row and its weight.
 Change = tuple[str, Row, int]
 
 
-def added(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]:
-    """The relations after a micro-batch, where they are plain Z-sets."""
+def add_changes(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]:
+    """Return the relations after a micro-batch if their inputs have no keys or retention."""
     after = {name: Counter(bag) for name, bag in relations.items()}
     for name, row, weight in changes:
         after[name][row] += weight
-    return {name: summed([bag]) for name, bag in after.items()}
+    return {name: sum_bags([bag]) for name, bag in after.items()}
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,12 @@ class Case:
     """A circuit, the generator of its changes, and the oracle of its views.
 
     Attributes:
-        compile: Makes the circuit.
+        compile: Compiles the circuit.
         schemas: The inputs.
-        row: A random row of a relation, given the number of the micro-batch.
-        views: The views of relations.
-        applied: The relations after a micro-batch.
-        late: How many rows of a micro-batch come too late, given the relations before.
+        row: Draws a row of a relation, given the number of the micro-batch.
+        views: Computes the views from the relations.
+        apply: Returns the relations after a micro-batch.
+        count_late: Counts the late rows of a micro-batch, given the relations before.
         modes: Output modes of views that a schedule may use instead of ``delta``.
     """
 
@@ -56,17 +57,24 @@ class Case:
     schemas: Mapping[str, pa.Schema]
     row: Callable[[Random, str, int], Row]
     views: Callable[[Mapping[str, Bag]], dict[str, Bag]]
-    applied: Callable[[Mapping[str, Bag], list[Change]], dict[str, Bag]] = added
-    late: Callable[[Mapping[str, Bag], list[Change]], int] = lambda relations, changes: 0
+    apply: Callable[[Mapping[str, Bag], list[Change]], dict[str, Bag]] = add_changes
+    count_late: Callable[[Mapping[str, Bag], list[Change]], int] = lambda relations, changes: 0
     modes: Mapping[str, OutputMode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Tables as Spark gives them, with the views after each and the deltas of the views.
+    """The micro-batches of a case, with the deltas and the contents of the views after each.
 
-    The last table takes away all rows that there are, so that its deltas tell whether the state was
-    right in all its parts.
+    The last micro-batch deletes all rows, so that its deltas show if any part of the state was
+    wrong.
+
+    Attributes:
+        name: The name of the case.
+        tables: The tables of the micro-batches, as Spark passes them to a sink.
+        deltas: The delta of each view, by micro-batch.
+        views: The rows of each view after each micro-batch.
+        late: The number of late rows of each micro-batch.
     """
 
     name: str
@@ -76,10 +84,10 @@ class Stream:
     late: list[int]
 
 
-def summed(bags) -> Bag:
+def sum_bags(bags) -> Bag:
     total: Bag = Counter()
-    for one in bags:
-        for row, weight in one.items():
+    for bag in bags:
+        for row, weight in bag.items():
             total[row] += weight
     return Counter({row: weight for row, weight in total.items() if weight})
 
@@ -103,12 +111,12 @@ def link_row(random: Random, relation: str, batch: int) -> Row:
 
 def triangles(relations: Mapping[str, Bag]) -> dict[str, Bag]:
     link = relations["link"]
-    found: Bag = Counter()
+    rows: Bag = Counter()
     for (a, b), x in link.items():
         for (b2, c), y in link.items():
             if b == b2 and (a, c) in link:
-                found[a, b, c] += x * y * link[a, c]
-    return {"tri": found, "n": Counter({(sum(found.values()),): 1})}
+                rows[a, b, c] += x * y * link[a, c]
+    return {"tri": rows, "n": Counter({(sum(rows.values()),): 1})}
 
 
 SALES = {
@@ -173,7 +181,7 @@ RECENT = """
 """
 
 
-SEEN = "the greatest time seen"  # beside the relations; no rows are drawn for it
+SEEN = "the greatest time seen"  # kept beside the relations; no rows are drawn for it
 
 
 def visit_row(random: Random, relation: str, batch: int) -> Row:
@@ -186,22 +194,22 @@ def visit_row(random: Random, relation: str, batch: int) -> Row:
     return (random.randrange(6), 3 * batch + random.randrange(5) - age)
 
 
-def late(relations: Mapping[str, Bag], changes: list[Change]) -> int:
-    horizon = max((ts for (ts,) in relations.get(SEEN, ())), default=-100) - 10
-    return sum(weight for name, row, weight in changes if name == "visit" and row[1] < horizon)
+def count_late_visits(relations: Mapping[str, Bag], changes: list[Change]) -> int:
+    watermark = max((ts for (ts,) in relations.get(SEEN, ())), default=-100) - 10
+    return sum(weight for name, row, weight in changes if name == "visit" and row[1] < watermark)
 
 
-def governed(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]:
-    """One row per person, the last one; visits of the last ten units of time."""
+def apply_constraints(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]:
+    """Return the last row of each person, and the visits of the last ten units of time."""
     seen = max((ts for (ts,) in relations.get(SEEN, ())), default=-100)
-    timely = [c for c in changes if c[0] == "visit" and c[1][1] >= seen - 10]
-    after = added({"visit": relations["visit"]}, timely)
-    newest = max([seen, *(row[1] for _, row, weight in timely if weight > 0)])
+    on_time = [c for c in changes if c[0] == "visit" and c[1][1] >= seen - 10]
+    after = add_changes({"visit": relations["visit"]}, on_time)
+    newest = max([seen, *(row[1] for _, row, weight in on_time if weight > 0)])
     people = {nr: name for nr, name in relations["person"]}
-    for name, (nr, called), weight in changes:
-        if name == "person" and weight > 0:
-            people[nr] = called
-        elif name == "person":
+    for relation, (nr, name), weight in changes:
+        if relation == "person" and weight > 0:
+            people[nr] = name
+        elif relation == "person":
             people.pop(nr, None)
     visits = {row: n for row, n in after["visit"].items() if row[1] >= newest - 10}
     return {
@@ -261,8 +269,8 @@ CASES: dict[str, Case] = {
         VISITS,
         visit_row,
         recent,
-        governed,
-        late,
+        apply_constraints,
+        count_late_visits,
         {"view": OutputMode("upsert", ["name"])},
     ),
 }
@@ -270,56 +278,60 @@ CASES: dict[str, Case] = {
 
 @cache
 def stream(name: str, seed: int, *, long: bool = False) -> Stream:
-    """A stream of the case: inserts, deletes of what is there, repeated rows, empty batches."""
+    """Draw a stream of the case: inserts, deletes of present rows, repeated rows, empty batches."""
     case, random = CASES[name], Random(f"{name} {seed}")
     length = random.choice([8, 12, 20, 40] if long else [2, 3, 4, 5, 6])
     relations: dict[str, Bag] = {relation: Counter() for relation in case.schemas}
     views: list[dict[str, Bag]] = []
-    tables, missed = [], []
+    tables, late = [], []
     for batch in range(length + 1):
-        last = batch == length
-        changes = drained(case, relations) if last else drawn(case, random, relations, batch)
+        is_last = batch == length
+        changes = (
+            delete_all(case, relations) if is_last else draw_changes(case, random, relations, batch)
+        )
         tables.append(table_of(case.schemas, changes))
-        missed.append(case.late(relations, changes))
-        relations = case.applied(relations, changes)
+        late.append(case.count_late(relations, changes))
+        relations = case.apply(relations, changes)
         views.append(case.views(relations))
     before = [{view: Counter() for view in views[0]}, *views]
     deltas = [
-        {view: summed([new[view], negated(old[view])]) for view in new}
+        {view: sum_bags([new[view], negate(old[view])]) for view in new}
         for old, new in zip(before, views, strict=False)
     ]
-    return Stream(name, tables, deltas, views, missed)
+    return Stream(name, tables, deltas, views, late)
 
 
-def drawn(case: Case, random: Random, relations: Mapping[str, Bag], batch: int) -> list[Change]:
+def draw_changes(
+    case: Case, random: Random, relations: Mapping[str, Bag], batch: int
+) -> list[Change]:
     changes: list[Change] = []
     relations = {name: Counter(bag) for name, bag in relations.items()}
     for _ in range(random.choice([0, 1, 1, 3, 5, 10, 20])):
         relation = random.choice(list(case.schemas))
         bag = relations[relation]
-        there = [row for row, weight in bag.items() if weight]
-        if there and random.random() < 0.4:
-            row, weight = random.choice(there), -1
+        present = [row for row, weight in bag.items() if weight]
+        if present and random.random() < 0.4:
+            row, weight = random.choice(present), -1
         else:
             row, weight = case.row(random, relation, batch), random.choice([1, 1, 1, 2])
         bag[row] += weight
         changes.append((relation, row, weight))
-    if case.schemas is VISITS:  # a key once, as nothing says which is the last
+    if case.schemas is VISITS:  # one change per key, because changes of a key have no order
         keys = {row[0]: (name, row, weight) for name, row, weight in changes if name == "person"}
         changes = [*keys.values(), *(change for change in changes if change[0] == "visit")]
     random.shuffle(changes)
     return changes
 
 
-def drained(case: Case, relations: Mapping[str, Bag]) -> list[Change]:
+def delete_all(case: Case, relations: Mapping[str, Bag]) -> list[Change]:
     return [(name, row, -n) for name in case.schemas for row, n in relations[name].items()]
 
 
 def table_of(schemas: Mapping[str, pa.Schema], changes) -> pa.Table:
     """The rows of all relations as one table, tagged if there are several."""
     columns: dict[str, pa.DataType] = {}
-    for one in schemas.values():
-        columns |= {field.name: field.type for field in one}
+    for schema_ in schemas.values():
+        columns |= {field.name: field.type for field in schema_}
     rows = [
         {**dict(zip(schemas[relation].names, row, strict=True)), "weight": weight}
         | ({"relation": relation} if len(schemas) > 1 else {})
@@ -330,17 +342,17 @@ def table_of(schemas: Mapping[str, pa.Schema], changes) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema([*columns.items(), ("weight", INT)]))
 
 
-def given_out(stream: Stream, view: str, batch: int, mode: str, keys: Sequence[str]) -> Bag:
-    """What a target has to be given; keys are the first columns of the view."""
+def published_rows(stream: Stream, view: str, batch: int, mode: str, keys: Sequence[str]) -> Bag:
+    """Return the rows that a target must receive; keys are the first columns of the view."""
     if mode == "complete":
         return stream.views[batch][view]
     delta = stream.deltas[batch][view]
     if mode == "delta":
         return delta
-    now = {row[: len(keys)]: row for row, weight in delta.items() if weight > 0}
-    gone = [row for row in delta if row[: len(keys)] not in now]
-    return Counter(dict.fromkeys(now.values(), 1) | dict.fromkeys(gone, -1))
+    current = {row[: len(keys)]: row for row, weight in delta.items() if weight > 0}
+    deleted = [row for row in delta if row[: len(keys)] not in current]
+    return Counter(dict.fromkeys(current.values(), 1) | dict.fromkeys(deleted, -1))
 
 
-def negated(bag: Bag) -> Bag:
+def negate(bag: Bag) -> Bag:
     return Counter({row: -weight for row, weight in bag.items()})

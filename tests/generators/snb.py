@@ -16,9 +16,8 @@ import pyarrow as pa
 __all__ = ["parameters", "social_network"]
 
 _DAY: Final = 24 * 3600 * 1_000_000
-#: The first day of the network, 2010-01-01, in days since 1970, and its number of days.
-_FIRST_DAY: Final = 14_610
-_DAYS: Final = 1000
+_FIRST_DAY: Final = 14_610  # 2010-01-01, in days since 1970
+_DAY_COUNT: Final = 1000
 _ID: Final = pa.int64()
 _TEXT: Final = pa.string()
 _TIME: Final = pa.timestamp("us")
@@ -49,7 +48,7 @@ class _Network:
         return [f"{prefix}_{number}" for number in range(count)]
 
     def _times(self, count: int) -> pa.Array:
-        days = _FIRST_DAY + self._random.random(count) * _DAYS
+        days = _FIRST_DAY + self._random.random(count) * _DAY_COUNT
         minutes = (days * 24 * 60).astype(np.int64)
         return pa.array(minutes * 60 * 1_000_000, _TIME)
 

@@ -34,7 +34,7 @@ LITERALS = {
 
 
 @dataclass(frozen=True)
-class Named:
+class Column:
     """A column in scope."""
 
     text: str
@@ -56,7 +56,7 @@ class Writer:
         return self.draw(st.sampled_from(list(options)))
 
     def script(self) -> str:
-        """A query, perhaps after views that it can name."""
+        """Write a query, perhaps after views that it can name."""
         statements = []
         if self.chance(20):
             for number in range(self.pick([1, 2])):
@@ -65,8 +65,8 @@ class Writer:
                 statements.append(f"CREATE VIEW w{number} AS {text}")
         return "; ".join([*statements, self.query()[0]])
 
-    def query(self, depth: int = 2, *, outer: tuple[Named, ...] = ()) -> tuple[str, list[str]]:
-        """A query and the kinds of its columns, named c0, c1, ..."""
+    def query(self, depth: int = 2, *, outer: tuple[Column, ...] = ()) -> tuple[str, list[str]]:
+        """Write a query; return it and the kinds of its columns, named c0, c1, ..."""
         if depth and self.chance(15):
             return self.set_operation(depth)
         text, kinds = self.select(depth, outer)
@@ -83,23 +83,23 @@ class Writer:
     def set_operation(self, depth: int) -> tuple[str, list[str]]:
         left, kinds = self.select(depth - 1, ())
         table = self.pick(["t", "u", "v"])
-        items, found = [], []
+        items, result_kinds = [], []
         for index, kind in enumerate(kinds):
             wider = {"int": ("int", "decimal"), "decimal": ("decimal", "int")}.get(kind, (kind,))
             columns = [(c, k) for c, k in KINDS[table].items() if k in wider]
             item, data_type = self.pick(columns) if columns else (self.literal(kind), kind)
-            found.append("decimal" if "decimal" in (data_type, kind) else kind)
+            result_kinds.append("decimal" if "decimal" in (data_type, kind) else kind)
             items.append(f"{item} AS c{index}")
-        word = self.pick(
+        operator = self.pick(
             ["UNION", "UNION ALL", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL"]
         )
         right = f"SELECT {', '.join(items)} FROM {table}"
         if self.chance(15):
             values = [", ".join(map(self.literal, kinds)) for _ in range(self.pick([1, 2]))]
-            return f"{left} {word} (VALUES ({'), ('.join(values)}))", kinds
-        return f"{left} {word} {right}", found
+            return f"{left} {operator} (VALUES ({'), ('.join(values)}))", kinds
+        return f"{left} {operator} {right}", result_kinds
 
-    def select(self, depth: int, outer: tuple[Named, ...]) -> tuple[str, list[str]]:
+    def select(self, depth: int, outer: tuple[Column, ...]) -> tuple[str, list[str]]:
         source, scope = self.source(depth)
         where = ""
         if self.chance(60):
@@ -118,7 +118,7 @@ class Writer:
             items.append(f"{text} AS c{index}")
         return f"SELECT {distinct}{', '.join(items)} FROM {source}{where}", kinds
 
-    def ranked(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
+    def ranked(self, source: str, where: str, scope: list[Column]) -> tuple[str, list[str]]:
         """Write a query for the first rows of each group, ordered by all its columns."""
         columns = [self.pick(scope) for _ in range(self.pick([1, 2, 3]))]
         order = ", ".join(f"{c.text}{self.pick(['', ' DESC'])}" for c in columns)
@@ -127,8 +127,8 @@ class Writer:
         rank = f"row_number() OVER ({keys}ORDER BY {order}) {self.pick(['<= 2', '= 1', '< 3'])}"
         return f"SELECT {items} FROM {source}{where} QUALIFY {rank}", [c.kind for c in columns]
 
-    def windowed(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
-        """Window functions beside columns, perhaps by name, perhaps bounded by QUALIFY.
+    def windowed(self, source: str, where: str, scope: list[Column]) -> tuple[str, list[str]]:
+        """Write window functions and columns, perhaps with a named window or QUALIFY.
 
         All calls that depend on the order of equal rows have the same window. With two, SQL leaves
         open which of the equal rows has which pair of values.
@@ -155,8 +155,8 @@ class Writer:
                 qualify = f"{qualify} {self.pick(['AND', 'OR'])} {self.comparison(scope)}"
         return f"SELECT {', '.join(items)} FROM {source}{where}{named}{qualify}", kinds
 
-    def window(self, scope: list[Named], keys: list[Named]) -> str:
-        """PARTITION BY a column, perhaps, and ORDER BY the keys."""
+    def window(self, scope: list[Column], keys: list[Column]) -> str:
+        """Write ORDER BY the keys, perhaps after PARTITION BY a column."""
         order = ", ".join(
             f"{key.text}{self.pick(['', '', ' DESC'])}{self.pick(['', '', ' NULLS FIRST'])}"
             for key in keys
@@ -164,8 +164,8 @@ class Writer:
         partition = f"PARTITION BY {self.pick(scope).text} " if self.chance(60) else ""
         return f"{partition}ORDER BY {order}" if order else partition
 
-    def window_call(self, scope: list[Named], all_columns: str) -> tuple[str, str, str]:
-        """A call, its window, and the kind of its result.
+    def window_call(self, scope: list[Column], all_columns: str) -> tuple[str, str, str]:
+        """Write a call; return it, its window, and the kind of its result.
 
         Functions that depend on the order of equal rows have the window ``all_columns``.
         """
@@ -212,8 +212,8 @@ class Writer:
             result = "int"
         return call, f"{window} {frame}", result
 
-    def frame(self, keys: list[Named], mode: str) -> str:
-        """A frame over an order of these columns."""
+    def frame(self, keys: list[Column], mode: str) -> str:
+        """Write a frame over an order of these columns."""
         offsets = ["UNBOUNDED PRECEDING", "CURRENT ROW", "UNBOUNDED FOLLOWING"]
         if mode != "range" or [key.kind for key in keys] == ["int"]:
             offsets[1:1] = ["2 PRECEDING", "1 PRECEDING"]
@@ -223,7 +223,7 @@ class Writer:
         exclude = self.pick(["", "", " EXCLUDE CURRENT ROW", " EXCLUDE GROUP", " EXCLUDE TIES"])
         return f"{mode.upper()} BETWEEN {offsets[low]} AND {offsets[high]}{exclude}"
 
-    def grouped(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
+    def grouped(self, source: str, where: str, scope: list[Column]) -> tuple[str, list[str]]:
         keys = [self.expression(scope) for _ in range(self.draw(st.integers(0, 2)))]
         items = [f"{text} AS c{i}" for i, (text, _) in enumerate(keys)]
         kinds = [kind for _, kind in keys]
@@ -242,7 +242,7 @@ class Writer:
                 having = f"{having} {self.pick(['AND', 'OR'])} {text} {word} {self.literal(kind)}"
         return f"SELECT {', '.join(items)} FROM {source}{where}{group}{having}", kinds
 
-    def aggregate(self, scope: list[Named]) -> tuple[str, str]:
+    def aggregate(self, scope: list[Column]) -> tuple[str, str]:
         if self.chance(30):
             return "count(*)", "int"
         column = self.pick(scope)
@@ -259,20 +259,20 @@ class Writer:
         filtered = f" FILTER (WHERE {self.comparison(scope)})" if self.chance(15) else ""
         return f"{function}({distinct}{column.text}){filtered}", kind
 
-    def one_table(self, scope: list[Named]) -> list[Named]:
+    def one_table(self, scope: list[Column]) -> list[Column]:
         """Draw one of the tables in scope; return its columns."""
         table = self.pick(sorted({column.text.partition(".")[0] for column in scope}))
         return [column for column in scope if column.text.partition(".")[0] == table]
 
-    def source(self, depth: int) -> tuple[str, list[Named]]:
+    def source(self, depth: int) -> tuple[str, list[Column]]:
         text, scope = self.table(depth)
         for _ in range(self.pick([0, 0, 1, 1, 1, 2])):
             other, added = self.table(depth)
             if depth and self.chance(15):
-                third, more = self.table(depth)
+                third, third_columns = self.table(depth)
                 kind = self.pick(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
-                other = f"({other} {kind} {third} ON {self.matching(added, more, kind)})"
-                added = added + more
+                other = f"({other} {kind} {third} ON {self.matching(added, third_columns, kind)})"
+                added = added + third_columns
             kind = self.pick(
                 [",", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
             )
@@ -295,18 +295,18 @@ class Writer:
             scope = scope + added
         return text, scope
 
-    def table(self, depth: int) -> tuple[str, list[Named]]:
+    def table(self, depth: int) -> tuple[str, list[Column]]:
         alias = f"q{self.aliases}"
         self.aliases += 1
         if depth and self.chance(12):
             text, kinds = self.query(depth - 1)
-            names = [Named(f"{alias}.c{i}", kind) for i, kind in enumerate(kinds)]
+            names = [Column(f"{alias}.c{i}", kind) for i, kind in enumerate(kinds)]
             return f"({text}) AS {alias}", names
         name = self.pick(self.tables)
         columns = self.tables[name].items()
-        return f"{name} AS {alias}", [Named(f"{alias}.{c}", kind) for c, kind in columns]
+        return f"{name} AS {alias}", [Column(f"{alias}.{c}", kind) for c, kind in columns]
 
-    def matching(self, left: list[Named], right: list[Named], kind: str) -> str:
+    def matching(self, left: list[Column], right: list[Column], kind: str) -> str:
         pairs = [(a, b) for a in left for b in right if a.kind == b.kind]
         parts = []
         if pairs:
@@ -317,7 +317,7 @@ class Writer:
             parts.append(self.comparison(left + right))
         return " AND ".join(parts)
 
-    def condition(self, scope: list[Named], depth: int, outer: tuple[Named, ...]) -> str:
+    def condition(self, scope: list[Column], depth: int, outer: tuple[Column, ...]) -> str:
         parts = [self.comparison([*scope, *outer] if self.chance(50) else scope)]
         if self.chance(40):
             parts.append(self.comparison(scope))
@@ -333,7 +333,7 @@ class Writer:
             text = f"({text}) AND {self.subquery(scope, depth)}"
         return text
 
-    def scalar(self, scope: list[Named]) -> tuple[str, str]:
+    def scalar(self, scope: list[Column]) -> tuple[str, str]:
         """An aggregate of another table, for the rows that share a value or for all."""
         inner, names = self.source(0)
         text, kind = self.aggregate(names)
@@ -346,7 +346,7 @@ class Writer:
             where = f"{where or ' WHERE TRUE'} AND {self.comparison(names)}"
         return f"(SELECT {text} FROM {inner}{where})", kind
 
-    def subquery(self, scope: list[Named], depth: int) -> str:
+    def subquery(self, scope: list[Column], depth: int) -> str:
         negated = self.pick(["", "NOT "])
         if self.chance(25):
             text, kind = self.scalar(scope)
@@ -359,12 +359,12 @@ class Writer:
             return f"{negated}EXISTS (SELECT 1 FROM {inner} WHERE {where})"
         column = self.pick(scope)
         inner, names = self.source(0)
-        found = [n for n in names if n.kind == column.kind]
-        item = self.pick(found).text if found else self.literal(column.kind)
+        candidates = [n for n in names if n.kind == column.kind]
+        item = self.pick(candidates).text if candidates else self.literal(column.kind)
         where = f" WHERE {self.condition(names, 0, tuple(scope))}" if self.chance(50) else ""
         return f"{column.text} {negated}IN (SELECT {item} FROM {inner}{where})"
 
-    def comparison(self, scope: list[Named]) -> str:
+    def comparison(self, scope: list[Column]) -> str:
         column = self.pick(scope)
         choice = self.draw(st.integers(0, 9))
         if choice == 0:
@@ -382,7 +382,7 @@ class Writer:
             return f"{column.text} IS {self.pick(['', 'NOT '])}DISTINCT FROM {other}"
         return f"{column.text} {self.pick(['=', '=', '<>', '<', '<=', '>', '>='])} {other}"
 
-    def expression(self, scope: list[Named]) -> tuple[str, str]:
+    def expression(self, scope: list[Column]) -> tuple[str, str]:
         column = self.pick(scope)
         text, kind = column.text, column.kind
         choice = self.draw(st.integers(0, 11))
@@ -413,5 +413,5 @@ class Writer:
 
 @st.composite
 def selects(draw: Any) -> str:
-    """A SELECT over the tables of `SCHEMAS`, perhaps after the views that it names."""
+    """Draw a SELECT over the tables of `SCHEMAS`, perhaps after the views that it names."""
     return Writer(draw).script()

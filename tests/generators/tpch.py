@@ -25,16 +25,16 @@ __all__ = ["GENERATOR", "Change", "changes", "generated"]
 
 GENERATOR: Final = Path(sys.executable).with_name("tpchgen-cli")
 
-Places = npt.NDArray[np.int64]
-# Per relation the places of the rows that are inserted, and of those that are deleted.
-Change = dict[str, tuple[Places, Places]]
+RowNumbers = npt.NDArray[np.int64]
+# By relation: the numbers of the rows that are inserted, and of those that are deleted.
+Change = dict[str, tuple[RowNumbers, RowNumbers]]
 
 _FIXED: Final = ("nation", "region")
 _OTHERS: Final = ("customer", "part", "partsupp", "supplier")
 
 
 def generated(folder: Path) -> dict[str, pa.Table]:
-    """The eight relations."""
+    """Generate the eight relations."""
     command = [str(GENERATOR), "parquet", "-s", "0.01", f"--output-dir={folder}"]
     subprocess.run(command, check=True, capture_output=True)
     return {
@@ -51,19 +51,19 @@ def _required(schema: pa.Schema) -> pa.Schema:
 def changes(relations: Mapping[str, pa.Table], seed: int) -> Iterator[tuple[str, Change]]:
     """Yield a load, refreshes and changes of all tables; then all rows exist, and then none."""
     stream = _Stream(relations, seed)
-    most = {name: 0.9 for name in (*_OTHERS, "orders")}
-    yield "load", stream.change(insert=most | dict.fromkeys(_FIXED, 1.0))
+    load = {name: 0.9 for name in (*_OTHERS, "orders")}
+    yield "load", stream.change(insert=load | dict.fromkeys(_FIXED, 1.0))
     yield "insert orders", stream.change(insert={"orders": 0.5})
     yield "delete orders", stream.change(delete={"orders": 0.1})
     yield "insert and delete orders", stream.change({"orders": 0.5}, {"orders": 0.05})
     yield "change the others", stream.change({"customer": 0.5}, dict.fromkeys(_OTHERS, 0.2))
-    yield "change all", stream.change(dict.fromkeys(most, 0.4), dict.fromkeys(most, 0.02))
-    yield "insert what is missing", stream.change(insert=dict.fromkeys(most, 1.0))
+    yield "change all", stream.change(dict.fromkeys(load, 0.4), dict.fromkeys(load, 0.02))
+    yield "insert what is missing", stream.change(insert=dict.fromkeys(load, 1.0))
     yield "delete all", stream.change(delete=dict.fromkeys(relations, 1.0))
 
 
 class _Stream:
-    """Which rows are present; lineitems are with their orders."""
+    """The rows that are present; a lineitem is present if its order is."""
 
     def __init__(self, relations: Mapping[str, pa.Table], seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -87,15 +87,15 @@ class _Stream:
             if name != "lineitem"
         }
         if "orders" in change:
-            came, went = (self._lines(places) for places in change["orders"])
-            change["lineitem"] = came, went
-        for name, (came, went) in change.items():
-            self._present[name][came], self._present[name][went] = True, False
+            inserted, deleted = (self._lines(orders) for orders in change["orders"])
+            change["lineitem"] = inserted, deleted
+        for name, (inserted, deleted) in change.items():
+            self._present[name][inserted], self._present[name][deleted] = True, False
         return change
 
-    def _some(self, mask: npt.NDArray[np.bool_], share: float) -> Places:
-        places = self._random.permutation(np.flatnonzero(mask))
-        return places[: round(len(places) * share)]
+    def _some(self, mask: npt.NDArray[np.bool_], share: float) -> RowNumbers:
+        rows = self._random.permutation(np.flatnonzero(mask))
+        return rows[: round(len(rows) * share)]
 
-    def _lines(self, orders: Places) -> Places:
+    def _lines(self, orders: RowNumbers) -> RowNumbers:
         return np.flatnonzero(np.isin(self._lineitems, self._orders[orders]))

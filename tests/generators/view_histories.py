@@ -1,7 +1,7 @@
 """Histories of one view for tests of targets: deltas, upserts and whole views, and their oracle.
 
 Rows are tuples of Python values over tiny domains with NULL and NaN. The oracle, a Counter, writes
-NaN as the text ``NAN``, because NaN is not equal to itself.
+NaN as the text `NAN`, because NaN is not equal to itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = tuple
 
 @dataclass(frozen=True)
 class History:
-    """Micro-batches of one mode, and what a target holds after each: rows and how often."""
+    """Micro-batches of one mode, and the rows of a target after each, with their numbers."""
 
     mode: Mode
     deltas: tuple[ViewDelta, ...]
@@ -37,7 +37,7 @@ class History:
 
     @property
     def contents_by_batch(self) -> Counter:
-        """All deltas with their batch ids: what a log holds at the end."""
+        """All rows of the deltas with their batch ids: the contents of a log at the end."""
         return Counter(
             {(d.batch_id, *row): n for d in self.deltas for row, n in counted(d.table).items()}
         )
@@ -58,7 +58,7 @@ def canonical(row: Iterable[object]) -> Row:
 
 
 def counted(table: pa.Table, weight: str | None = "weight") -> Counter:
-    """The rows of a table as read back, by their weights, or each once."""
+    """Count the rows of a table by their weights; without a weight column, each row once."""
     names = [name for name in table.column_names if name != weight]
     counts: Counter = Counter()
     for row in table.to_pylist():
@@ -82,8 +82,8 @@ def histories(draw: st.DrawFn, mode: Mode, view: str = "v", state_id: str = "s")
         if mode == "complete":
             changes = after
         if mode == "upsert":
-            here = {row[:2] for row, weight in changes.items() if weight > 0}
-            changes = {r: w for r, w in changes.items() if w > 0 or r[:2] not in here}
+            present = {row[:2] for row, weight in changes.items() if weight > 0}
+            changes = {r: w for r, w in changes.items() if w > 0 or r[:2] not in present}
         keys = KEYS if mode == "upsert" else ()
         table = table_of(changes.items())
         deltas.append(ViewDelta(view, batch_id, table, mode, keys, state_id))

@@ -1,7 +1,7 @@
-"""A second oracle for large inputs: left-deep binary joins over numpy columns.
+"""A second oracle of queries, for large inputs: left-deep binary joins over numpy columns.
 
-It shares no code with the engine and with ``naive``: it sorts, searches and repeats. It enumerates
-every intermediate result, so these may have some million rows. Weights are int64; products are also
+It shares no code with the engine or with ``naive``. It materializes every intermediate result, so
+these should not exceed some million rows. Weights are int64; products are also
 computed in float64, so an overflow fails here and does not become the expected value.
 """
 
@@ -18,7 +18,7 @@ Relation = tuple[Columns, np.ndarray]
 
 
 def evaluate(query: Query, relations: Mapping[str, Relation]) -> Relation:
-    """The answer as sorted distinct rows (columns) and non-zero weights."""
+    """Return the answer: the columns of its sorted distinct rows, and their non-zero weights."""
     bound: dict[str, np.ndarray] = {}
     weights = np.ones(1, dtype=np.int64)
     for atom in query.body:
@@ -48,7 +48,7 @@ def evaluate(query: Query, relations: Mapping[str, Relation]) -> Relation:
 
 
 def consolidate(columns: Columns, weights: np.ndarray) -> Relation:
-    """Sorted distinct rows with their summed weights, zeros dropped."""
+    """Sort the rows, sum the weights of equal ones, and drop zeros."""
     if not columns:
         total = np.array([weights.sum()], dtype=np.int64)
         return (), total[total != 0]
@@ -66,7 +66,7 @@ def consolidate(columns: Columns, weights: np.ndarray) -> Relation:
 
 
 def add(first: Relation, second: Relation) -> Relation:
-    """The sum of two relations of the same arity."""
+    """Add two relations of the same arity."""
     columns = tuple(np.concatenate(pair) for pair in zip(first[0], second[0], strict=True))
     return consolidate(columns, np.concatenate([first[1], second[1]]))
 
@@ -74,7 +74,10 @@ def add(first: Relation, second: Relation) -> Relation:
 def _pairs(
     bound: dict[str, np.ndarray], values: dict[str, np.ndarray], n: int, m: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the rows on both sides that agree on their shared variables."""
+    """Return the pairs of row numbers, left and right, that agree on the shared variables.
+
+    The left side has ``n`` rows, the right ``m``.
+    """
     left_key, right_key = np.zeros(n, dtype=np.int64), np.zeros(m, dtype=np.int64)
     for name in values:
         if name in bound:  # fold one more shared column into dense keys

@@ -6,15 +6,15 @@
         RelationExtender(e, 0 1), Not(RelationExtender(ban, 1)),
         Or(RelationExtender(f, 0), RelationExtender(g, 0)), Filter(0 1, <)
 
-The variable order is that of the text; a computed variable is after the variables of its term. An
-or that is distributed (see `circuits.datalog.disjunctions`) is an ``Or`` of ``And`` over the whole
-order. Variables local to an alternative have no level, so such an alternative is solved first and
-is a relation. This module adds two extenders:
+The variables are ordered as in the text, except that a computed variable is after the variables of
+its term. A disjunction that is distributed (see `circuits.datalog.disjunctions`) becomes an ``Or``
+of ``And`` over the whole order. A variable that only one alternative uses has no level, so this
+alternative is solved first, and its rows are a relation. This module adds two extenders:
 
 - ``Computed``: ``x = term``, which proposes one value;
-- ``Absent``: a negation with local variables, solved again for each prefix that binds its others.
+- ``Absent``: a negation with local variables, solved again for each prefix of the shared ones.
 
-Rows are Python values; None is NULL. Each place of each atom replaces it by a different `Null`,
+Rows are Python values; None is NULL. Each argument of each atom replaces it by a `Null` of its own,
 which equals itself only, so that NULL joins nothing; ``answers`` converts it back. Terms are
 evaluated value by value, so this is for small results.
 
@@ -79,10 +79,10 @@ def answers(text: str, relations: Relations) -> set[Row]:
     {(1, 3)}
     """
     program = parse(text)
-    others = program.rules[1:]
-    if others:
+    more_rules = program.rules[1:]
+    if more_rules:
         message = "a one-shot query is one rule; register the others as a view"
-        raise program.source.error(message, others[0].offset)
+        raise program.source.error(message, more_rules[0].offset)
     program = resolve_names(program, _arities(program.rules[0].body, relations))
     check_safety(program)
     [rule] = program.rules
@@ -90,15 +90,15 @@ def answers(text: str, relations: Relations) -> set[Row]:
         if isinstance(term.term, FunctionCall) and term.term.function in AGGREGATES:
             message = "a one-shot query by extenders has no aggregates; use the plan"
             raise program.source.error(message, term.offset)
-    order, found = extenders(rule.body, relations, source=program.source)
+    order, parts = extenders(rule.body, relations, source=program.source)
     head = [Valuation(term.term, order, program.source) for term in rule.terms]
-    return {tuple(plain(term(*row)) for term in head) for row in solve(found, len(order))}
+    return {tuple(plain(term(*row)) for term in head) for row in solve(parts, len(order))}
 
 
 def extenders(
     body: Items, relations: Relations, *, source: DatalogSource | None = None
 ) -> tuple[tuple[str, ...], list[PrefixExtender]]:
-    """A body as extenders of a variable order.
+    """Translate a body to extenders over a variable order.
 
     Args:
         body: The body of a rule that `circuits.datalog.safety` has resolved and checked.
@@ -112,16 +112,16 @@ def extenders(
         DatalogError: Two alternatives compute two variables from each other.
 
     >>> [rule] = parse("q(x) :- e(x, y), x < y, not e(y, _).").rules
-    >>> order, found = extenders(rule.body, {"e": [(1, 2), (2, 3), (3, 1), (1, 4)]})
-    >>> order, list(solve(found, len(order)))
+    >>> order, parts = extenders(rule.body, {"e": [(1, 2), (2, 3), (3, 1), (1, 4)]})
+    >>> order, list(solve(parts, len(order)))
     (('x', 'y'), [(1, 4)])
     """
     builder = _Builder(relations, source or DatalogSource(""))
     items = _without_computed_terms(rename_local_variables(body), count(1))
-    named = bound_variables(items)
-    names = [name for name in variables_of(*items) if name in named]
+    bound = bound_variables(items)
+    names = [name for name in variables_of(*items) if name in bound]
     conjunctions = split_alternatives(items, names, (), builder.source)
-    order = _ordered(names, [item for c in conjunctions for item in c], builder.source)
+    order = _order_of(names, [item for c in conjunctions for item in c], builder.source)
     if len(conjunctions) == 1:
         return order, builder.conjunction(conjunctions[0], order, ())
     branches = [_all(builder.conjunction(c, order, ())) for c in conjunctions]
@@ -161,18 +161,18 @@ class Computed:
         return [Null(self) if value is None else value]
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """The extension that is the value of the term, if it is there."""
+        """Keep the extension that equals the value of the term, if one does."""
         value = self.value(*(prefix[level] for level in self.arguments))
         return [] if value is None else [e for e in extensions if e == value]
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Prefixes for which the inner extenders, which have levels of their own, have no solution.
+    """Accepts the prefixes for which the inner extenders have no solution.
 
     Args:
         shared: The outer levels whose values are the first inner ones.
-        inner: Extenders over the shared variables and then the local ones.
+        inner: Extenders over an order of their own: the shared variables, then the local ones.
         size: How many inner variables there are.
     """
 
@@ -224,30 +224,30 @@ class _Builder:
     def conjunction(
         self, items: Items, order: tuple[str, ...], given: Sequence[str]
     ) -> list[PrefixExtender]:
-        """A conjunction over ``order``; ``given`` are those that something outside binds."""
+        """Translate a conjunction over ``order``; the outer body binds the variables ``given``."""
         local = [name for name in bound_variables(items, given) if name not in order]
         if local:
-            whole = _ordered([*order, *sorted(local)], items, self.source)
+            whole = _order_of([*order, *sorted(local)], items, self.source)
             rows = list(solve(self.conjunction(items, whole, given), len(whole)))
-            places = [whole.index(name) for name in order]
-            distinct = dict.fromkeys(tuple(row[place] for place in places) for row in rows)
+            levels = [whole.index(name) for name in order]
+            distinct = dict.fromkeys(tuple(row[level] for level in levels) for row in rows)
             return [RelationExtender(list(distinct), range(len(order)))]
         known = set(given)
         known.update(
             name for i in items if isinstance(i, Atom | Or) for name in bound_variables((i,))
         )
-        found: list[PrefixExtender] = []
-        rest = list(items)
+        computed: list[PrefixExtender] = []
+        remaining = list(items)
         size = -1
         while size < len(known):
             size = len(known)
-            for item in rest.copy():
+            for item in remaining.copy():
                 if (assigned := find_assignment(item, known)) is not None:
                     variable, term = assigned
-                    found.append(self._computed(variable.name, term, order))
+                    computed.append(self._computed(variable.name, term, order))
                     known.add(variable.name)
-                    rest.remove(item)
-        return [*found, *(e for item in rest for e in self._item(item, order))]
+                    remaining.remove(item)
+        return [*computed, *(e for item in remaining for e in self._item(item, order))]
 
     def _item(self, item: Item, order: tuple[str, ...]) -> list[PrefixExtender]:
         match item:
@@ -265,27 +265,27 @@ class _Builder:
         raise AssertionError(item)
 
     def _binds(self, item: Or) -> bool:
-        """Return whether every alternative of an or without atoms computes its variables itself."""
+        """Return whether every alternative, without atoms, computes all variables itself."""
         names = set(variables_of(item))
         return all(names <= bound_variables(branch) for branch in item.alternatives)
 
     def _atom(self, atom: Atom, order: tuple[str, ...]) -> RelationExtender:
         terms = list(enumerate(atom.terms))
         fixed = [(place, term.value) for place, term in terms if isinstance(term, TypedConstant)]
-        named = [(place, term.name) for place, term in terms if isinstance(term, Variable)]
-        nulls = {place: Null((atom.offset, place)) for place, _ in named}
+        bound = [(place, term.name) for place, term in terms if isinstance(term, Variable)]
+        nulls = {place: Null((atom.offset, place)) for place, _ in bound}
         rows = {
-            tuple(nulls[place] if row[place] is None else row[place] for place, _ in named): 1
+            tuple(nulls[place] if row[place] is None else row[place] for place, _ in bound): 1
             for row in self.relations[atom.relation]
             if all(row[place] == value for place, value in fixed)
         }
-        return RelationExtender(rows, [order.index(name) for _, name in named])
+        return RelationExtender(rows, [order.index(name) for _, name in bound])
 
     def _computed(self, name: str, term: Term, order: tuple[str, ...]) -> Computed:
         level = order.index(name)
         used = tuple(variables_of(term))
-        places = tuple(order.index(other) for other in used)
-        return Computed(level, places, Valuation(term, used, self.source))
+        arguments = tuple(order.index(argument) for argument in used)
+        return Computed(level, arguments, Valuation(term, used, self.source))
 
     def _filter(
         self, item: Comparison | Equation | Condition, order: tuple[str, ...]
@@ -295,7 +295,7 @@ class _Builder:
         return FilterExtender(tuple(order.index(name) for name in used), holds)
 
     def _disjunction(self, item: Or, order: tuple[str, ...]) -> PrefixExtender:
-        """An or that is a relation of the variables that all its alternatives bind."""
+        """Translate a disjunction to a relation of the variables that all its alternatives bind."""
         shared = frozenset.intersection(*(bound_variables(branch) for branch in item.alternatives))
         names = tuple(name for name in order if name in shared)
         rows: dict[Row, int] = {}
@@ -314,43 +314,46 @@ class _Builder:
         return OrExtender(branches)
 
     def _negation(self, item: Not, order: tuple[str, ...]) -> list[PrefixExtender]:
-        """A negation; of several alternatives, each is negated."""
-        found: list[PrefixExtender] = []
+        """Translate a negation; a negated disjunction negates each of its alternatives."""
+        negations: list[PrefixExtender] = []
         for conjunction in split_alternatives(item.items, (), order, self.source):
             used = variables_of(*conjunction)
             shared = tuple(name for name in order if name in used)
             local = [name for name in bound_variables(conjunction, shared) if name not in shared]
             if not local:
                 inner = [e for i in conjunction for e in self._item(i, order)]
-                found.append(NotExtender(inner))
+                negations.append(NotExtender(inner))
                 continue
-            whole = _ordered([*shared, *sorted(local)], conjunction, self.source, given=shared)
+            whole = _order_of([*shared, *sorted(local)], conjunction, self.source, given=shared)
             extenders = self.conjunction(conjunction, whole, shared)
             levels = tuple(order.index(name) for name in shared)
-            found.append(Absent(levels, extenders, len(whole)))
-        return found
+            negations.append(Absent(levels, extenders, len(whole)))
+        return negations
 
 
 def _all(parts: Sequence[PrefixExtender]) -> PrefixExtender:
     return parts[0] if len(parts) == 1 else AndExtender(parts)
 
 
-def _ordered(
+def _order_of(
     names: Sequence[str], items: Sequence[Item], source: DatalogSource, given: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The names, each after those it is computed from; the given ones first."""
-    firm = {
+    """Order the variables: those that atoms bind or are given, then each computed one.
+
+    A computed variable is after the variables of its term.
+    """
+    bound = {
         name for i in items if isinstance(i, Atom | Or) for name in bound_variables((i,))
     }.union(given)
-    order = [name for name in names if name in firm]
-    waiting = [name for name in names if name not in firm]
+    order = [name for name in names if name in bound]
+    waiting = [name for name in names if name not in bound]
     while waiting:
         for name in waiting:
             definitions = [
-                found[1]
+                assignment[1]
                 for item in items
-                if (found := find_assignment(item, set(order))) is not None
-                and found[0].name == name
+                if (assignment := find_assignment(item, set(order))) is not None
+                and assignment[0].name == name
             ]
             if definitions:
                 order.append(name)
@@ -363,7 +366,7 @@ def _ordered(
 
 
 def _without_computed_terms(items: Items, numbers: Iterable[int]) -> Items:
-    """``e(x, x + 1)`` as ``e(x, c#1), c#1 == x + 1``."""
+    """Rewrite ``e(x, x + 1)`` as ``e(x, c#1), c#1 == x + 1``."""
     fresh = iter(numbers)
     result: list[Item] = []
     for item in items:
@@ -387,7 +390,7 @@ def _without_computed_terms(items: Items, numbers: Iterable[int]) -> Items:
 
 
 def _arities(body: Items, relations: Relations) -> dict[str, int]:
-    """The arity of each relation: of its rows, or, if it has none, as it is used."""
+    """The arity of each relation: the length of its rows, or, without rows, of its atoms."""
     used = {node.relation: len(node.terms) for node in _atoms(body)}
     return {name: len(rows[0]) if rows else used.get(name, 0) for name, rows in relations.items()}
 

@@ -49,7 +49,7 @@ class Null:
 
 
 def plain(value: Any) -> Any:
-    """The value, None for a `Null`."""
+    """Return the value; None for a `Null`."""
     return None if isinstance(value, Null) else value
 
 
@@ -72,27 +72,27 @@ class Valuation:
         )
         self._expressions: dict[tuple[pa.DataType, ...], Expression] = {}
         if isinstance(term, Variable):
-            place = self._names.index(term.name)
-            self._direct = lambda *values: values[place]
+            index = self._names.index(term.name)
+            self._direct = lambda *values: values[index]
 
     @classmethod
     def of_condition(
         cls, item: Comparison | Equation | Condition, names: Sequence[str], source: DatalogSource
     ) -> Valuation:
-        """A comparison or a condition, as a function that is true or not."""
+        """Return a comparison or a condition as a function that returns a boolean."""
         if isinstance(item, Condition):
             return cls(item.term, names, source)
-        made = cls(item.left, names, source)
+        valuation = cls(item.left, names, source)
         left, right, op, offset = item.left, item.right, item.op, item.offset
-        made._build = lambda scope: build_comparison(
+        valuation._build = lambda scope: build_comparison(
             op,
             build_expression(left, scope, source),
             build_expression(right, scope, source),
             source,
             offset,
         )
-        made._direct = None
-        return made
+        valuation._direct = None
+        return valuation
 
     def __call__(self, *values: Any) -> Any:
         if self._direct is not None:

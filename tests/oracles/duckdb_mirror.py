@@ -1,9 +1,8 @@
-"""Keeps a copy of a circuit's rows in DuckDB, which recomputes queries: the oracle of whole
-queries.
+"""The oracle of whole queries: DuckDB recomputes them over a copy of a circuit's rows.
 
 It shares no code with the engine. Each relation is a fixed table of rows, some of which are
-present. A change names rows by their row numbers. So a delete always names a row that exists, and
-equal rows are distinguished.
+present. A change names rows by their row numbers, so a delete always names a row that exists, and
+equal rows stay different.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 __all__ = ["Mirror"]
 
-Places = Mapping[str, npt.NDArray[np.int64]]
+RowNumbers = Mapping[str, npt.NDArray[np.int64]]
 
 
 class Mirror:
@@ -39,20 +38,20 @@ class Mirror:
         for name, text in (views or {}).items():
             self._database.execute(f"CREATE VIEW {name} AS {text}")
 
-    def insert(self, places: Places) -> dict[str, pa.Table]:
+    def insert(self, row_numbers: RowNumbers) -> dict[str, pa.Table]:
         """Make absent rows present; return the deltas for a circuit."""
-        return self.change({name: (of, of[:0]) for name, of in places.items()})
+        return self.change({name: (rows, rows[:0]) for name, rows in row_numbers.items()})
 
-    def delete(self, places: Places) -> dict[str, pa.Table]:
+    def delete(self, row_numbers: RowNumbers) -> dict[str, pa.Table]:
         """Make present rows absent; return the deltas for a circuit."""
-        return self.change({name: (of[:0], of) for name, of in places.items()})
+        return self.change({name: (rows[:0], rows) for name, rows in row_numbers.items()})
 
     def change(
-        self, places: Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+        self, row_numbers: Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
     ) -> dict[str, pa.Table]:
         """Insert the rows with the first numbers and delete those with the second, by relation."""
         deltas = {}
-        for name, (inserted, deleted) in places.items():
+        for name, (inserted, deleted) in row_numbers.items():
             present = self.present[name]
             assert not present[inserted].any(), f"{name}: a row is inserted twice"
             assert present[deleted].all(), f"{name}: a row is deleted that is not there"

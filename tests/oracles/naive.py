@@ -46,9 +46,9 @@ def evaluate(query: Query, relations: Relations) -> dict[Row, int]:
                 if all(_holds(c, dict(zip(bound, values, strict=True))) for c in ready)
             }
     assert not waiting, f"unsafe comparisons {waiting}"
-    places = [bound.index(name) for name in query.head]
+    indices = [bound.index(name) for name in query.head]
     return consolidate(
-        (tuple(values[p] for p in places), weight) for values, weight in bindings.items()
+        (tuple(values[i] for i in indices), weight) for values, weight in bindings.items()
     )
 
 
@@ -59,15 +59,15 @@ def enumerate_all(query: Query, relations: Relations) -> dict[Row, int]:
     for choice in itertools.product(*inputs):
         binding: dict[str, Any] = {}
         weight = 1
-        fits = True
+        is_match = True
         for atom, (row, row_weight) in zip(query.body, choice, strict=True):
             weight *= row_weight
             for term, value in zip(atom.terms, row, strict=True):
                 if isinstance(term, Variable):
-                    fits = fits and binding.setdefault(term.name, value) == value
+                    is_match = is_match and binding.setdefault(term.name, value) == value
                 else:
-                    fits = fits and term.value == value
-        if fits and all(_holds(c, binding) for c in query.comparisons):
+                    is_match = is_match and term.value == value
+        if is_match and all(_holds(c, binding) for c in query.comparisons):
             answer[tuple(binding[name] for name in query.head)] += weight
     return {row: weight for row, weight in answer.items() if weight}
 
@@ -81,12 +81,12 @@ def consolidate(pairs: Iterable[tuple[Row, int]]) -> dict[Row, int]:
 
 
 def add(*relations: Relation) -> dict[Row, int]:
-    """The sum of some relations as Z-sets."""
+    """Return the sum of some relations as Z-sets."""
     return consolidate(pair for relation in relations for pair in relation.items())
 
 
 def scale(relation: Relation, factor: int) -> dict[Row, int]:
-    """Every weight times ``factor``."""
+    """Return the relation with every weight multiplied by ``factor``."""
     return consolidate((row, factor * weight) for row, weight in relation.items())
 
 
@@ -99,7 +99,7 @@ def _relation(relations: Relations, index: int, atom: Atom) -> Relation:
 def _extend(
     bindings: Mapping[tuple[Any, ...], int], bound: list[str], atom: Atom, relation: Relation
 ) -> tuple[dict[tuple[Any, ...], int], list[str]]:
-    """Join the bindings of the variables ``bound`` with one atom: a hash join on what is shared."""
+    """Join the bindings of the variables ``bound`` with one atom by a hash join."""
     names = [term.name for term in atom.terms if isinstance(term, Variable)]
     shared = [name for name in dict.fromkeys(names) if name in bound]
     fresh = [name for name in dict.fromkeys(names) if name not in bound]
@@ -109,17 +109,17 @@ def _extend(
         if values is not None:
             key = tuple(values[name] for name in shared)
             table[key].append((tuple(values[name] for name in fresh), weight))
-    places = [bound.index(name) for name in shared]
+    indices = [bound.index(name) for name in shared]
     extended = consolidate(
-        (values + more, weight * row_weight)
+        (values + new_values, weight * row_weight)
         for values, weight in bindings.items()
-        for more, row_weight in table.get(tuple(values[p] for p in places), ())
+        for new_values, row_weight in table.get(tuple(values[i] for i in indices), ())
     )
     return extended, bound + fresh
 
 
 def _match(atom: Atom, row: Row) -> dict[str, Any] | None:
-    """The variables of ``atom`` bound by ``row``; None where a constant or a repeat forbids it."""
+    """Return the variables of an atom bound by a row; None if a constant or a repeat differs."""
     assert len(row) == len(atom.terms), f"{row} for {atom}"
     values: dict[str, Any] = {}
     for term, value in zip(atom.terms, row, strict=True):

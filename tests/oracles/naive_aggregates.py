@@ -29,7 +29,7 @@ NAIVE_AGGREGATES = frozenset(
 
 
 def naive_aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
-    """One aggregate of one group."""
+    """Compute one aggregate of one group."""
     if call.function.startswith("bit_"):
         return _bits(call, group)
     values = _ordered_values(call, group)
@@ -38,8 +38,8 @@ def naive_aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
     if call.function == "first":
         return values[0][0]
     if call.function == "mode":
-        most = max(weight for _, weight in values)
-        return next(value for value, weight in values if weight == most)
+        largest = max(weight for _, weight in values)
+        return next(value for value, weight in values if weight == largest)
     repeated = [value for value, weight in values for _ in range(weight)]
     if call.function == "string_agg":
         return call.options[0].join(repeated)
@@ -82,15 +82,15 @@ def _ordered_values(call: AggregateCall, group: Counter[Row]) -> list[tuple[Any,
         if all(row[column] is not None for column in required):
             counts[tuple(row[column] for column in columns)] += weight
     rows = [row for row, weight in counts.items() if weight > 0]
-    place = columns.index(call.argument)
-    rows.sort(key=lambda row: _rank(row[place], nulls_first=False))
+    argument = columns.index(call.argument)
+    rows.sort(key=lambda row: _rank(row[argument], nulls_first=False))
     for position in reversed(range(len(call.order))):
         part = call.order[position]
         nulls = [row for row in rows if row[position] is None]
         others = [row for row in rows if row[position] is not None]
         others.sort(key=lambda row: _rank(row[position], False), reverse=part.descending)
         rows = nulls + others if part.nulls_first else others + nulls
-    return [(row[place], 1 if call.distinct else counts[row]) for row in rows]
+    return [(row[argument], 1 if call.distinct else counts[row]) for row in rows]
 
 
 def _rank(value: Any, nulls_first: bool) -> tuple[bool, bool, Any]:

@@ -37,8 +37,8 @@ Row = tuple[Any, ...]
 Rows = Mapping[str, set[Row]]
 Environment = dict[str, Any]
 
-COMPUTED = range(-6, 26)  # where variables that stand in no atom are looked for
-ROUNDS = 200  # of a recursion
+COMPUTED = range(-6, 26)  # the candidate values of variables that occur in no atom
+MAX_ITERATIONS = 200  # of a recursion
 COMPARE = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -79,21 +79,21 @@ AGGREGATE = {
 
 
 def evaluate_program(text: str, relations: Mapping[str, Iterable[Row]]) -> dict[str, set[Row]]:
-    """The rows of each head."""
+    """Return the rows of each head."""
     known: dict[str, set[Row]] = {name: set(rows) for name, rows in relations.items()}
     waiting: dict[str, list[Rule]] = defaultdict(list)
     for rule in parse(text).rules:
         waiting[rule.head].append(rule)
     answer: dict[str, set[Row]] = {}
     while waiting:
-        component = lowest(waiting)
+        component = next_component(waiting)
         group = {head: waiting.pop(head) for head in component}
-        answer |= least(group, known)
+        answer |= least_fixpoint(group, known)
         known |= answer
     return answer
 
 
-def lowest(waiting: Mapping[str, list[Rule]]) -> set[str]:
+def next_component(waiting: Mapping[str, list[Rule]]) -> set[str]:
     """Return the smallest set of heads whose rules need only each other and computed relations."""
     needs = {
         head: {a.relation for rule in rules for a in atoms(rule.body)} & waiting.keys()
@@ -105,43 +105,46 @@ def lowest(waiting: Mapping[str, list[Rule]]) -> set[str]:
     return needs[head] | {head}
 
 
-def least(group: Mapping[str, list[Rule]], known: Rows) -> dict[str, set[Row]]:
+def least_fixpoint(group: Mapping[str, list[Rule]], known: Rows) -> dict[str, set[Row]]:
     """Apply the rules of all heads to their own results until nothing changes."""
     recursive = any(
         a.relation in group for rules in group.values() for r in rules for a in atoms(r.body)
     )
-    found: dict[str, set[Row]] = {head: set() for head in group}
-    for _ in range(ROUNDS):
-        now = {**known, **found}
+    before: dict[str, set[Row]] = {head: set() for head in group}
+    for _ in range(MAX_ITERATIONS):
+        relations = {**known, **before}
         after = {
-            head: merged(rules, [rows_of(rule, now) for rule in rules], recursive)
+            head: union_of_rules(rules, [rows_of(rule, relations) for rule in rules], recursive)
             for head, rules in group.items()
         }
-        if after == found or not recursive:
+        if after == before or not recursive:
             return after
-        found = after
-    raise AssertionError("no end")
+        before = after
+    raise AssertionError("the recursion has no fixpoint")
 
 
-def merged(rules: list[Rule], rows: list[set[Row]], recursive: bool) -> set[Row]:
-    """All rows; if one rule of a recursion has a minimum or maximum, that of all of them."""
-    every = set().union(*rows)
+def union_of_rules(rules: list[Rule], rows: list[set[Row]], recursive: bool) -> set[Row]:
+    """Return the rows of all rules of a head.
+
+    If a rule of a recursion has a minimum or maximum, only the best row of each key is kept.
+    """
+    all_rows = set().union(*rows)
     extremes = [
-        (place, term.term.function)
+        (column, term.term.function)
         for rule in rules
-        for place, term in enumerate(rule.terms)
+        for column, term in enumerate(rule.terms)
         if recursive and aggregates(term.term) and term.term.function in ("min", "max")
     ]
     if not extremes:
-        return every
-    place, function = extremes[0]
+        return all_rows
+    column, function = extremes[0]
     best: dict[Row, Any] = {}
-    for row in every:
-        if row[place] is None:
+    for row in all_rows:
+        if row[column] is None:
             continue  # a rule without a binding has no candidate
-        key = row[:place] + row[place + 1 :]
-        best[key] = AGGREGATE[function]([row[place], best.get(key, row[place])])
-    return {(*key[:place], value, *key[place:]) for key, value in best.items()}
+        key = row[:column] + row[column + 1 :]
+        best[key] = AGGREGATE[function]([row[column], best.get(key, row[column])])
+    return {(*key[:column], value, *key[column:]) for key, value in best.items()}
 
 
 def rows_of(rule: Rule, known: Rows) -> set[Row]:
@@ -156,7 +159,7 @@ def rows_of(rule: Rule, known: Rows) -> set[Row]:
     for binding in bindings:
         groups[tuple(value(key, binding) for key in keys)].append(binding)
     return {
-        tuple(grouped(term, dict(zip(keys, key, strict=True)), group) for term in terms)
+        tuple(aggregate_value(term, dict(zip(keys, key, strict=True)), group) for term in terms)
         for key, group in groups.items()
     }
 
@@ -167,20 +170,20 @@ def aggregates(term: Term) -> bool:
     )
 
 
-def grouped(term: Term, keys: Mapping[Term, Any], group: list[Environment]) -> Any:
+def aggregate_value(term: Term, keys: Mapping[Term, Any], group: list[Environment]) -> Any:
     if term in keys:
         return keys[term]
     if isinstance(term, TypedConstant):
         return term.value
     assert isinstance(term, FunctionCall)
     if term.function not in AGGREGATE:
-        return APPLY[term.function](*(grouped(a, keys, group) for a in term.arguments))
+        return APPLY[term.function](*(aggregate_value(a, keys, group) for a in term.arguments))
     if term.arguments in ((), (FunctionCall("*", ()),)):
         return len(group)
     return AGGREGATE[term.function]([value(term.arguments[0], binding) for binding in group])
 
 
-def true(item: Any, environment: Environment, known: Rows) -> bool:
+def is_true(item: Any, environment: Environment, known: Rows) -> bool:
     match item:
         case Atom() if item.relation in known:
             return any(
@@ -196,53 +199,56 @@ def true(item: Any, environment: Environment, known: Rows) -> bool:
             left, right = value(item.left, environment), value(item.right, environment)
             return bool(COMPARE[item.op](left, right))
         case And():
-            return all(true(part, environment, known) for part in item.items)
+            return all(is_true(part, environment, known) for part in item.items)
         case Or():
-            return any(some(branch, environment, known) for branch in item.alternatives)
+            return any(has_solution(branch, environment, known) for branch in item.alternatives)
         case Not():
-            return not some(item.items, environment, known)
+            return not has_solution(item.items, environment, known)
     raise AssertionError(item)
 
 
-def some(items: Items, environment: Environment, known: Rows) -> bool:
+def has_solution(items: Items, environment: Environment, known: Rows) -> bool:
     """Return whether the items are true for some values of their local variables."""
     return any(True for _ in solutions(items, environment, known))
 
 
 def solutions(items: Items, environment: Environment, known: Rows) -> Iterator[Environment]:
-    """The values of all variables for which the items are true."""
-    local = sorted(shared(items) - environment.keys())
+    """Yield the values of all variables for which the items are true."""
+    local = sorted(bound_variables(items) - environment.keys())
     values = [domain(name, items, known) for name in local]
     for choice in itertools.product(*values):
         extended = {**environment, **dict(zip(local, choice, strict=True))}
-        if all(true(item, extended, known) for item in items):
+        if all(is_true(item, extended, known) for item in items):
             yield extended
 
 
-def shared(items: Items) -> set[str]:
-    """Variables of a conjunction; of an or only what all its alternatives have; none of a not."""
-    found: set[str] = set()
+def bound_variables(items: Items) -> set[str]:
+    """Return the variables of a conjunction.
+
+    Those of an ``or`` count only if all its alternatives have them; those of a ``not`` do not.
+    """
+    names: set[str] = set()
     for item in items:
         match item:
             case Or():
-                found |= set.intersection(*(shared(branch) for branch in item.alternatives))
+                names |= set.intersection(*map(bound_variables, item.alternatives))
             case And():
-                found |= shared(item.items)
+                names |= bound_variables(item.items)
             case Atom():
-                found |= {name for term in item.terms for name in names_of(term)}
+                names |= {name for term in item.terms for name in names_of(term)}
             case Comparison() | Equation():
-                found |= set(names_of(item.left)) | set(names_of(item.right))
-    return found
+                names |= set(names_of(item.left)) | set(names_of(item.right))
+    return names
 
 
 def domain(name: str, items: Items, known: Rows) -> set[Any]:
-    """The values of the columns that a variable stands in; any, if it may be computed."""
+    """Return the candidate values of a variable: those of its columns, or `COMPUTED`, too."""
     flat = [part for item in items for part in (item.items if isinstance(item, And) else [item])]
     columns = [
-        {row[place] for row in known[atom.relation]}
+        {row[position] for row in known[atom.relation]}
         for atom in [item for item in flat if isinstance(item, Atom)] or atoms(items)
         if atom.relation in known
-        for place, term in enumerate(atom.terms)
+        for position, term in enumerate(atom.terms)
         if isinstance(term, Variable) and term.name == name
     ]
     if any(isinstance(item, Atom) and name in names_of_atom(item) for item in flat):
@@ -255,6 +261,7 @@ def names_of_atom(atom: Atom) -> set[str]:
 
 
 def atoms(items: Items) -> list[Atom]:
+    """Return all atoms of the items, those of alternatives and negations included."""
     found: list[Atom] = []
     for item in items:
         match item:

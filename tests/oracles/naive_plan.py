@@ -50,9 +50,10 @@ Relation = Iterable[Row] | Mapping[Row, int]
 
 
 def evaluate_plan(plan: PlanNode, relations: Mapping[str, Relation]) -> Counter[Row]:
-    """The rows of a plan with their weights.
+    """Compute the rows of a plan with their weights.
 
-    A relation is a list of rows, a row as often as it is there, or a mapping from rows to weights.
+    A relation is a list in which a row of weight n occurs n times, or a mapping from rows to
+    weights.
     """
 
     def inputs(*plans: PlanNode) -> list[Counter[Row]]:
@@ -64,23 +65,23 @@ def evaluate_plan(plan: PlanNode, relations: Mapping[str, Relation]) -> Counter[
         case Values():
             return bag(plan.rows)
         case CrossJoin():
-            return cross(inputs(*plan.inputs))
+            return cross_join(inputs(*plan.inputs))
         case Filter():
-            return holding(evaluate_plan(plan.input, relations), plan.predicate, types(plan))
+            return filter_rows(evaluate_plan(plan.input, relations), plan.predicate, types(plan))
         case Map():
             rows = evaluate_plan(plan.input, relations)
-            values = [computed(e, list(rows), types(plan.input)) for e in plan.expressions]
+            values = [compute(e, list(rows), types(plan.input)) for e in plan.expressions]
             mapped = zip(*values, strict=True) if values else [()] * len(rows)
-            return weighted(zip(mapped, rows.values(), strict=True))
+            return sum_weights(zip(mapped, rows.values(), strict=True))
         case Semijoin():
             left, right = inputs(plan.left, plan.right)
-            partners = matched(left, right, plan)[0]
-            return Counter({r: w for r, w in left.items() if (r in partners) != plan.anti})
+            with_right = rows_with_partner(left, right, plan)[0]
+            return Counter({r: w for r, w in left.items() if (r in with_right) != plan.anti})
         case OuterJoin():
-            return outer(plan, *inputs(plan.left, plan.right))
+            return outer_join(plan, *inputs(plan.left, plan.right))
         case Union():
             parts = inputs(*plan.inputs)
-            return weighted(pair for part in parts for pair in part.items())
+            return sum_weights(pair for part in parts for pair in part.items())
         case Negate():
             return Counter({r: -w for r, w in evaluate_plan(plan.input, relations).items()})
         case Distinct():
@@ -88,20 +89,21 @@ def evaluate_plan(plan: PlanNode, relations: Mapping[str, Relation]) -> Counter[
         case Positive():
             return Counter({r: w for r, w in evaluate_plan(plan.input, relations).items() if w > 0})
         case Aggregate():
-            return aggregated(plan, evaluate_plan(plan.input, relations))
+            return aggregate_groups(plan, evaluate_plan(plan.input, relations))
         case TopK():
-            return top(plan, evaluate_plan(plan.input, relations))
+            return top_rows(plan, evaluate_plan(plan.input, relations))
         case Window():
-            return windowed(plan, evaluate_plan(plan.input, relations))
+            return add_window_values(plan, evaluate_plan(plan.input, relations))
     raise AssertionError(f"no such node: {plan}")
 
 
 def bag(rows: Relation) -> Counter[Row]:
-    """The canonical rows with their weights."""
-    return weighted(rows.items() if isinstance(rows, Mapping) else ((row, 1) for row in rows))
+    """Return the canonical rows with their weights."""
+    return sum_weights(rows.items() if isinstance(rows, Mapping) else ((row, 1) for row in rows))
 
 
-def weighted(pairs: Iterable[tuple[Sequence[Any], int]]) -> Counter[Row]:
+def sum_weights(pairs: Iterable[tuple[Sequence[Any], int]]) -> Counter[Row]:
+    """Sum the weights of equal rows; drop zeros."""
     answer: Counter[Row] = Counter()
     for row, weight in pairs:
         answer[tuple(map(canonical, row))] += weight
@@ -118,55 +120,52 @@ def types(plan: PlanNode) -> list[pa.DataType]:
     return [field.type for field in plan.fields]
 
 
-def computed(
+def compute(
     expression: Expression, rows: list[Row], column_types: Sequence[pa.DataType]
 ) -> list[Any]:
-    """The expression for each row; the columns have the types ``of``."""
-    arrays = [pa.array([row[i] for row in rows], each) for i, each in enumerate(column_types)]
+    """Compute the expression for each row."""
+    arrays = [pa.array([row[i] for row in rows], type_) for i, type_ in enumerate(column_types)]
     result: list[Any] = evaluate(expression, arrays, len(rows)).to_pylist()
     return result
 
 
-def holding(
+def filter_rows(
     rows: Counter[Row], predicate: Expression, column_types: Sequence[pa.DataType]
 ) -> Counter[Row]:
-    truth = computed(predicate, list(rows), column_types)
+    truth = compute(predicate, list(rows), column_types)
     kept = zip(rows.items(), truth, strict=True)
     return Counter({row: weight for (row, weight), true in kept if true is True})
 
 
-def cross(inputs: Sequence[Counter[Row]]) -> Counter[Row]:
-    return weighted(
+def cross_join(inputs: Sequence[Counter[Row]]) -> Counter[Row]:
+    return sum_weights(
         (sum((row for row, _ in combination), ()), math.prod(w for _, w in combination))
         for combination in itertools.product(*(rows.items() for rows in inputs))
     )
 
 
-def matched(
+def rows_with_partner(
     left: Counter[Row], right: Counter[Row], plan: Semijoin | OuterJoin
 ) -> tuple[set[Row], set[Row]]:
-    """Split the left rows: those that match a right row of positive weight, and the others."""
-    pairs = [(one, other) for one in left for other in right]
+    """Return the left rows that match a right row of positive weight, and the reverse."""
+    pairs = [(left_row, right_row) for left_row in left for right_row in right]
     column_types = types(plan.left) + types(plan.right)
-    truth = computed(plan.predicate, [one + other for one, other in pairs], column_types)
-    true = [pair for pair, holds in zip(pairs, truth, strict=True) if holds is True]
-    return (
-        {one for one, other in true if right[other] > 0},
-        {other for one, other in true if left[one] > 0},
-    )
+    truth = compute(plan.predicate, [a + b for a, b in pairs], column_types)
+    matches = [pair for pair, holds in zip(pairs, truth, strict=True) if holds is True]
+    return {a for a, b in matches if right[b] > 0}, {b for a, b in matches if left[a] > 0}
 
 
-def outer(plan: OuterJoin, left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
-    inner = holding(cross([left, right]), plan.predicate, types(plan))
-    with_right, with_left = matched(left, right, plan)
+def outer_join(plan: OuterJoin, left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
+    inner = filter_rows(cross_join([left, right]), plan.predicate, types(plan))
+    with_right, with_left = rows_with_partner(left, right, plan)
     nulls_left, nulls_right = (None,) * len(plan.left.fields), (None,) * len(plan.right.fields)
-    alone = [(row + nulls_right, w) for row, w in left.items() if row not in with_right]
+    unmatched = [(row + nulls_right, w) for row, w in left.items() if row not in with_right]
     if plan.kind == "full":
-        alone += [(nulls_left + row, w) for row, w in right.items() if row not in with_left]
-    return weighted([*inner.items(), *alone])
+        unmatched += [(nulls_left + row, w) for row, w in right.items() if row not in with_left]
+    return sum_weights([*inner.items(), *unmatched])
 
 
-def aggregated(plan: Aggregate, rows: Counter[Row]) -> Counter[Row]:
+def aggregate_groups(plan: Aggregate, rows: Counter[Row]) -> Counter[Row]:
     groups: dict[Row, Counter[Row]] = {} if plan.keys else {(): Counter()}
     for row, weight in rows.items():
         key = tuple(row[k] for k in plan.keys)
@@ -179,13 +178,13 @@ def aggregated(plan: Aggregate, rows: Counter[Row]) -> Counter[Row]:
 
 
 def aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
-    """One aggregate of one group; the result is checked against its type."""
+    """Compute one aggregate of one group; the result is checked against its type."""
     if call.argument is None:
         return sum(group.values())
     if call.function in NAIVE_AGGREGATES:
         return canonical(naive_aggregate(call, group))
-    place = call.argument
-    values = weighted(((row[place],), weight) for row, weight in group.items())
+    column = call.argument
+    values = sum_weights(((row[column],), weight) for row, weight in group.items())
     counts = {value: weight for (value,), weight in values.items() if value is not None}
     if call.distinct:
         counts = {value: 1 for value, weight in counts.items() if weight > 0}
@@ -200,7 +199,7 @@ def aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
         return None
     total = exact_sum(counts)
     if call.function == "avg":
-        total = rounded(total / count)
+        total = to_float(total / count)
     elif pa.types.is_decimal(call.type):
         assert isinstance(total, Fraction)
         scaled = total * 10**call.type.scale
@@ -208,19 +207,19 @@ def aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
     elif pa.types.is_integer(call.type):
         total = int(total)
     return pa.scalar(
-        rounded(total) if pa.types.is_floating(call.type) else total, call.type
+        to_float(total) if pa.types.is_floating(call.type) else total, call.type
     ).as_py()
 
 
 def exact_sum(counts: Mapping[Any, int]) -> Fraction | float:
-    """The sum of value times weight: a Fraction, or nan or an infinity where one is among them."""
+    """Sum value times weight: a Fraction, or nan or an infinity if a value is one."""
     special = [v for v in counts if isinstance(v, float) and not math.isfinite(v)]
     if special:
         return sum(v * counts[v] for v in special)
     return sum((Fraction(value) * weight for value, weight in counts.items()), Fraction(0))
 
 
-def rounded(total: Fraction | float) -> float:
+def to_float(total: Fraction | float) -> float:
     try:
         return float(total)
     except OverflowError:
@@ -233,7 +232,7 @@ def rank(value: Any) -> tuple[bool, Any]:
     return (nan, 0 if nan else value)
 
 
-def top(plan: TopK, rows: Counter[Row]) -> Counter[Row]:
+def top_rows(plan: TopK, rows: Counter[Row]) -> Counter[Row]:
     groups: dict[Row, list[tuple[Row, int]]] = {}
     for row, weight in rows.items():
         if weight > 0:
@@ -247,8 +246,8 @@ def top(plan: TopK, rows: Counter[Row]) -> Counter[Row]:
     return answer
 
 
-def windowed(plan: Window, rows: Counter[Row]) -> Counter[Row]:
-    """Each row of positive weight, as often as it is there, with the results of the calls."""
+def add_window_values(plan: Window, rows: Counter[Row]) -> Counter[Row]:
+    """Add the results of the calls to each row of positive weight, once for each unit of weight."""
     partitions: dict[Row, list[tuple[Row, int]]] = {}
     for row, weight in rows.items():
         if weight > 0:
@@ -257,21 +256,21 @@ def windowed(plan: Window, rows: Counter[Row]) -> Counter[Row]:
     for partition in partitions.values():
         ordered = [row for row, weight in sorted_rows(plan, partition) for _ in range(weight)]
         results = [
-            [window_value(plan, call, ordered, place) for call in plan.calls]
-            for place in range(len(ordered))
+            [window_value(plan, call, ordered, position) for call in plan.calls]
+            for position in range(len(ordered))
         ]
         answer += [(*row, *values) for row, values in zip(ordered, results, strict=True)]
     return bag(answer)
 
 
-def window_value(plan: Window, call: WindowCall, rows: list[Row], place: int) -> Any:
-    """The result of one call for one row of an ordered partition."""
+def window_value(plan: Window, call: WindowCall, rows: list[Row], position: int) -> Any:
+    """Compute one call for the row at a position of an ordered partition."""
     keys = [tuple(row[order.column] for order in plan.order) for row in rows]
-    first = keys.index(keys[place])
-    size, peers = len(rows), keys.count(keys[place])
+    first = keys.index(keys[position])
+    size, peers = len(rows), keys.count(keys[position])
     match call.function:
         case "row_number":
-            return place + 1
+            return position + 1
         case "rank":
             return first + 1
         case "dense_rank":
@@ -282,20 +281,22 @@ def window_value(plan: Window, call: WindowCall, rows: list[Row], place: int) ->
             return (first + peers) / size
         case "ntile":
             buckets = [i for i in range(call.number) for _ in range(bucket_size(call, i, size))]
-            return buckets[place] + 1
+            return buckets[position] + 1
         case "lag" | "lead":
-            return neighbour(call, rows, place)
+            return neighbour(call, rows, position)
     frame = [
-        i for i in frame_places(plan, call, keys, place) if not is_excluded(call, keys, place, i)
+        i
+        for i in frame_positions(plan, call, keys, position)
+        if not is_excluded(call, keys, position, i)
     ]
     values = [rows[i][call.arguments[0]] for i in frame] if call.arguments else []
     if call.function in ("first_value", "last_value", "nth_value"):
         if call.ignore_nulls:
             values = [value for value in values if value is not None]
-        wanted = {"first_value": 0, "last_value": len(values) - 1}.get(
+        index = {"first_value": 0, "last_value": len(values) - 1}.get(
             call.function, call.number - 1
         )
-        return values[wanted] if 0 <= wanted < len(values) else None
+        return values[index] if 0 <= index < len(values) else None
     group = Counter(rows[i] for i in frame)
     argument = call.arguments[0] if call.arguments else None
     return aggregate(
@@ -307,42 +308,42 @@ def bucket_size(call: WindowCall, bucket: int, size: int) -> int:
     return size // call.number + (bucket < size % call.number)
 
 
-def neighbour(call: WindowCall, rows: list[Row], place: int) -> Any:
-    """lag or lead: go row by row, over rows that count."""
+def neighbour(call: WindowCall, rows: list[Row], position: int) -> Any:
+    """Compute lag or lead: go row by row; with IGNORE NULLS, rows of NULL are not counted."""
     steps = call.number if call.function == "lag" else -call.number
-    away = -1 if steps > 0 else 1
+    direction = -1 if steps > 0 else 1
     column = call.arguments[0]
-    other, remaining = place, abs(steps)
+    other, remaining = position, abs(steps)
     while remaining:
-        other += away
+        other += direction
         if not 0 <= other < len(rows):
-            return rows[place][call.arguments[1]] if len(call.arguments) > 1 else None
+            return rows[position][call.arguments[1]] if len(call.arguments) > 1 else None
         if not (call.ignore_nulls and rows[other][column] is None):
             remaining -= 1
     return rows[other][column]
 
 
-def frame_places(plan: Window, call: WindowCall, keys: list[Row], place: int) -> list[int]:
-    """The places from the first to the last bound of a frame."""
+def frame_positions(plan: Window, call: WindowCall, keys: list[Row], position: int) -> list[int]:
+    """Return the positions from the start to the end of a frame, before exclusions."""
     frame = call.frame
     groups = list(dict.fromkeys(keys))
-    group = groups.index(keys[place])
+    group = groups.index(keys[position])
 
     def reaches(other: int, bound: float | None, *, is_start: bool) -> bool:
-        """True if a place is not before the start, or not behind the end."""
+        """Return whether a position is not before the start, or not after the end."""
         if bound is None:
             return True
         sign = 1 if is_start else -1
         if frame.mode == "rows":
-            return sign * (other - place - bound) >= 0
-        if frame.mode == "groups" or bound == 0 or keys[place][0] is None:
-            wanted = bound if frame.mode == "groups" else 0
-            return sign * (groups.index(keys[other]) - group - wanted) >= 0
+            return sign * (other - position - bound) >= 0
+        if frame.mode == "groups" or bound == 0 or keys[position][0] is None:
+            group_distance = bound if frame.mode == "groups" else 0
+            return sign * (groups.index(keys[other]) - group - group_distance) >= 0
         (order,) = plan.order
-        (value,), (here,) = keys[other], keys[place]
+        (value,), (current,) = keys[other], keys[position]
         if value is None:
             return order.nulls_first != is_start
-        distance = here - value if order.descending else value - here
+        distance = current - value if order.descending else value - current
         if isinstance(distance, timedelta):
             distance = distance.days
         return bool(sign * (distance - bound) >= 0)
@@ -354,29 +355,29 @@ def frame_places(plan: Window, call: WindowCall, keys: list[Row], place: int) ->
     ]
 
 
-def is_excluded(call: WindowCall, keys: list[Row], place: int, other: int) -> bool:
+def is_excluded(call: WindowCall, keys: list[Row], position: int, other: int) -> bool:
     match call.frame.exclude:
         case "current row":
-            return other == place
+            return other == position
         case "group":
-            return keys[other] == keys[place]
+            return keys[other] == keys[position]
         case "ties":
-            return keys[other] == keys[place] and other != place
+            return keys[other] == keys[position] and other != position
     return False
 
 
 def sorted_rows(plan: TopK | Window, rows: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
     """Sort the rows by stable sorts, the least important column first."""
     for column in reversed(range(len(plan.input.fields))):
-        rows = sorted_by(rows, column, descending=False, nulls_first=False)
+        rows = sort_by(rows, column, descending=False, nulls_first=False)
     for order in reversed(plan.order):
-        rows = sorted_by(
+        rows = sort_by(
             rows, order.column, descending=order.descending, nulls_first=order.nulls_first
         )
     return rows
 
 
-def sorted_by(
+def sort_by(
     rows: list[tuple[Row, int]], column: int, *, descending: bool, nulls_first: bool
 ) -> list[tuple[Row, int]]:
     nulls = [pair for pair in rows if pair[0][column] is None]

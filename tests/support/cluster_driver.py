@@ -2,11 +2,11 @@
 
     python -m tests.support.cluster_driver PLACE MASTER
 
-It runs the files of ``PLACE/in`` through a distributed sink, one micro-batch for each file, writes
-what each view gives out to ``PLACE/out/<batch id>-<view>.parquet``, and says ``batch <id>`` on its
-output before the sink is called and ``done`` at the end. Rows are placed by the driver, those of
-every third micro-batch routed by executors. Executors are told apart by what they say of the
-machine: they are processes, so their Python has to find the packages by ``PYTHONPATH``.
+It runs the files of ``PLACE/in`` through a distributed sink, one micro-batch for each file, and
+writes the delta of each view to ``PLACE/out/<batch id>-<view>.parquet``. It prints ``batch <id>``
+before each call of the sink, and ``done`` at the end. The driver assigns rows to cells; in every
+third micro-batch executors route them. Executors are separate processes, whose Python finds the
+packages by ``PYTHONPATH``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def views() -> Circuit:
     return compile_sql(VIEWS, {"e": SCHEMA})
 
 
-class Written:
-    """A target that is a file for each delta."""
+class FileTarget:
+    """A target that writes a file for each delta."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -79,10 +79,10 @@ def session_of(master: str, place: Path) -> SparkSession:
 def main(place: Path, master: str) -> None:
     session = session_of(master, place)
     sink = ViewSink(
-        views(), Written(place / "out"), state_dir=place / "state", mode="distributed", cells=4
+        views(), FileTarget(place / "out"), state_dir=place / "state", mode="distributed", cells=4
     )
 
-    def told(frame: Any, batch_id: int) -> None:
+    def process_batch(frame: Any, batch_id: int) -> None:
         pipeline.MAX_DRIVER_ROWS = -1 if batch_id % 3 == 2 else MAX_DRIVER_ROWS
         print(f"batch {batch_id}", flush=True)
         sink(frame, batch_id)
@@ -92,7 +92,7 @@ def main(place: Path, master: str) -> None:
         .option("maxFilesPerTrigger", 1)
         .parquet(str(place / "in"))
     )
-    start_query(stream, told, place / "checkpoint").awaitTermination()
+    start_query(stream, process_batch, place / "checkpoint").awaitTermination()
     sink.close()
     print("done", flush=True)
     session.stop()

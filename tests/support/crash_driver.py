@@ -2,12 +2,13 @@
 
     python -m tests.support.crash_driver PLACE
 
-It starts Spark, says ``ready``, and waits for a line that says where to die, or an empty one. Then
-it runs the files of ``PLACE/in`` through a durable sink, one micro-batch for each file, says
-``running``, and when all is done ``done``. ``PLACE`` has the state, the checkpoint and the targets,
-so the next process goes on from what this one left.
+It starts Spark, prints ``ready``, and reads a line with the point at which to die; an empty line
+means never. Then it prints ``running`` and runs the files of ``PLACE/in`` through a durable sink,
+one micro-batch for each file. At the end it prints ``done``. ``PLACE`` has the state, the
+checkpoint and the targets, so the next process continues where this one stopped.
 
 A point is ``call when batch``: before, during or after the first such call of that micro-batch,
+where ``call`` is one of
 
 ::
 
@@ -16,9 +17,9 @@ A point is ``call when batch``: before, during or after the first such call of t
     write_data       a file of the state
     rename           the commit: the manifest gets its name
     target_<view>    the target of a view
-    spark            the entry in Spark's commit log: before it, and when its file is there
+    spark            the entry in Spark's commit log: before it, and when its file exists
 
-and then the whole process group gets SIGKILL, as from the kernel that is out of memory.
+At the point the whole process group receives SIGKILL, as from a kernel that is out of memory.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class Point:
     def __init__(self, text: str) -> None:
         words = text.split()
         self.call, self.when = (words[0], words[1]) if words else ("", "")
-        self.due = int(words[2]) if words else -1
-        self.batch = -1
+        self.death_batch = int(words[2]) if words else -1
+        self.batch = -1  # the current micro-batch
 
     def is_here(self, call: str, when: str) -> bool:
-        return (call, when, self.batch) == (self.call, self.when, self.due)
+        return (call, when, self.batch) == (self.call, self.when, self.death_batch)
 
     def reach(self, call: str, when: str) -> None:
         if self.is_here(call, when):
@@ -71,7 +72,7 @@ class Point:
 
 def die() -> None:
     os.killpg(0, signal.SIGKILL)
-    time.sleep(60)  # a thread may live on for a moment; it shall do nothing
+    time.sleep(60)  # until the signal arrives, this thread must do nothing
 
 
 class DyingFiles(LocalFiles):
@@ -98,7 +99,7 @@ class DyingFiles(LocalFiles):
 
 
 class DyingTarget:
-    """Gives a delta to several targets; the process dies before or after."""
+    """Writes a delta to several targets; the process dies before, between or after them."""
 
     def __init__(self, targets: Sequence[Target], point: Point) -> None:
         self._targets = targets
@@ -136,20 +137,20 @@ def sink_of(place: Path, point: Point) -> ViewSink:
             file.write(f"\n{line}\n")
         point.reach("target_far", "after")
 
-    both = DyingTarget([lake, database], point)
+    dying_target = DyingTarget([lake, database], point)
     return ViewSink(
         views(),
         [
-            Output("paths", both),
-            Output("cities", both, mode="upsert", keys=["city"]),
+            Output("paths", dying_target),
+            Output("cities", dying_target, mode="upsert", keys=["city"]),
             Output("far", on_delta),
         ],
         state_dir=DyingFiles(place / "state", point),
     )
 
 
-def watched(sink: Callable[[Any, int], None], point: Point) -> Callable[[Any, int], None]:
-    """The function of foreachBatch: the sink, and death around it."""
+def with_points(sink: Callable[[Any, int], None], point: Point) -> Callable[[Any, int], None]:
+    """Return the function of foreachBatch: the sink, with a point before and after it."""
 
     def run(df: Any, batch_id: int) -> None:
         point.batch = batch_id
@@ -161,10 +162,10 @@ def watched(sink: Callable[[Any, int], None], point: Point) -> Callable[[Any, in
 
 
 def watch_commits(place: Path, point: Point) -> None:
-    """Die when Spark has noted the micro-batch."""
+    """Die when Spark has written the micro-batch to its commit log."""
     if (point.call, point.when) != ("spark", "after"):
         return
-    entry = place / "checkpoint" / "commits" / str(point.due)
+    entry = place / "checkpoint" / "commits" / str(point.death_batch)
 
     def watch() -> None:
         while not entry.exists():
@@ -186,7 +187,7 @@ def main(place: Path) -> None:
     point = Point(sys.stdin.readline())
     watch_commits(place, point)
     sink = sink_of(place, point)
-    query = start_query(changes_in(place, session), watched(sink, point), place / "checkpoint")
+    query = start_query(changes_in(place, session), with_points(sink, point), place / "checkpoint")
     print("running", flush=True)
     query.awaitTermination()
     sink.close()

@@ -22,12 +22,13 @@ class Crash(BaseException):
 
 
 class Faults:
-    """A fault in the call after the next ``calls`` ones."""
+    """Counts the calls of a database, and raises an error in a planned one."""
 
     def __init__(self) -> None:
         self.plan(None)
 
     def plan(self, calls: int | None, *, after: bool = False, error: type | None = None) -> None:
+        """Raise ``error`` in the call after the next ``calls``, before or after its effect."""
         self.left = calls
         self.after = after
         self.error = error or Crash
@@ -43,14 +44,14 @@ class Faults:
             return function(*args, **kwargs)
         if self.after:
             result = function(*args, **kwargs)
-            if hasattr(result, "commit"):  # a connection that nobody is going to have
+            if hasattr(result, "commit"):  # a connection that the caller never receives
                 result.close()
         self.dead = self.error is Crash
         raise self.error("planned")
 
 
 def sqlite_with(faults: Faults, path: str, **options: Any) -> Callable[[], sqlite3.Connection]:
-    """A function that opens connections of ``sqlite3`` with faults."""
+    """Return a function that opens connections of ``sqlite3`` with faults."""
 
     class Cursor(sqlite3.Cursor):
         def execute(self, *args):
@@ -70,7 +71,7 @@ def sqlite_with(faults: Faults, path: str, **options: Any) -> Callable[[], sqlit
 
 
 def postgres_with(faults: Faults, address: str, **options: Any) -> Callable[[], Any]:
-    """A function that opens connections of ``psycopg`` with faults."""
+    """Return a function that opens connections of ``psycopg`` with faults."""
     import psycopg
 
     class Cursor(psycopg.Cursor):
@@ -93,14 +94,14 @@ def postgres_with(faults: Faults, address: str, **options: Any) -> Callable[[], 
     return lambda: faults.call(Connection.connect, address, cursor_factory=Cursor, **options)
 
 
-def fresh() -> str:
-    """Return a new table name."""
+def new_table_name() -> str:
+    """Return a name that no test has used."""
     return f"t{next(NUMBERS)}"
 
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory):
-    """The address of a PostgreSQL server that lives as long as the tests."""
+    """The address of a PostgreSQL server that runs until the last test ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
         pgserver = pytest.importorskip("pgserver", reason="no pgserver: pip install -e '.[test]'")
@@ -144,27 +145,27 @@ def postgres_server(tmp_path, monkeypatch):
 
 
 class Database:
-    """A database, its faults, and how to look into it without the target."""
+    """A database, its faults, and ``inspect``, which opens a connection without faults."""
 
-    def __init__(self, name, connect, look):
+    def __init__(self, name, connect, inspect):
         self.name = name
         self.faults = Faults()
         self.connect = connect(self.faults)
-        self._look = look
+        self._inspect = inspect
 
     def rows(self, statement):
-        with contextlib.closing(self._look()) as connection:
+        with contextlib.closing(self._inspect()) as connection:
             cursor = connection.cursor()
             cursor.execute(statement)
             return cursor.fetchall()
 
     def run(self, statement):
-        with contextlib.closing(self._look()) as connection:
+        with contextlib.closing(self._inspect()) as connection:
             connection.cursor().execute(statement)
             connection.commit()
 
     def columns(self, table):
-        with contextlib.closing(self._look()) as connection:
+        with contextlib.closing(self._inspect()) as connection:
             cursor = connection.cursor()
             cursor.execute(f'SELECT * FROM "{table}"')
             return [column[0] for column in cursor.description]

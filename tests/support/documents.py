@@ -69,9 +69,9 @@ def run(page: Path) -> int:
             exec(compile(block.text, where, "exec"), names)
             continue
         test = parser.get_doctest(block.text, names, where, str(page), block.line - 1)
-        said: list[str] = []
+        report: list[str] = []
         runner = doctest.DocTestRunner(optionflags=OPTIONS, verbose=False)
-        runner.run(test, out=said.append, clear_globs=False)
+        runner.run(test, out=report.append, clear_globs=False)
         names.update(test.globs)
-        assert runner.failures == 0, "".join(said)
+        assert runner.failures == 0, "".join(report)
     return count

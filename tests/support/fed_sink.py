@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from circuits import Circuit, compile_sql
 from streaming import ViewSink
-from tests.oracles.naive_plan import weighted
+from tests.oracles.naive_plan import sum_weights
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import bag_of, table_of
 
@@ -32,7 +32,7 @@ def batch(number: int) -> pa.Table:
 
 
 def expected(batches: int) -> dict[str, Counter]:
-    """Compute the views after so many micro-batches, by loops over rows."""
+    """Compute the views after the first ``batches`` micro-batches, by loops over rows."""
     rows = [row for batch in ROWS[:batches] for row in batch]
     return {
         "paths": Counter((a, d) for a, b, _ in rows for c, d, _ in rows if b == c),
@@ -42,22 +42,22 @@ def expected(batches: int) -> dict[str, Counter]:
 
 def delta(number: int, view: str) -> Counter:
     new, old = expected(number + 1)[view], expected(number)[view]
-    return weighted([*new.items(), *((row, -n) for row, n in old.items())])
+    return sum_weights([*new.items(), *((row, -n) for row, n in old.items())])
 
 
-class Seen:
-    """A target that checks each delta."""
+class CheckingTarget:
+    """A target that checks each delta, and records the numbers of the micro-batches."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def write(self, given: Any) -> None:
-        assert bag_of(given.table) == delta(given.batch_id, given.view), given
-        self.batches.append(given.batch_id)
+    def write(self, written: Any) -> None:
+        assert bag_of(written.table) == delta(written.batch_id, written.view), written
+        self.batches.append(written.batch_id)
 
 
-def sink_on(place: Any, circuit: Circuit | None = None, **options: Any) -> ViewSink:
-    return ViewSink(circuit or views(), Seen(), state_dir=place, **options)
+def sink_on(state_dir: Any, circuit: Circuit | None = None, **options: Any) -> ViewSink:
+    return ViewSink(circuit or views(), CheckingTarget(), state_dir=state_dir, **options)
 
 
 def feed(sink: ViewSink, *numbers: int, query: str | None = "q") -> None:
@@ -70,8 +70,8 @@ def check(sink: ViewSink, batches: int) -> None:
         assert bag_of(sink.table(view)) == bag, view
 
 
-def written(place: Path, batches: int, **options: Any) -> None:
-    """A state directory after so many micro-batches."""
-    sink = sink_on(place, **options)
+def write_state(state_dir: Path, batches: int, **options: Any) -> None:
+    """Write a state directory with the first ``batches`` micro-batches."""
+    sink = sink_on(state_dir, **options)
     feed(sink, *range(batches))
     sink.close()

@@ -18,24 +18,24 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
-def stored(path: Path) -> Any:
+def read_notebook(path: Path) -> Any:
     """Read a notebook."""
     return nbformat.read(path, as_version=4)
 
 
-def executed(path: Path) -> Any:
-    """The notebook as a kernel executes it, with this Python and the packages of this checkout."""
-    notebook = stored(path)
+def execute(path: Path) -> Any:
+    """Execute a notebook with this Python and the packages of this checkout."""
+    notebook = read_notebook(path)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     client = NotebookClient(notebook, timeout=120, kernel_name="python3")
     client.execute(env=environment, cwd=str(path.parent))
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # times, which are others each time
+        cell.metadata.pop("execution", None)  # times, different in every run
     notebook.metadata.language_info = {"name": "python"}
     return notebook
 
 
-def printed(notebook: Any) -> list[str]:
+def outputs(notebook: Any) -> list[str]:
     """Return the output of each cell as text."""
     return [
         "".join(
@@ -49,4 +49,4 @@ def printed(notebook: Any) -> list[str]:
 
 if __name__ == "__main__":
     for path in NOTEBOOKS:
-        nbformat.write(executed(path), path)
+        nbformat.write(execute(path), path)

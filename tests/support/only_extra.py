@@ -46,18 +46,18 @@ class OnlyInstalled(MetaPathFinder):
 
 
 def distributions_of(extra: str) -> set[str]:
-    """The canonical names of all distributions that the extra installs, with the project."""
-    found: set[tuple[str, str]] = set()
+    """Return the canonical names of all distributions that the extra installs, with the project."""
+    visited: set[tuple[str, str]] = set()
     waiting = [(PROJECT, ""), (PROJECT, extra)]
     while waiting:
-        name, wanted = key = waiting.pop()
-        if key in found:
+        name, name_extra = key = waiting.pop()
+        if key in visited:
             continue
-        found.add(key)
-        for requirement in _requirements(name, wanted):
+        visited.add(key)
+        for requirement in _requirements(name, name_extra):
             dependency = canonicalize_name(requirement.name)
-            waiting += [(dependency, ""), *((dependency, one) for one in requirement.extras)]
-    return {name for name, _ in found}
+            waiting += [(dependency, ""), *((dependency, extra_) for extra_ in requirement.extras)]
+    return {name for name, _ in visited}
 
 
 def _requirements(name: str, extra: str) -> Iterator[Requirement]:

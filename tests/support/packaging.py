@@ -1,16 +1,16 @@
-"""Builds the wheel and the source archive, and tries them in empty environments.
+"""Builds the wheel and the source archive, and tests the wheel in empty environments.
 
 ::
 
     python -m tests.support.packaging        # this Python, the packages of constraints.txt
-    python -m tests.support.packaging --all  # every Python there is; oldest and newest packages
+    python -m tests.support.packaging --all  # every installed Python; oldest and newest packages
     python -m tests.support.packaging --python PATH --packages oldest
 
-An environment gets the base install and nothing else, so a missing dependency shows: a view is
-stepped without Spark. Then come the extras: a stream runs through Spark, and the commands answer.
-The oldest packages are the lower bounds of pyproject.toml, the newest what pip finds within them. A
-first use compiles the kernels, about a minute; where Python and numba are those of the checkout its
-kernels are taken.
+An environment gets the base install and nothing else, so a missing dependency is an error: a view
+is stepped without Spark. Then the extras are installed: a stream runs through Spark, and the
+commands print their help. The oldest packages are the lower bounds of pyproject.toml, the newest
+are those that pip finds within the bounds. The first use compiles the kernels in about a minute,
+unless Python and numba are those of the checkout: then its compiled kernels are copied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("pinned", "oldest", "newest")
-EXTRAS = "cli,sinks,spark,ui"  # those of users that are small
+EXTRAS = "cli,sinks,spark,ui"  # those that are for users, and small to install
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 SETUP = """
@@ -104,7 +104,7 @@ print("  tried with Python", sys.version.split()[0], *(f"{{n}} {{version(n)}}" f
 
 
 def main() -> None:
-    """Build, install, try."""
+    """Build the wheel, install it, and test it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--all", action="store_true", help="every Python, oldest and newest packages"
@@ -113,17 +113,17 @@ def main() -> None:
     parser.add_argument("--packages", choices=PACKAGES, default="pinned")
     options = parser.parse_args()
     wheel, _ = build()
-    contents(wheel)
+    check_contents(wheel)
     if not options.all:
-        tried(options.python, options.packages, wheel)
+        try_wheel(options.python, options.packages, wheel)
         return
     for python in pythons():
-        tried(python, "newest", wheel)
-    tried(pythons()[0], "oldest", wheel)
+        try_wheel(python, "newest", wheel)
+    try_wheel(pythons()[0], "oldest", wheel)
 
 
 def build() -> tuple[Path, Path]:
-    """The wheel and the source archive of this checkout."""
+    """Build the wheel and the source archive of this checkout."""
     shutil.rmtree(DIST, ignore_errors=True)
     run(sys.executable, "-m", "hatchling", "build", "-d", str(DIST))
     (wheel,), (archive,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
@@ -131,117 +131,120 @@ def build() -> tuple[Path, Path]:
     return wheel, archive
 
 
-def oldest() -> list[str]:
+def oldest_packages() -> list[str]:
     """The lower bounds of the base install and of the extras, as pins.
 
-    >>> oldest()[0].partition("==")[0]
+    >>> oldest_packages()[0].partition("==")[0]
     'lark'
     """
-    wanted = [*PROJECT["dependencies"]]
+    requirements = [*PROJECT["dependencies"]]
     for extra in EXTRAS.split(","):
-        wanted += PROJECT["optional-dependencies"].get(extra, [])
-    found = [re.match(r"([\w-]+)(?:\[\w+\])?[=>]=([\w.]+)", name) for name in wanted]
-    return [f"{one[1]}=={one[2]}" for one in found if one]
+        requirements += PROJECT["optional-dependencies"].get(extra, [])
+    matches = [re.match(r"([\w-]+)(?:\[\w+\])?[=>]=([\w.]+)", text) for text in requirements]
+    return [f"{match[1]}=={match[2]}" for match in matches if match]
 
 
-def contents(wheel: Path) -> None:
+def check_contents(wheel: Path) -> None:
     """Check that the wheel has the three packages, typed, and nothing else."""
     names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.partition("/")[0] for name in names}
+    folders = {name.partition("/")[0] for name in names}
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
-    assert tops == {"circuits", "dbsp_wcoj", "streaming", info}, tops
-    assert {f"{top}/py.typed" for top in tops - {info}} <= set(names)
-    odd = [n for n in names if "__pycache__" in n or n.endswith((".pyc", ".nbi", ".nbc"))]
-    assert not odd, odd
+    assert folders == {"circuits", "dbsp_wcoj", "streaming", info}, folders
+    assert {f"{top}/py.typed" for top in folders - {info}} <= set(names)
+    compiled = [n for n in names if "__pycache__" in n or n.endswith((".pyc", ".nbi", ".nbc"))]
+    assert not compiled, compiled
 
 
-def tried(python: str, packages: str, wheel: Path) -> None:
-    """Install the wheel in an empty environment and try it; then its extras."""
+def try_wheel(python: str, packages: str, wheel: Path) -> None:
+    """Install the wheel in an empty environment and try it; then the same with its extras."""
     with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
+        start = time.perf_counter()
         print(f"{python}, {packages} packages", flush=True)
         bounds = {"pinned": ["--constraint", str(ROOT / "constraints.txt")], "newest": []}
         if packages == "oldest":
-            Path(folder, "oldest.txt").write_text("\n".join(oldest()))
+            Path(folder, "oldest.txt").write_text("\n".join(oldest_packages()))
             bounds["oldest"] = ["--constraint", "{folder}/oldest.txt"]
         run(python, "-m", "venv", "{folder}/venv")
-        own = "{folder}/venv/bin/python"
-        pip = [own, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+        venv_python = "{folder}/venv/bin/python"
+        pip = [venv_python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
         run(*pip, *bounds[packages], str(wheel))
-        refuses("{folder}/venv/bin/dbsp-wcoj")
-        kernels(Path(folder, "venv"))
-        run(own, "-I", "-c", TRY_WITHOUT_SPARK, cwd=folder)
+        check_refusal("{folder}/venv/bin/dbsp-wcoj")
+        copy_kernels(Path(folder, "venv"))
+        run(venv_python, "-I", "-c", TRY_WITHOUT_SPARK, cwd=folder)
         run(*pip, *bounds[packages], f"{wheel}[{EXTRAS}]")
         run("{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
-        run(own, "-I", "-c", "import deltalake, psycopg", cwd=folder)
-        run(own, "-I", "-c", TRY_SPARK, cwd=folder)
-        run(own, "-m", "pip", "check", stdout=subprocess.DEVNULL)
-        print(f"  all well after {time.perf_counter() - begin:.0f} s", flush=True)
+        run(venv_python, "-I", "-c", "import deltalake, psycopg", cwd=folder)
+        run(venv_python, "-I", "-c", TRY_SPARK, cwd=folder)
+        run(venv_python, "-m", "pip", "check", stdout=subprocess.DEVNULL)
+        print(f"  all well after {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def linked(folder: Path, wheel: Path, *extras: str) -> Path:
+def link_environment(folder: Path, wheel: Path, *extras: str) -> Path:
     """Make an environment with the wheel and links to its dependencies; return its Python.
 
-    In seconds and without an index: other packages of this environment are not there.
+    This takes seconds and no package index. Other packages of this environment are not linked.
     """
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     (site,) = folder.glob("lib/python*/site-packages")
-    wanted = [*PROJECT["dependencies"]]
+    requirements = [*PROJECT["dependencies"]]
     for extra in extras:
-        wanted += PROJECT["optional-dependencies"][extra]
-    for name in needed(wanted):
-        found = distribution(name)
-        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+        requirements += PROJECT["optional-dependencies"][extra]
+    for name in closure_of(requirements):
+        installed = distribution(name)
+        for top in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():
-                (site / top).symlink_to(found.locate_file(top))
-    own = folder / "bin" / "python"
+                (site / top).symlink_to(installed.locate_file(top))
+    venv_python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run(*pip, "--python", str(own), "install", "--no-deps", "--no-index", str(wheel))
-    kernels(folder)
-    return own
+    run(*pip, "--python", str(venv_python), "install", "--no-deps", "--no-index", str(wheel))
+    copy_kernels(folder)
+    return venv_python
 
 
-def needed(requirements: list[str]) -> set[str]:
-    """The packages that requirements need, and those need, and so on.
+def closure_of(requirements: list[str]) -> set[str]:
+    """Return the required packages, those that they require, and so on.
 
-    >>> "llvmlite" in needed(["numba"]), "pytest" in needed(["numba"])
+    >>> "llvmlite" in closure_of(["numba"]), "pytest" in closure_of(["numba"])
     (True, False)
     """
-    found: set[str] = set()
-    left = [Requirement(text) for text in requirements]
-    while left:
-        one = left.pop()
-        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
-            found.add(one.name)
-            left += [Requirement(text) for text in distribution(one.name).requires or ()]
-    return found
+    names: set[str] = set()
+    remaining = [Requirement(text) for text in requirements]
+    while remaining:
+        requirement = remaining.pop()
+        marker = requirement.marker
+        is_needed = marker is None or marker.evaluate({"extra": ""})
+        if is_needed and requirement.name not in names:
+            names.add(requirement.name)
+            texts = distribution(requirement.name).requires or ()
+            remaining += [Requirement(text) for text in texts]
+    return names
 
 
-def refuses(command: str) -> None:
-    """Check that the command says what to install."""
+def check_refusal(command: str) -> None:
+    """Check that the command, without its extra, fails with the name of what to install."""
     done = subprocess.run([command], capture_output=True, text=True)
     assert done.returncode == 2 and "pip install 'dbsp-wcoj[cli]'" in done.stderr, done
 
 
-def kernels(venv: Path) -> None:
-    """Take the compiled kernels of the checkout; another Python or numba leaves them alone."""
-    (place,) = venv.glob("lib/python*/site-packages/dbsp_wcoj/kernels")
+def copy_kernels(venv: Path) -> None:
+    """Copy the compiled kernels of the checkout; another Python or numba ignores them."""
+    (kernels,) = venv.glob("lib/python*/site-packages/dbsp_wcoj/kernels")
     source = ROOT / "dbsp_wcoj/kernels"
     for file in source.rglob("__pycache__/*.nb*"):
-        copy = place / file.relative_to(source)
+        copy = kernels / file.relative_to(source)
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(file, copy)
 
 
 def pythons() -> list[str]:
     """Find one Python of each version, on the PATH or in pyenv."""
-    found = []
+    paths = []
     for version in VERSIONS:
-        own = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-        name = str(own[-1]) if own else shutil.which(f"python{version}")
+        pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+        name = str(pyenv[-1]) if pyenv else shutil.which(f"python{version}")
         if name and not subprocess.run([name, "-c", "import venv"], capture_output=True).returncode:
-            found.append(name)
-    return found
+            paths.append(name)
+    return paths
 
 
 def run(*command: str, **options: object) -> None:

@@ -3,10 +3,10 @@
 Reads a command per line from standard input and answers each with a line of JSON:
 
     step             one micro-batch; it opens files of the state directory
-    hoard            take every file descriptor that is left
-    release          close them again
+    hoard            open files until no file descriptor is left
+    release          close these files
     close-listener   take the port away from the page
-    wait             a moment
+    wait             sleep for half a second
     kill-page        end the event loop of the page with an error
     stop             stop the page and leave
 """
@@ -30,9 +30,9 @@ from tests.support.tables import EDGE, edges
 
 def main(limit: int, folder: Path, token: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    said: list[str] = []
+    log_messages: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: log_messages.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("streaming.ui").addHandler(handler)
     views = "CREATE VIEW v AS SELECT count(*) AS n FROM e; CREATE VIEW w AS SELECT src, dst FROM e"
     sink = ViewSink(compile_sql(views, {"e": EDGE}), state_dir=folder)
@@ -70,10 +70,10 @@ def main(limit: int, folder: Path, token: str) -> None:
                 break
         if hoard:
             # /proc cannot be read without a descriptor.
-            answer = {"open": limit, "said": said, "steps": steps}
+            answer = {"open": limit, "log": log_messages, "steps": steps}
         else:
             time.sleep(0.05)
-            answer = {"open": len(os.listdir("/proc/self/fd")), "said": said, "steps": steps}
+            answer = {"open": len(os.listdir("/proc/self/fd")), "log": log_messages, "steps": steps}
         print(json.dumps(answer), flush=True)
 
 

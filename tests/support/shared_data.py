@@ -29,7 +29,7 @@ needs_cases = pytest.mark.skipif(
 
 
 def table(name: str) -> dict[str, np.ndarray]:
-    """The columns of ``data/<name>.parquet`` as int64 arrays (strings as objects)."""
+    """Read the columns of ``data/<name>.parquet`` as int64 arrays (strings as objects)."""
     columns = pq.read_table(SHARED / "data" / f"{name}.parquet")
     arrays = {field: columns[field].to_numpy() for field in columns.column_names}
     return {
@@ -39,7 +39,7 @@ def table(name: str) -> dict[str, np.ndarray]:
 
 
 def cases(*kinds: str) -> list[dict[str, Any]]:
-    """The cases of these kinds; none where the file is missing (the tests are skipped then)."""
+    """Read the cases of these kinds; none if the file is missing (the tests are skipped then)."""
     path = SHARED / "cases" / "join_cases.json"
     if not path.is_file():
         return []

@@ -1,25 +1,26 @@
-"""A simulated file system in memory that loses all that a crash of the machine may lose.
+"""A simulated file system in memory that may lose whatever a crash of the machine may lose.
 
-The `Files` of a machine whose power fails. What a crash leaves, beyond what every file system
-promises, is drawn from a seed:
+It implements `Files` for a machine whose power can fail. Every file system keeps synced data; the
+fate of all other data after a crash is drawn from a seed:
 
-*   the bytes of a file written since its last sync are, each on its own, there, missing, cut
-    short, those of before, zeros, or a mixture of blocks of all these and garbage;
-*   a name changed (created, renamed, removed) since the last sync of its folder is, each on its
-    own, in any of the states since then. So a rename may be lost and a later one kept, both names
-    of a rename may be there or neither, and what was removed comes back. This is the least that a
-    file system without a journal gives; ext4 and XFS give more;
-*   a new folder is there, with all that is in it, only for certain once "" is synced;
-*   after a failed sync, the next sync of that file says that all is well, and is lying: the kernel
+*   the bytes of a file since its last sync: for each file independently, they are all kept,
+missing,
+    cut short, as before, zeros, or a mixture of blocks of all these and garbage;
+*   a name that was created, renamed or removed since the last sync of its folder: for each name
+    independently, any of its states since then. So a rename may be lost and a later one kept, both
+    names of a rename may exist or neither, and a removed file may exist again. A file system
+    without a journal guarantees no more; ext4 and XFS do;
+*   a new folder, with its contents: kept for certain only after the folder "" is synced;
+*   after a failed sync, the next sync of that file succeeds without writing the data: the kernel
     reports a failed write-back once, and drops the pages (Rebello et al., "Can Applications Recover
     from fsync Failures?", USENIX ATC 2020).
 
-A process may also be killed without the machine (then everything written stays, and stays
-unsynced), and any call may fail with an error, having done nothing, half of its work or all of it.
-A fault is planned by the number of calls until it happens, so a run is a function of its seed.
+A process may also be killed while the machine runs; then everything written is kept, and remains
+unsynced. Any call may fail with an error after none, half or all of its work. A fault is planned by
+the number of calls until it happens, so a run is a function of its seed.
 
-A crash is no ``Exception``: nothing that cleans up after errors may run as if the process lived.
-After it, every call of the dead process raises it again and does nothing.
+A crash is not an ``Exception``, so that no code that handles errors runs after it. Every later call
+of the dead process raises it again and does nothing.
 
 Writing over a file that this process has read fails the test: the real one may be mapped.
 """
@@ -55,7 +56,7 @@ class Crash(BaseException):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens in the call after the next ``calls`` ones.
+    """A fault of the call after the next ``calls`` calls.
 
     "full" is an error of that call and of all writes after it until `SimulatedDisk.tidy`.
     """
@@ -66,38 +67,38 @@ class Fault:
 
 
 class Inode:
-    """A file: its bytes as processes see them, and those that a crash may bring back."""
+    """A file: its bytes as processes see them, and earlier bytes that a crash may restore."""
 
-    __slots__ = ("bytes", "earlier", "lying", "read")
+    __slots__ = ("bytes", "earlier", "ignores_sync", "is_read")
 
     def __init__(self, content: bytes = b"") -> None:
         self.bytes = content
-        self.earlier: list[bytes] = []  # since the last sync, beginning with what was synced
-        self.lying = False
-        self.read = False
+        self.earlier: list[bytes] = []  # contents since the last sync, the synced one first
+        self.ignores_sync = False  # after a failed sync, until the next change
+        self.is_read = False
 
     def change(self, content: bytes) -> None:
         self.earlier.append(self.bytes)
         self.bytes = content
-        self.lying = False
+        self.ignores_sync = False
 
     def sync(self) -> None:
-        if not self.lying:
+        if not self.ignores_sync:
             self.earlier.clear()
 
     def after_crash(self, random: Random) -> Inode:
         if not self.earlier:
             return Inode(self.bytes)
-        how = random.randrange(7)
-        if how == 0:
+        fate = random.randrange(7)
+        if fate == 0:
             return Inode(self.bytes)
-        if how == 1:
+        if fate == 1:
             return Inode(self.earlier[0])
-        if how == 2:
+        if fate == 2:
             return Inode()
-        if how == 3:
+        if fate == 3:
             return Inode(cut(self.bytes, random))
-        if how == 4:
+        if fate == 4:
             return Inode(bytes(len(self.bytes)))
         return Inode(self._torn(random))
 
@@ -132,7 +133,7 @@ class SimulatedDisk:
         self.calls = 0
         self.log: list[str] = []
         self.full = False
-        self.struck = False  # whether a fault happened since someone last looked
+        self.struck = False  # True after a fault, until the caller resets it
         self.holder: SimulatedFiles | None = None
         self._names: dict[str, Inode] = {}
         self._unsynced: dict[str, dict[str, list[Inode | None]]] = {"": {}}
@@ -142,14 +143,14 @@ class SimulatedDisk:
         self._fault: Fault | None = None
 
     def files(self) -> SimulatedFiles:
-        """The directory, as a process that starts now opens it."""
+        """Return the directory for a process that starts now."""
         self._processes += 1
         files = SimulatedFiles(self, self._processes)
         self._living.append(files)
         return files
 
     def plan(self, fault: Fault | None) -> None:
-        """Let a fault happen; in place of one that has not yet."""
+        """Plan a fault; it replaces a planned fault that has not happened."""
         self._fault = fault
         self.calls = 0
 
@@ -159,24 +160,24 @@ class SimulatedDisk:
         return self._fault is not None
 
     def tidy(self) -> None:
-        """There is space on the disk again."""
+        """Free space on the disk."""
         self.full = False
 
     def kill(self) -> None:
-        """End all processes; everything written stays, and what was not synced is not now."""
+        """End all processes; everything written is kept, and unsynced data remains unsynced."""
         for files in self._living:
             files.alive = False
         self._living.clear()
         self.holder = None
         for inode in self._names.values():
-            inode.read = False
+            inode.is_read = False
         self.log.append("-- killed")
 
     def lose_power(self) -> None:
-        """End all processes, and lose whatever a machine may lose."""
+        """End all processes, and draw the fate of all unsynced data."""
         self.kill()
         self.log.append("-- power lost")
-        # Drawn one by one, many names are never all lost, or all kept.
+        # If each name were drawn by itself, many names would never be all lost or all kept.
         luck = self.random.choice((0.0, 1.0, None))
         lost = {folder for folder in sorted(self._new_folders) if not self._kept(luck)}
         for names in self._unsynced.values():
@@ -190,28 +191,28 @@ class SimulatedDisk:
         for folder in lost:
             del self._unsynced[folder]
         self._new_folders.clear()
-        found: dict[int, Inode] = {}  # one file may be left with two names
+        survivors: dict[int, Inode] = {}  # one file may be left with two names
         for name, inode in self._names.items():
-            if id(inode) not in found:
-                # Of its own, so that how long a file is does not change what becomes of others.
-                found[id(inode)] = inode.after_crash(Random(self.random.getrandbits(64)))
-            self._names[name] = found[id(inode)]
+            if id(inode) not in survivors:
+                # A generator for each file: its length must not change the fate of other files.
+                survivors[id(inode)] = inode.after_crash(Random(self.random.getrandbits(64)))
+            self._names[name] = survivors[id(inode)]
 
     def names(self) -> list[str]:
-        """All files, with the lock's."""
+        """Return the names of all files, the lock file included."""
         return sorted(self._names)
 
     def content(self, name: str) -> bytes:
-        """The bytes of a file, without a call of a process."""
+        """Return the bytes of a file; this is not a call of a process."""
         return self._names[name].bytes
 
     def replace(self, name: str, content: bytes | None) -> None:
-        """Damage: the disk has other bytes than were written, or, with None, no such file."""
+        """Damage a file: replace its bytes, or remove it (None)."""
         self._put(name, None if content is None else Inode(content))
         self.log.append(f"-- damaged {name}")
 
-    def due(self, call: str) -> Fault | None:
-        """Count a call, and say what happens in it."""
+    def next_fault(self, call: str) -> Fault | None:
+        """Count a call; return the fault that happens in it, if any."""
         self.log.append(call)
         fault = self._fault
         self.calls += 1
@@ -225,7 +226,7 @@ class SimulatedDisk:
         return None
 
     def strike(self, fault: Fault, call: str) -> None:
-        """Raise what a fault ends in."""
+        """Apply the effect of a fault, and raise its error or crash."""
         if fault.kind == "power":
             self.lose_power()
         elif fault.kind == "kill":
@@ -244,7 +245,7 @@ class SimulatedDisk:
         return self._names[name]
 
     def link(self, name: str, inode: Inode | None) -> None:
-        """Change what a name stands for, until the folder is synced only perhaps."""
+        """Change the file of a name; a crash may undo this until the folder is synced."""
         folder = folder_of(name)
         if folder not in self._unsynced:
             self._unsynced[folder] = {}
@@ -269,7 +270,7 @@ class SimulatedDisk:
 
 
 class SimulatedFiles:
-    """A `SimulatedDisk` as one process sees it; see `SimulatedDisk.files`."""
+    """The interface `Files` of a `SimulatedDisk`, for one process."""
 
     def __init__(self, disk: SimulatedDisk, process: int) -> None:
         self.location = "simulated"
@@ -285,7 +286,7 @@ class SimulatedFiles:
             if name not in disk._names:
                 disk.link(name, Inode())
             inode = disk._names[name]
-            assert not inode.read, f"{name} is written over while it may be mapped"
+            assert not inode.is_read, f"{name} is written over while it may be mapped"
             return inode
 
         def half() -> None:
@@ -295,7 +296,7 @@ class SimulatedFiles:
 
     def sync(self, name: str) -> None:
         def failing() -> None:
-            self._disk.inode(name).lying = True
+            self._disk.inode(name).ignores_sync = True
 
         self._run(f"sync {name}", lambda: self._disk.inode(name).sync(), failing)
 
@@ -324,7 +325,7 @@ class SimulatedFiles:
     def read(self, name: str) -> memoryview:
         def content() -> memoryview:
             inode = self._disk.inode(name)
-            inode.read = True
+            inode.is_read = True
             return memoryview(bytearray(inode.bytes))
 
         return self._run(f"read {name}", content)
@@ -340,11 +341,11 @@ class SimulatedFiles:
         )
 
     def remove(self, name: str) -> None:
-        def gone() -> None:
+        def deleted() -> None:
             if name in self._disk._names:
                 self._disk.link(name, None)
 
-        self._run(f"remove {name}", gone)
+        self._run(f"remove {name}", deleted)
 
     def append(self, name: str, text: str) -> None:
         def added(part: str) -> None:
@@ -376,15 +377,15 @@ class SimulatedFiles:
 
         self._run("unlock", unlocked)
 
-    def point(self, what: str) -> None:
-        """A moment at which a fault may happen as in any call, though nothing is done."""
-        self._run(what, lambda: None)
+    def point(self, call: str) -> None:
+        """Let a fault happen here as in any call, although this call does nothing."""
+        self._run(call, lambda: None)
 
     def _run(self, call: str, do: Callable[[], T], half: Callable[[], None] | None = None) -> T:
         disk = self._disk
         if not self.alive:
             raise Crash(f"{call} of a dead process", power=False)
-        fault = disk.due(call)
+        fault = disk.next_fault(call)
         if fault is None:
             return do()
         if fault.when == "after":

@@ -1,28 +1,27 @@
 """Simulates a sink, Spark, a target and a disk, with random faults between them.
 
-A schedule is a function of its seed. It plays Spark, which has in its checkpoint what the
-micro-batches are and how many are committed, and is right about that: it gives the first
-micro-batch that is not committed to the sink, again and again until the sink returns and the commit
-is noted. Faults come after a random number of calls: of the file system
-(`tests.support.simulated_files`), of reading the rows, of the target, and of noting the commit.
-After a crash everything but the disk, the target and the checkpoint is dropped, and a new circuit
-and sink begin.
+A schedule is a function of its seed. It acts as Spark, whose checkpoint has the micro-batches and
+the number of commits: it passes the first uncommitted micro-batch to the sink, again and again,
+until the sink returns and the commit is recorded. Faults occur after a random number of calls to
+the file system (`tests.support.simulated_files`), to read the rows, to the target, or to record a
+commit. After a crash everything but the disk, the target and the checkpoint is dropped, and a new
+circuit and sink start.
 
-Where power is lost, Spark may have lost its last commits, too, as it syncs none of its files; but
-not more than the sink keeps versions.
+If power is lost, Spark may also lose its last commits, because it does not sync its files; but not
+more of them than the sink keeps versions.
 
-What has to be true is checked as soon as it can be false:
+The schedule checks these properties as soon as they could be violated:
 
-*   a delta that is given to the target is that of the oracle, every time it is given;
-*   when the sink returns, the target has been given the deltas of all views of that micro-batch;
-*   an error of the sink has a cause, and without more causes the schedule comes to its end;
-*   the views that a new sink loads are right, and so are the deltas of taking away all rows;
-*   at the end there is no file on the disk that no version names, but the dead letters of all
-    micro-batches, once each.
+*   a delta that the target receives is that of the oracle, every time;
+*   when the sink returns, the target has received the deltas of all views of that micro-batch;
+*   an error of the sink has a cause, and without further faults the schedule ends;
+*   the views that a new sink loads are correct, and so are the deltas of deleting all rows;
+*   at the end the only files on the disk are those that a version lists, and the dead letters of
+    all micro-batches, each once.
 
-With ``damage`` a file is also changed, cut or removed, mostly between two sinks. A version that is
-whole has to serve if Spark gives the micro-batch after it; else an error may name the file. Never
-is a delta wrong.
+With ``damage`` a file is also changed, cut or removed, mostly between two sinks. If the version
+before the next micro-batch is intact, the sink must continue from it; otherwise it may raise an
+error that names the file. A delta is never wrong.
 
     python -m tests.support.simulation 17            # play one schedule and print all calls
     python -m tests.support.simulation 17 damage long
@@ -50,44 +49,43 @@ from dbsp_wcoj import Formula
 from streaming import BatchOrderError, StateDamagedError, StreamingError, ViewSink
 from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
-from streaming.state import parquet, writer
-from streaming.state import segment_references as pieces
+from streaming.state import parquet, segment_references, writer
 from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
 from streaming.targets.output_mode import OutputMode
 from streaming.targets.target import ViewDelta
-from tests.generators.simulated_streams import CASES, Stream, given_out, stream
+from tests.generators.simulated_streams import CASES, Stream, published_rows, stream
 from tests.support.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
 from tests.support.tables import bag_of
 
 IDENTITY = "state.json"
 SEED = "DBSP_WCOJ_SEED"
-STREAMS = 12  # of each case
-LOGGED = 60  # calls that are shown of a failing schedule
+STREAMS = 12  # the number of streams of each case
+MAX_SHOWN_CALLS = 60  # the last calls of a failing schedule
 
 
 class Target:
-    """A target that stores micro-batches by id, and checks each delta that it gets."""
+    """A target that checks each delta, and records the views of each micro-batch."""
 
-    def __init__(self, given: Stream) -> None:
-        self.seen: list[set[str]] = [set() for _ in given.tables]
+    def __init__(self, stream: Stream) -> None:
+        self.received: list[set[str]] = [set() for _ in stream.tables]
         self.files: SimulatedFiles | None = None
-        self._given = given
+        self._stream = stream
 
     def write(self, delta: ViewDelta) -> None:
         assert self.files is not None
         self.files.point(f"target, before {delta}")
         bag = bag_of(delta.table)
-        expected = given_out(self._given, delta.view, delta.batch_id, delta.mode, delta.keys)
+        expected = published_rows(self._stream, delta.view, delta.batch_id, delta.mode, delta.keys)
         assert bag == expected, f"{delta}: {dict(bag)} instead of {dict(expected)}"
         assert delta.table.num_rows == len(bag), f"{delta} is not consolidated"
-        self.seen[delta.batch_id].add(delta.view)
+        self.received[delta.batch_id].add(delta.view)
         self.files.point(f"target, after {delta}")
 
 
 class Frame:
-    """A micro-batch as Spark gives it."""
+    """The DataFrame of a micro-batch, as far as a sink uses it."""
 
     def __init__(self, table: pa.Table, files: SimulatedFiles) -> None:
         self._table = table
@@ -105,11 +103,22 @@ class Frame:
 
 
 class Schedule:
-    """One run of a stream through all that its seed has in store for it."""
+    """One run of a stream, with the faults of a seed.
+
+    Attributes:
+        keep: The number of versions that the sink keeps.
+        faults: The number of faults that are still to come.
+        spread: The mean number of calls before a fault.
+        damage: The damaged file, if any.
+        can_damage: True until a file is damaged.
+        committed: The number of micro-batches that Spark has committed.
+        highest: The highest batch id that the sink has received.
+    """
 
     def __init__(self, seed: int, *, damage: bool = False, long: bool = False) -> None:
         self.random = random = Random(f"schedule {seed}")
-        # Without a join a circuit is made in no time; what is to be tried is mostly not in it.
+        # The circuit without a join is quick to compile, and most faults do not depend on the
+        # views.
         weights = [1 if long or name != "rows" else 20 for name in CASES]
         (case,) = random.choices(list(CASES), weights)
         self.stream = stream(case, random.randrange(STREAMS), long=long)
@@ -121,20 +130,20 @@ class Schedule:
         self.faults = random.choice([1, 2, 3, 5, 8] if long else [1, 1, 2, 3])
         self.spread = random.choice([3, 10, 30, 100])
         self.damage: Damage | None = None
-        self.harmless = not damage
+        self.can_damage = damage
         self.committed = 0
         self.highest = 0
         self.sink: ViewSink | None = None
 
     def run(self) -> str:
-        """How it ended: "done", or "refused" after damage.
+        """Return how the schedule ended: "done", or "refused" after damage.
 
         Raises:
-            AssertionError: Something was not true.
+            AssertionError: A property is violated.
         """
         end = len(self.stream.tables) - 1
         while self.committed < end:
-            self._plan()
+            self._plan_fault()
             if not self._attempt():
                 return "refused"
         self.disk.plan(None)
@@ -150,7 +159,7 @@ class Schedule:
             self._check_files()
         return "done"
 
-    def _plan(self) -> None:
+    def _plan_fault(self) -> None:
         random = self.random
         if self.faults and not self.disk.planned:
             self.faults -= 1
@@ -159,9 +168,9 @@ class Schedule:
             self.disk.plan(Fault(int(random.expovariate(1 / self.spread)), kind, when))
 
     def _attempt(self) -> bool:
-        """Give Spark's next micro-batch to the sink; False if damage was found, rightly."""
+        """Pass Spark's next micro-batch to the sink; return False if damage explains its error."""
         try:
-            self._harm()
+            self._damage_file()
             if self.sink is None:
                 self._start()
             self._deliver()
@@ -189,18 +198,18 @@ class Schedule:
         self.sink = sink_of(circuit, self.target, files, self.keep, self.modes)
 
     def _deliver(self) -> None:
-        """As Spark: the first micro-batch that is not committed, then the commit."""
+        """Pass the first uncommitted micro-batch to the sink, then commit it, as Spark does."""
         assert self.sink is not None and self.target.files is not None
         batch_id = self.committed
         self.highest = max(self.highest, batch_id)
         self.sink(Frame(self.stream.tables[batch_id], self.target.files), batch_id)
-        missing = self.stream.deltas[batch_id].keys() - self.target.seen[batch_id]
-        assert not missing, f"micro-batch {batch_id} is done, {missing} were not given out"
-        self.target.files.point(f"Spark notes commit {batch_id}")
+        missing = self.stream.deltas[batch_id].keys() - self.target.received[batch_id]
+        assert not missing, f"micro-batch {batch_id} is done, {missing} were not published"
+        self.target.files.point(f"Spark records commit {batch_id}")
         self.committed += 1
 
     def _stop_after_error(self) -> None:
-        """The query has failed; it is started again on the same sink, or on a new one."""
+        """Start the failed query again, on the same sink or on a new one."""
         if self.random.random() < 0.5:
             return
         sink, self.sink = self.sink, None
@@ -210,7 +219,7 @@ class Schedule:
         sink.close()
 
     def _restart_quietly(self) -> None:
-        """Spark gives the last micro-batch again, to a new sink; the views are looked at."""
+        """Replay the last micro-batch with a new sink, and check its views."""
         self.disk.kill()
         self._start()
         self.committed -= 1
@@ -222,77 +231,77 @@ class Schedule:
                 assert bag_of(circuit.views[view]) == self.stream.views[-2][view], view
 
     def _check_files(self) -> None:
-        there = set(self.disk.names())
-        named = set()
-        for name in there:
+        existing = set(self.disk.names())
+        listed = set()
+        for name in existing:
             if name.startswith(f"{MANIFESTS}/"):
-                named |= {name, *Manifest.decode(self.disk.content(name), name).files}
-        other = {name for name in there if "/" not in name}
+                listed |= {name, *Manifest.decode(self.disk.content(name), name).files}
+        other = {name for name in existing if "/" not in name}
         letters = {f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
         other |= {name for name, late in letters.items() if late}
-        assert there == named | other, f"{there ^ (named | other)} should not, or should, be there"
-        for name in letters.keys() & there:
+        expected = listed | other
+        assert existing == expected, f"unexpected or missing files: {existing ^ expected}"
+        for name in letters.keys() & existing:
             table = pq.read_table(pa.py_buffer(self.disk.content(name)))
             assert sum(table["weight"].to_pylist()) == letters[name], name
-        assert sum(name.startswith(f"{MANIFESTS}/") for name in there) <= self.keep
+        assert sum(name.startswith(f"{MANIFESTS}/") for name in existing) <= self.keep
 
     def _explained(self, error: Exception) -> bool:
         return self.damage is not None and self.damage.explains(error, self.committed)
 
-    def _harm(self) -> None:
+    def _damage_file(self) -> None:
         names = [name for name in self.disk.names() if name not in (LOCK_FILE, EPOCH)]
-        if (
-            names
-            and not self.harmless
-            and self.random.random() < (0.5 if self.sink is None else 0.2)
-        ):
-            self.harmless = True
+        if names and self.can_damage and self.random.random() < (0.5 if self.sink is None else 0.2):
+            self.can_damage = False
             self.damage = Damage(self.disk, self.random.choice(names), self.random)
 
 
 class Damage:
-    """A file that is not as it was written, or not there, and what a sink may say to that."""
+    """A changed or removed file, and the errors of a sink that it explains."""
 
     def __init__(self, disk: SimulatedDisk, name: str, random: Random) -> None:
         self.name = name
         self._disk = disk
-        disk.replace(name, damaged(disk.content(name), random))
+        disk.replace(name, damage_content(disk.content(name), random))
 
     def explains(self, error: Exception, batch_id: int) -> bool:
-        """Return whether the sink could do no better than to refuse a micro-batch, and says why."""
-        if self.name == IDENTITY:  # which any manifest can tell
+        """Return whether the damage forces the sink to refuse a micro-batch with this error."""
+        if self.name == IDENTITY:  # any manifest has the identity, too
             if self._whole_versions():
                 return False
         elif batch_id == 0 or batch_id - 1 in self._whole_versions():
             return False
-        if isinstance(error, BatchOrderError):  # nobody misses a manifest that is gone
+        if isinstance(
+            error, BatchOrderError
+        ):  # a removed manifest is not missed, but its batch id is
             return self.name.startswith(MANIFESTS) and self.name not in self._disk.names()
         return isinstance(error, StateDamagedError) and self.name in str(error)
 
     def _whole_versions(self) -> set[int]:
-        found = set()
+        batch_ids = set()
         for name in self._disk.names():
             if parse_manifest_name(name) is not None and name != self.name:
                 manifest = Manifest.decode(self._disk.content(name), name)
                 if self.name not in manifest.files:
-                    found.add(manifest.batch_id)
-        return found
+                    batch_ids.add(manifest.batch_id)
+        return batch_ids
 
 
-def damaged(content: bytes, random: Random) -> bytes | None:
-    how = random.randrange(5)
-    place = random.randrange(max(len(content), 1))
-    if how == 0 or not content:
+def damage_content(content: bytes, random: Random) -> bytes | None:
+    """Return content that is removed (None), cut, extended, partly zeroed, or has a flipped bit."""
+    kind = random.randrange(5)
+    position = random.randrange(max(len(content), 1))
+    if kind == 0 or not content:
         return None
-    if how == 1:
-        return content[:place]
-    if how == 2:
+    if kind == 1:
+        return content[:position]
+    if kind == 2:
         return content + random.randbytes(1 + random.randrange(8))
-    if how == 3:
-        rest = content[place + 64 :]
-        return content[:place] + bytes(len(content) - place - len(rest)) + rest
-    flipped = content[place] ^ (1 << random.randrange(8))
-    return content[:place] + bytes([flipped]) + content[place + 1 :]
+    if kind == 3:
+        tail = content[position + 64 :]
+        return content[:position] + bytes(len(content) - position - len(tail)) + tail
+    flipped = content[position] ^ (1 << random.randrange(8))
+    return content[:position] + bytes([flipped]) + content[position + 1 :]
 
 
 def sink_of(
@@ -316,12 +325,12 @@ def definition_of(case: str) -> CircuitSpec:
 
 @contextmanager
 def small_limits(seed: int) -> Iterator[None]:
-    """Limits that tiny streams reach, and no threads or names that are not the seed's."""
+    """Set limits that tiny streams reach, and make all threads and names depend on the seed."""
     random = Random(f"limits {seed}")
     names = Random(f"names {seed}")
     with ExitStack() as stack:
         for module, name, values in (
-            (pieces, "LEVEL_FANOUT", [2, 3, 8]),
+            (segment_references, "LEVEL_FANOUT", [2, 3, 8]),
             (writer, "MIN_OWN_FILE_BYTES", [100, 1000, 1 << 20]),
             (writer, "MAX_SMALL_SEGMENTS", [3, 6, 64]),
             (writer, "MAX_SHARED_MERGE_ROWS", [2, 10, 1 << 18]),
@@ -330,7 +339,7 @@ def small_limits(seed: int) -> Iterator[None]:
             (parquet, "MAX_FILE_ROWS", [1, 3, 1 << 20]),
         ):
             stack.enter_context(patch.object(module, name, random.choice(values)))
-        # A thread per micro-batch that only logs what takes long.
+        # It would start a thread for each micro-batch, which only logs long phases.
         stack.enter_context(patch.object(Stopwatch, "__enter__", lambda self: self))
         stack.enter_context(
             patch.object(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4))
@@ -346,7 +355,7 @@ def play(seed: int, *, damage: bool = False, long: bool = False) -> Schedule:
             schedule.outcome = schedule.run()
     except BaseException as error:
         kind = " damage" * damage + " long" * long
-        calls = "\n    ".join(schedule.disk.log[-LOGGED:])
+        calls = "\n    ".join(schedule.disk.log[-MAX_SHOWN_CALLS:])
         error.add_note(
             f"seed={seed}{kind}; replay: python -m tests.support.simulation {seed}{kind}\n"
             f"or {SEED}={seed} pytest tests/streaming/state/test_simulation.py; "
@@ -357,7 +366,7 @@ def play(seed: int, *, damage: bool = False, long: bool = False) -> Schedule:
 
 
 def seeds(number: int) -> Iterable[int]:
-    """The seeds to be run: so many, or the one of the environment."""
+    """Return the seeds to run: the first ``number``, or the one of the environment variable."""
     chosen = os.environ.get(SEED)
     return range(number) if chosen is None else [int(chosen)]
 

@@ -1,18 +1,19 @@
 """Damages a state directory on the real disk at random, and checks what a sink then does.
 
-A trial copies a directory of some micro-batches, lets one or two things happen to its files, and
-has a sink go on, with the next micro-batch or with the last one again, and over a restart::
+A trial copies a directory of some micro-batches, damages one or two of its files, and lets a sink
+continue: with the next micro-batch or a replay of the last one, and after a restart. There are two
+valid outcomes::
 
-    the deltas and the views are those of the model          (the fault did not matter)
-    or an error of this library, and no wrong delta;         (it did)
-        once the fault is undone, the state is that of the last commit
+    the deltas and the views are those of the model          (the fault had no effect)
+    an error of this library, and no wrong delta;            (the fault had an effect)
+        after the fault is undone, the state is that of the last commit
 
 Anything else is a finding: a wrong delta or view (silent), an error of another kind (untyped), or a
 trial that does not end.
 
-    python -m tests.support.state_faults 1000         # that many trials, and what came of them
-    python -m tests.support.state_faults 1 17         # the trial of seed 17
-    python -m tests.support.state_faults 200 0 1      # all of them with cells
+    python -m tests.support.state_faults 1000         # 1000 trials, and the number of each outcome
+    python -m tests.support.state_faults 1 17         # one trial, of seed 17
+    python -m tests.support.state_faults 200 0 1      # 200 trials, all of them with cells
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from tests.streaming.distributed.test_attempts import Context
 from tests.streaming.distributed.test_engine import Frame, batches, definition, outputs
 from tests.support import fed_sink as fed
 
-BATCHES = 5  # in the directory, before anything happens
-SECONDS = 600  # after which a trial hangs
+BATCHES = 5  # in the directory, before it is damaged
+TIME_LIMIT_S = 600  # of a trial
 SECRET = b"outside of the directory"
 
 
@@ -65,7 +66,7 @@ class Embedded:
 
 
 class InCells:
-    """The same in cells, whose tasks run in this process."""
+    """Views in cells, whose tasks run in this process."""
 
     name = "cells"
 
@@ -79,7 +80,7 @@ class InCells:
             self._deltas.append(outputs(steady))
 
     def sink(self, place: Path) -> ViewSink:
-        CACHE.clear()  # what a worker remembers of a file hides what became of it
+        CACHE.clear()  # a cached file would hide its damage
         circuit = Circuit(self._definition)
         return ViewSink(circuit, state_dir=place, mode="distributed", cells=3)
 
@@ -89,52 +90,52 @@ class InCells:
         assert outputs(sink) == self._deltas[number], f"micro-batch {number}"
 
     def check(self, sink: ViewSink, batches: int) -> None:
-        """No view is whole anywhere; the deltas that follow tell."""
+        """Check nothing: no cell has a whole view, but later deltas would be wrong."""
 
 
 @dataclass
-class Harm:
-    """A fault of a directory, and how to undo it."""
+class Damage:
+    """The faults of a directory, and how to undo them."""
 
     place: Path
     outside: Path
-    said: list[str] = field(default_factory=list)
-    undone: list[Callable[[], None]] = field(default_factory=list)
+    descriptions: list[str] = field(default_factory=list)
+    undo_steps: list[Callable[[], None]] = field(default_factory=list)
 
     def undo(self) -> None:
-        """Bring back what is still as the fault has left it."""
-        for one in reversed(self.undone):
-            one()
+        """Restore every path that nobody has changed since the fault."""
+        for undo_step in reversed(self.undo_steps):
+            undo_step()
 
-    def change(self, path: Path, new: Callable[[Path], object], what: str) -> None:
-        """Put something in the place of a path."""
+    def change(self, path: Path, write: Callable[[Path], object], description: str) -> None:
+        """Replace the content of a path by what ``write`` creates there."""
         before = state_of(path)
         remove(path)
         path.parent.mkdir(exist_ok=True)
-        new(path)
+        write(path)
         after = state_of(path)
-        self.said.append(f"{what} {path.relative_to(self.place)}")
+        self.descriptions.append(f"{description} {path.relative_to(self.place)}")
 
         def undo() -> None:
             if before[0] == "folder" and path.is_dir():
-                for name, one in before[1].items():
+                for name, state in before[1].items():
                     if not os.path.lexists(path / name):
-                        restore(path / name, one)
+                        restore(path / name, state)
             elif state_of(path) == after:
                 restore(path, before)
 
-        self.undone.append(undo)
+        self.undo_steps.append(undo)
 
 
 State = tuple[str, Any]
 
 
 def state_of(path: Path) -> State:
-    """The content at a path, to be compared and restored."""
+    """Return the content at a path, to compare and restore it."""
     if path.is_symlink():
         return "link", os.readlink(path)
     if path.is_dir():
-        return "folder", {one.name: state_of(one) for one in path.iterdir()}
+        return "folder", {entry.name: state_of(entry) for entry in path.iterdir()}
     if path.is_file():
         return "file", path.read_bytes()
     return ("other", None) if path.exists() else ("nothing", None)
@@ -148,8 +149,8 @@ def restore(path: Path, state: State) -> None:
         path.write_bytes(content)
     elif kind == "folder":
         path.mkdir()
-        for name, one in content.items():
-            restore(path / name, one)
+        for name, entry in content.items():
+            restore(path / name, entry)
 
 
 def remove(path: Path) -> None:
@@ -160,25 +161,26 @@ def remove(path: Path) -> None:
 
 
 def contents(path: Path) -> list[Path]:
-    """The files that can be harmed, weighted: as many chances for each folder."""
-    return [one for one in path.iterdir() if one.is_file() and not one.is_symlink()]
+    """Return the files of a folder that can be damaged."""
+    return [entry for entry in path.iterdir() if entry.is_file() and not entry.is_symlink()]
 
 
 def bytes_of(path: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def happen(harm: Harm, random: Random) -> None:
+def apply_fault(damage: Damage, random: Random) -> None:
     """Apply one random fault."""
-    place = harm.place
+    place = damage.place
+    # Each folder is equally likely, however many files it has.
     folders = [place, place / "manifests", place / "data", place / "outputs"]
-    folder = random.choice([one for one in folders if one.is_dir()])
-    there = sorted(contents(folder))
-    if not there:
+    folder = random.choice([candidate for candidate in folders if candidate.is_dir()])
+    files = sorted(contents(folder))
+    if not files:
         return
-    path, other = random.choice(there), random.choice(there)
-    data, more = bytes_of(path), bytes_of(other)
-    at = random.randrange(max(len(data), 1))
+    path, other = random.choice(files), random.choice(files)
+    data, other_data = bytes_of(path), bytes_of(other)
+    end = random.randrange(max(len(data), 1))
     manifests = [
         parse_manifest_name(f"manifests/{path.name}") for path in place.glob("manifests/*")
     ]
@@ -194,35 +196,37 @@ def happen(harm: Harm, random: Random) -> None:
         return bytes(changed)
 
     kinds: list[Callable[[], None]] = [
-        lambda: harm.change(path, writing(flipped()), "flip"),
-        lambda: harm.change(path, writing(data[:at]), "cut"),
-        lambda: harm.change(path, writing(data + random.randbytes(9)), "lengthen"),
-        lambda: harm.change(path, writing(data[:at] + bytes(len(data) - at)), "zero"),
-        lambda: harm.change(path, writing(b""), "empty"),
-        lambda: harm.change(path, writing(random.randbytes(len(data))), "garble"),
-        lambda: harm.change(path, lambda path: None, "delete"),
+        lambda: damage.change(path, writing(flipped()), "flip"),
+        lambda: damage.change(path, writing(data[:end]), "cut"),
+        lambda: damage.change(path, writing(data + random.randbytes(9)), "lengthen"),
+        lambda: damage.change(path, writing(data[:end] + bytes(len(data) - end)), "zero"),
+        lambda: damage.change(path, writing(b""), "empty"),
+        lambda: damage.change(path, writing(random.randbytes(len(data))), "garble"),
+        lambda: damage.change(path, lambda path: None, "delete"),
         lambda: (
-            harm.change(path, writing(more), f"swap with {other.name}"),
-            harm.change(other, writing(data), f"swap with {path.name}"),
+            damage.change(path, writing(other_data), f"swap with {other.name}"),
+            damage.change(other, writing(data), f"swap with {path.name}"),
         ),
         lambda: (
-            harm.change(path, lambda path: None, "rename"),
-            harm.change(path.with_name(new_name(path, newest, random)), writing(data), "as"),
+            damage.change(path, lambda path: None, "rename"),
+            damage.change(path.with_name(new_name(path, newest, random)), writing(data), "as"),
         ),
-        lambda: harm.change(other, writing(data), f"copy of {path.name} over"),
-        lambda: harm.change(
+        lambda: damage.change(other, writing(data), f"copy of {path.name} over"),
+        lambda: damage.change(
             path.with_name(new_name(path, newest, random)), writing(data), f"copy of {path.name} as"
         ),
-        lambda: harm.change(path, lambda path: path.mkdir(), "folder for"),
-        lambda: harm.change(path, lambda path: os.mkfifo(path), "FIFO for"),
-        lambda: harm.change(path, lambda path: path.symlink_to(harm.outside), "link outside for"),
-        lambda: harm.change(path, lambda path: path.symlink_to(other), "link inside for"),
-        lambda: harm.change(
+        lambda: damage.change(path, lambda path: path.mkdir(), "folder for"),
+        lambda: damage.change(path, lambda path: os.mkfifo(path), "FIFO for"),
+        lambda: damage.change(
+            path, lambda path: path.symlink_to(damage.outside), "link outside for"
+        ),
+        lambda: damage.change(path, lambda path: path.symlink_to(other), "link inside for"),
+        lambda: damage.change(
             folder / new_name(path, newest, random), writing(random.randbytes(99)), "garbage in"
         ),
-        lambda: folder == place or harm.change(folder, lambda path: None, "delete folder"),
-        lambda: folder == place or harm.change(folder, lambda path: path.mkdir(), "empty folder"),
-        lambda: harm.change(
+        lambda: folder == place or damage.change(folder, lambda path: None, "delete folder"),
+        lambda: folder == place or damage.change(folder, lambda path: path.mkdir(), "empty folder"),
+        lambda: damage.change(
             place / "manifests" / f"{newest:020}.json",
             writing(bytes_of(place / "manifests" / f"{newest - random.randrange(1, 3):020}.json")),
             "older copy over",
@@ -238,7 +242,7 @@ def new_name(path: Path, newest: int, random: Random) -> str:
 
 
 class Trial:
-    """One directory, one or two faults, and a sink that goes on."""
+    """One directory, one or two faults, and a sink that continues."""
 
     def __init__(self, case: Embedded | InCells, whole: Path, seed: int) -> None:
         self.case = case
@@ -248,19 +252,19 @@ class Trial:
         self.outside = self.root / "outside"
         self.outside.write_bytes(SECRET)
         shutil.copytree(whole, self.place)
-        self.harm = Harm(self.place, self.outside)
+        self.damage = Damage(self.place, self.outside)
         self.committed = BATCHES - 1
         self.sinks: list[ViewSink] = []
 
     def run(self) -> str:
-        """ "unharmed" or "refused".
+        """Return "unharmed" or "refused".
 
         Raises:
             AssertionError: A delta or a view was wrong, or files outside were touched.
-            Exception: Of another kind than the errors of this library.
+            Exception: The error is not one of this library.
         """
         try:
-            with limited(SECONDS):
+            with time_limit(TIME_LIMIT_S):
                 return self._run()
         finally:
             for sink in self.sinks:
@@ -274,18 +278,18 @@ class Trial:
             running = self._sink()
             self._feed(running, self.committed + 1)
         for _ in range(random.choice([1, 1, 1, 2])):
-            happen(self.harm, random)
+            apply_fault(self.damage, random)
         replayed = running is None and random.random() < 0.4
         first = self.committed if replayed else self.committed + 1
         try:
             self._go_on(running, first)
         except StreamingError as error:
             self._end()
-            self.harm.undo()
+            self.damage.undo()
             try:
                 self._go_on(None, self.committed + 1)
             except StreamingError as later:
-                raise AssertionError(f"not whole though the fault is undone: {later}") from error
+                raise AssertionError(f"damaged although the fault is undone: {later}") from error
             return f"refused: {type(error).__name__}"
         return "unharmed"
 
@@ -296,7 +300,7 @@ class Trial:
         self.case.check(sink, self.committed + 1)
         self._end()
         sink = self._sink()
-        self._feed(sink, self.committed)  # again
+        self._feed(sink, self.committed)  # a replay
         self._feed(sink, self.committed + 1)
         self.case.check(sink, self.committed + 1)
         self._end()
@@ -315,8 +319,8 @@ class Trial:
 
 
 @contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Stop a trial that does not end."""
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise an error in a trial that does not end in time."""
 
     def late(*given: object) -> None:
         raise TimeoutError(f"still running after {seconds} s")
@@ -331,7 +335,7 @@ def limited(seconds: int) -> Iterator[None]:
 
 
 def whole_directory(case: Embedded | InCells, place: Path) -> Path:
-    """A directory of some micro-batches."""
+    """Create the directory of some micro-batches."""
     sink = case.sink(place)
     for number in range(BATCHES):
         case.feed(sink, number)
@@ -340,11 +344,11 @@ def whole_directory(case: Embedded | InCells, place: Path) -> Path:
 
 
 def trials(
-    seeds: range, *, cells: float = 0.2, say: Callable[[str], None] = lambda line: None
+    seeds: range, *, cells: float = 0.2, report: Callable[[str], None] = lambda line: None
 ) -> tuple[Counter[str], list[str]]:
     """Return the outcomes of the trials, and the findings."""
     local_files.LOCK_TIMEOUT_S = 0.2
-    found: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     findings = []
     with tempfile.TemporaryDirectory() as root:
         cases = [(case, Path(root) / case.name) for case in (Embedded(), InCells())]
@@ -358,18 +362,20 @@ def trials(
             except Exception as error:
                 where = "".join(traceback.format_exception(error)[-6:])
                 kind = "silent" if isinstance(error, AssertionError) else "untyped"
-                findings.append(f"seed {seed}, {case.name}, {kind}: {trial.harm.said}\n{where}")
+                findings.append(
+                    f"seed {seed}, {case.name}, {kind}: {trial.damage.descriptions}\n{where}"
+                )
                 outcome = "finding"
-                say(findings[-1])
-            found[f"{case.name}, {outcome}"] += 1
-            if found.total() % 20 == 0:
-                say(f"{found.total()} trials: {dict(found)}")
-    return found, findings
+                report(findings[-1])
+            outcomes[f"{case.name}, {outcome}"] += 1
+            if outcomes.total() % 20 == 0:
+                report(f"{outcomes.total()} trials: {dict(outcomes)}")
+    return outcomes, findings
 
 
 if __name__ == "__main__":
     number, start, *cells = [*map(int, sys.argv[1:]), *([0] if len(sys.argv) < 3 else [])]
-    came, wrong = trials(range(start, start + number), cells=[0.2, *cells][-1], say=print)
-    for name, times in sorted(came.items()):
-        print(f"{times:6} {name}")
-    sys.exit(bool(wrong))
+    outcomes, findings = trials(range(start, start + number), cells=[0.2, *cells][-1], report=print)
+    for name, count in sorted(outcomes.items()):
+        print(f"{count:6} {name}")
+    sys.exit(bool(findings))

@@ -1,6 +1,6 @@
-"""A minimal store of circuit state: it keeps only what each step writes, as plain bytes.
+"""A minimal store of circuit state: it keeps only the bytes that each step writes.
 
-It keeps packed runs for each arrangement, which it merges at random, and the values added to each
+These are the runs of each arrangement, which it merges at random, and the values added to each
 dictionary.
 """
 
@@ -17,18 +17,26 @@ from circuits import Circuit, State
 from dbsp_wcoj.storage.run import Run
 from tests.support.tables import bag_of
 
-__all__ = ["Store", "bags", "restarted", "same", "stored"]
+__all__ = ["Store", "assert_same_snapshot", "bags", "restarted", "step_and_store"]
 
 
 class Store:
-    """The state as bytes, one list of runs per arrangement, one of pieces per table."""
+    """The state as bytes.
+
+    Attributes:
+        runs: The words of each run, oldest first, by the name of a trace and its column order.
+        tables: The offsets and bytes that each step added, by the name of a dictionary.
+        lengths: The number of values of each dictionary.
+        other_state: The steps, watermarks and plans, as JSON.
+        full_copies: How often an arrangement was copied from the circuit as a whole.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.runs: dict[str, dict[tuple[int, ...], list[bytes]]] = {}
         self.tables: dict[str, list[tuple[bytes, bytes]]] = {}
         self.lengths: dict[str, int] = {}
-        self.rest = "{}"
-        self.taken = 0
+        self.other_state = "{}"
+        self.full_copies = 0
         self._random = np.random.default_rng(seed)
 
     def write(self, step) -> None:
@@ -48,30 +56,33 @@ class Store:
             assert len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
             self.tables.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
             self.lengths[name] = self.lengths.get(name, 0) + len(offsets) - 1
-        self.rest = json.dumps([state.steps, state.watermarks, state.plans])
+        self.other_state = json.dumps([state.steps, state.watermarks, state.plans])
 
     def _pieces(self, state, name, order, delta) -> list[bytes]:
         pieces = self.runs.get(name, {}).get(order)
         if pieces is None:
-            self.taken += 1
+            self.full_copies += 1
             pieces = [run.to_words().tobytes() for run in state.runs_before(name, order)]
         if delta is not None:
             pieces = [*pieces, delta.to_words().tobytes()]
-        place = int(self._random.integers(8))
+        first_merged = int(self._random.integers(8))
         if name in state.compacted:
-            place = 0
-        elif place >= len(pieces) - 1:
+            first_merged = 0
+        elif first_merged >= len(pieces) - 1:
             return pieces
-        summed = Run.sum_of([run_of_bytes(piece) for piece in pieces[place:]])
-        return pieces[:place] + ([summed.to_words().tobytes()] if summed.rows else [])
+        summed = Run.sum_of([run_of_bytes(piece) for piece in pieces[first_merged:]])
+        return pieces[:first_merged] + ([summed.to_words().tobytes()] if summed.rows else [])
 
     def state(self) -> State:
-        count, watermarks, planned = json.loads(self.rest)
+        count, watermarks, planned = json.loads(self.other_state)
         return State(
             count,
             {
-                name: {order: [run_of_bytes(piece) for piece in runs] for order, runs in of.items()}
-                for name, of in self.runs.items()
+                name: {
+                    order: [run_of_bytes(piece) for piece in pieces]
+                    for order, pieces in arrangements.items()
+                }
+                for name, arrangements in self.runs.items()
             },
             {
                 name: [
@@ -89,7 +100,7 @@ def run_of_bytes(piece: bytes) -> Run:
     return Run.from_words(np.frombuffer(bytearray(piece), np.int64))
 
 
-def stored(circuit: Circuit, store: Store, tables) -> dict[str, Counter]:
+def step_and_store(circuit: Circuit, store: Store, tables) -> dict[str, Counter]:
     """Run a step as a durable sink does; return its outputs."""
     step = circuit.prepare(tables)
     store.write(step)
@@ -102,6 +113,7 @@ def bags(tables) -> dict[str, Counter]:
 
 
 def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
+    """Return a new circuit with the stored state; ``changes`` are changed options."""
     options = replace(circuit.spec.options, **changes)
     spec = pickle.loads(pickle.dumps(replace(circuit.spec, options=options)))
     new = Circuit(spec)
@@ -109,9 +121,9 @@ def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
     return new
 
 
-def same(one, other) -> None:
-    """Assert that the snapshots are equal."""
-    first, second = one.snapshot(), other.snapshot()
+def assert_same_snapshot(left: Circuit, right: Circuit) -> None:
+    """Assert that the snapshots of two circuits are equal."""
+    first, second = left.snapshot(), right.snapshot()
     assert (first.fingerprint, first.steps, first.watermarks) == (
         second.fingerprint,
         second.steps,

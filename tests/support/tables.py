@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from circuits import Circuit
-from tests.oracles.naive_plan import Row, weighted
+from tests.oracles.naive_plan import Row, sum_weights
 
 INT = pa.int64()
 EDGE = pa.schema([("src", INT), ("dst", INT)])
@@ -44,7 +44,7 @@ def bag_of(table: pa.Table) -> Counter[Row]:
     """The rows with their weights; NaN and zero in one form, weights of equal rows added up."""
     *columns, weight = (column.to_pylist() for column in table.columns)
     rows = zip(*columns, strict=True) if columns else [()] * len(weight)
-    return weighted(zip(rows, weight, strict=True))
+    return sum_weights(zip(rows, weight, strict=True))
 
 
 class Totals:
@@ -58,5 +58,5 @@ class Totals:
         outputs = self.circuit.step(tables)
         for name, table in outputs.items():
             pairs = [*self.bags[name].items(), *bag_of(table).items()]
-            self.bags[name] = weighted(pairs)
+            self.bags[name] = sum_weights(pairs)
         return outputs

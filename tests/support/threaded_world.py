@@ -1,9 +1,9 @@
 """Runs a circuit in many threads, and compares it with a model in plain Python.
 
-The model is the list of the versions of the circuit, as bags of rows. A writer adds the next one
-while it has the turn and before it commits. So a read that begins when the commits of ``low``
-versions are over, and ends when ``high`` have been added, has to be one of ``low`` to ``high``; and
-the versions that one reader sees never go back.
+The model is the list of the versions of the circuit, as bags of rows. A writer adds the next
+version while it holds the circuit's write lock, before it commits. Suppose that a read begins after
+version ``low`` was committed, and ends when version ``high`` is the last one added: it must return
+a version from ``low`` to ``high``. The versions that one reader sees never decrease.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VIEWS = """
     CREATE VIEW top AS SELECT c FROM e ORDER BY c DESC LIMIT 3;
 """
 NODES = "pqrstu"
-KEPT = 4000  # versions that a reader may fall behind
+MAX_VERSIONS = 4000  # older ones are dropped; no reader falls that far behind
 
 Row = tuple[str, str, str, int]
 Bag = Counter
@@ -48,12 +48,12 @@ def counts(e: Bag) -> Bag:
 
 
 def paths(e: Bag) -> Bag:
-    found: Bag = Counter()
+    rows: Bag = Counter()
     for x, v in e.items():
         for y, w in e.items():
             if x[1] == y[0]:
-                found[x[0], y[1], x[2], y[2], x[3] + y[3]] += v * w
-    return found
+                rows[x[0], y[1], x[2], y[2], x[3] + y[3]] += v * w
+    return rows
 
 
 def named(e: Bag) -> Bag:
@@ -65,13 +65,14 @@ def top(e: Bag) -> Bag:
 
 
 def reachable(e: Bag) -> Bag:
-    found = {(a, b) for a, b, _, _ in e}
-    while more := {(x, z) for x, y in found for a, z in found if y == a} - found:
-        found |= more
-    return Counter(found)
+    pairs = {(a, b) for a, b, _, _ in e}
+    while new_pairs := {(x, z) for x, y in pairs for a, z in pairs if y == a} - pairs:
+        pairs |= new_pairs
+    return Counter(pairs)
 
 
-MEANING: dict[str, Callable[[Bag], Bag]] = {
+#: The rows of the input and of each view, computed from the rows of the input.
+ORACLES: dict[str, Callable[[Bag], Bag]] = {
     "e": lambda e: e,
     "counts": counts,
     "paths": paths,
@@ -84,7 +85,13 @@ class World:
     """The circuit and its versions.
 
     Args:
-        options: Of the circuit.
+        options: Options of the circuit.
+
+    Attributes:
+        versions: The rows of the input in each version, by its number.
+        high: The number of the last version that was added.
+        low: The number of the last version that was committed.
+        events: How often each kind of event has occurred, such as an abandoned step.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -93,18 +100,18 @@ class World:
         self.high = 0
         self.low = 0
         self._lock = threading.Lock()
-        self.begun: Counter = Counter()
+        self.events: Counter = Counter()
 
     def add(self, bag: Bag) -> int:
-        """The next version; by who has the turn."""
+        """Add the next version; only the holder of the write lock calls this."""
         number = self.high + 1
         self.versions[number] = bag
-        self.versions.pop(number - KEPT, None)
+        self.versions.pop(number - MAX_VERSIONS, None)
         self.high = number
         return number
 
-    def committed(self, number: int) -> None:
-        """A version can be seen from now on."""
+    def record_commit(self, number: int) -> None:
+        """Record that readers must see this version or a later one."""
         with self._lock:
             self.low = max(self.low, number)
 
@@ -118,38 +125,38 @@ class Writer:
     """A thread that commits or abandons steps, and restores earlier states.
 
     Args:
-        world: What is written to.
-        seed: Of its choices.
+        world: The circuit to write to.
+        seed: The seed of its choices.
     """
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
         self.random = random.Random(seed)
         self.seed = seed
-        self.made = 0
-        self.kept: tuple[Any, Bag] | None = None
+        self.rows_made = 0
+        self.saved: tuple[Any, Bag] | None = None
 
     def __call__(self) -> None:
         """Do one random write: a step, or another operation."""
         choice = self.random.random()
-        if choice < 0.03 and self.kept is not None:
-            self._go_back()
+        if choice < 0.03 and self.saved is not None:
+            self._restore()
         elif choice < 0.06:
-            self._keep()
+            self._save()
         elif choice < 0.1:
-            self._give_up()
+            self._prepare_twice()
         else:
             self._step()
 
     def _changes(self, bag: Bag) -> Bag:
-        """Some rows more and some fewer."""
+        """Draw rows to delete and rows to insert."""
         pick = self.random
         changes: Bag = Counter()
         for row in pick.sample(sorted(bag), min(len(bag), pick.randrange(4 + len(bag) // 8))):
             changes[row] -= bag[row]
         for _ in range(pick.randrange(1, 5)):
-            self.made += 1
-            text = f"{pick.randrange(10**6):06} of {self.seed}, {self.made}"
+            self.rows_made += 1
+            text = f"{pick.randrange(10**6):06} of {self.seed}, {self.rows_made}"
             changes[pick.choice(NODES), pick.choice(NODES), text, pick.randrange(100)] += 1
         return changes
 
@@ -168,10 +175,10 @@ class Writer:
                     {"e": self._table(changes)}, timeout=self.random.choice([None, None, 0, 0.01])
                 )
             except BusyCircuitError:
-                world.begun["busy"] += 1
+                world.events["busy"] += 1
                 continue
             if world.high != number:  # another thread was faster
-                world.begun["abandoned"] += 1
+                world.events["abandoned"] += 1
                 if self.random.random() < 0.8:
                     step.abandon()
                 continue
@@ -179,46 +186,46 @@ class Writer:
             after.update(changes)
             number = world.add(+after)
             for name, table in step.outputs.items():
-                now, then = MEANING[name](after_of(after)), MEANING[name](bag)
+                now, then = ORACLES[name](after_of(after)), ORACLES[name](bag)
                 delta = now.copy()
                 delta.subtract(then)
                 assert nonzero(bag_of(table)) == nonzero(delta), name
             step.commit()
-            world.committed(number)
-            world.begun["steps"] += 1
+            world.record_commit(number)
+            world.events["steps"] += 1
             return
 
-    def _give_up(self) -> None:
-        """Prepare two steps at one state, and commit one or none."""
+    def _prepare_twice(self) -> None:
+        """Prepare two steps of one version, and check that only one of them can be committed."""
         world = self.world
         _, bag = world.newest
-        one = world.circuit.prepare({"e": self._table(self._changes(bag))})
-        other = world.circuit.prepare({})
+        first = world.circuit.prepare({"e": self._table(self._changes(bag))})
+        second = world.circuit.prepare({})
         if self.random.random() < 0.5:
-            one.abandon()
+            first.abandon()
         number = world.add(world.newest[1])
-        other.commit()
-        world.committed(number)
+        second.commit()
+        world.record_commit(number)
         try:
-            one.commit()
+            first.commit()
         except StaleStepError:
-            world.begun["stale"] += 1
+            world.events["stale"] += 1
         else:
-            raise AssertionError("two steps of one state")
+            raise AssertionError("two steps of one version were committed")
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         guard = self.world.circuit.prepare({})
-        self.kept = self.world.circuit.snapshot(), self.world.newest[1]
+        self.saved = self.world.circuit.snapshot(), self.world.newest[1]
         guard.abandon()
 
-    def _go_back(self) -> None:
-        assert self.kept is not None
-        snapshot, bag = self.kept
-        guard = self.world.circuit.prepare({})  # so that nobody writes in between
+    def _restore(self) -> None:
+        assert self.saved is not None
+        snapshot, bag = self.saved
+        guard = self.world.circuit.prepare({})  # holds the write lock
         number = self.world.add(bag)
         self.world.circuit.restore(snapshot)
-        self.world.committed(number)
-        self.world.begun["restored"] += 1
+        self.world.record_commit(number)
+        self.world.events["restored"] += 1
         del guard
 
 
@@ -226,9 +233,9 @@ class Reader:
     """A thread that reads in one way, again and again, and compares with the model.
 
     Args:
-        world: What is read.
+        world: The circuit to read from.
         kind: One of `KINDS`.
-        seed: Of its choices.
+        seed: The seed of its choices.
     """
 
     KINDS = ("views", "queries", "snapshots", "elsewhere", "explained", "mixed")
@@ -246,27 +253,27 @@ class Reader:
         if kind == "mixed":
             kind = self.random.choice(self.KINDS[:-1])
         low = self.world.low
-        found = getattr(self, f"_{kind}")()
+        results = getattr(self, f"_{kind}")()
         high = self.world.high
         for number in range(max(low, self.seen), high + 1):
             bag = self.world.versions[number]
-            if all(meaning(bag) == nonzero(rows) for meaning, rows in found):
+            if all(oracle(bag) == nonzero(rows) for oracle, rows in results):
                 self.seen = number
                 self.reads += 1
                 return
         raise AssertionError(
-            f"{self.kind}: no version from {max(low, self.seen)} to {high} is {found}"
+            f"{self.kind}: no version from {max(low, self.seen)} to {high} is {results}"
         )
 
     def _views(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
         views = self.world.circuit.views
-        names = self.random.sample(list(MEANING), len(MEANING))
-        return [(MEANING[name], bag_of(views[name])) for name in names]
+        names = self.random.sample(list(ORACLES), len(ORACLES))
+        return [(ORACLES[name], bag_of(views[name])) for name in names]
 
     def _queries(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
         n = self.random.randrange(10**9)
         node = self.random.choice(NODES)
-        asked: list[tuple[str, Callable[[Bag], Bag]]] = [
+        queries: list[tuple[str, Callable[[Bag], Bag]]] = [
             (
                 f"SELECT a || '{n}' || c AS t, d FROM e",
                 lambda e: summed(((a + str(n) + c, d), w) for (a, _, c, d), w in e.items()),
@@ -286,17 +293,17 @@ class Reader:
             ),
             ("t(x, y) :- e(x, y, _, _). t(x, z) :- t(x, y), e(y, z, _, _).", reachable),
         ]
-        text, meaning = self.random.choice(asked)
-        return [(meaning, bag_of(self.world.circuit.query(text)))]
+        text, oracle = self.random.choice(queries)
+        return [(oracle, bag_of(self.world.circuit.query(text)))]
 
     def _snapshots(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
         snapshot = self.world.circuit.snapshot()
         other = Circuit(self.world.circuit.spec)
         other.restore(snapshot)
-        return [(MEANING[name], bag_of(table)) for name, table in other.views.items()]
+        return [(ORACLES[name], bag_of(table)) for name, table in other.views.items()]
 
     def _elsewhere(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
-        """Going on from a snapshot in another circuit."""
+        """Continue from a snapshot in another circuit."""
         other = Circuit(self.world.circuit.spec)
         other.load(pickle.loads(pickle.dumps(self.world.circuit.snapshot())).state())
         row = ("p", "q", f"elsewhere {self.random.randrange(10**9)}", 1)
@@ -304,10 +311,10 @@ class Reader:
             {"e": pa.table({n: [v] for n, v in zip(SCHEMA.names, row, strict=True)}, SCHEMA)}
         )
 
-        def with_row(meaning: Callable[[Bag], Bag]) -> Callable[[Bag], Bag]:
-            return lambda e: meaning(e + Counter([row]))
+        def with_row(oracle: Callable[[Bag], Bag]) -> Callable[[Bag], Bag]:
+            return lambda e: oracle(e + Counter([row]))
 
-        return [(with_row(MEANING[name]), bag_of(table)) for name, table in other.views.items()]
+        return [(with_row(ORACLES[name]), bag_of(table)) for name, table in other.views.items()]
 
     def _explained(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
         circuit = self.world.circuit
@@ -320,7 +327,7 @@ class Reader:
 
 
 def least(e: Bag) -> list[tuple[str, int, int, str]]:
-    """By b: how many rows, and the least c."""
+    """Return for each b: the number of its rows, 0, and the least c."""
     groups: dict[str, list[tuple[str, int]]] = {}
     for (_, b, c, _), weight in e.items():
         groups.setdefault(b, []).append((c, weight))
@@ -328,10 +335,10 @@ def least(e: Bag) -> list[tuple[str, int, int, str]]:
 
 
 def summed(pairs: Any) -> Bag:
-    found: Bag = Counter()
+    total: Bag = Counter()
     for row, weight in pairs:
-        found[row] += weight
-    return found
+        total[row] += weight
+    return total
 
 
 def nonzero(bag: Bag) -> Bag:

@@ -5,7 +5,7 @@ context managers:
 
 ``counter(pattern, edges, resources, **options)``     -> an object with ``plan`` and ``count()``
 ``maintainer(pattern, edges, resources, **options)``  -> an object with ``step(edges, weights)``,
-                                                         which gives the count after the step
+                                                         which returns the count after the step
 ``view(query, relations, resources, **options)``        -> an object with ``change(rows, weight)``
                                                          and ``count()``
 
@@ -38,34 +38,34 @@ Edges = NDArray[np.int64]  # two rows: sources and targets
 
 
 class Counter(Protocol):
-    """A system with the edges in it."""
+    """A system that has loaded the edges and can count the pattern."""
 
     plan: str
 
     def count(self) -> int:
-        """The answer, from scratch."""
+        """Count from scratch."""
 
 
 class Maintainer(Protocol):
-    """A system with the edges in it and the count known."""
+    """A system that has loaded and counted the edges, and maintains the count."""
 
     def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
-        """The count after these edges were inserted (weight 1) or deleted (-1)."""
+        """Insert (weight 1) or delete (-1) edges; return the new count."""
 
 
 class View(Protocol):
-    """A system with the relations of an LSQB query in it."""
+    """A system that has loaded the relations of an LSQB query."""
 
     def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
         """Insert (weight 1) or delete (-1) these rows; an incremental system counts here."""
 
     def count(self) -> int:
-        """The answer; a system that counts from scratch does so here."""
+        """Return the count; a system that counts from scratch does so here."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a system may use: threads, bytes of memory, a folder for files."""
+    """The resources of a system: threads, bytes of memory, and a folder for its files."""
 
     threads: int
     memory: int
@@ -74,18 +74,19 @@ class Resources:
 
 @dataclass(frozen=True)
 class System:
-    """A way of doing the work.
+    """A system, and the method by which it does the work.
 
     Attributes:
-        name: As it stands in the tables.
-        module: The driver in this package.
-        package: What has to be installed.
-        method: How it does it, in a few words.
-        options: Given to the driver.
-        present, absent: Words that its plan must hold and must not hold.
-        undirected: It counts undirected patterns, an easier problem; its truth is another.
-        deletes: Whether it takes deletes.
-        recounts: Whether it counts an LSQB query anew after each change.
+        name: Its name in the tables.
+        module: Its module in this package.
+        package: The Python package that it needs.
+        method: The method in a few words, for the tables.
+        options: Options that are passed to the functions of the module.
+        present, absent: Words that its plan must contain, and must not contain.
+        undirected: True if it counts undirected patterns, of which a graph has fewer; its expected
+            answer differs from that of the other systems.
+        deletes: True if it supports deletes.
+        recounts: True if it counts an LSQB query from scratch after each change.
     """
 
     name: str
@@ -101,17 +102,17 @@ class System:
 
     @property
     def interpreter(self) -> str:
-        """That of the environment which the package has to itself, else of this process."""
-        own = Path(sys.prefix, "peers", self.package, "bin", "python")
-        return str(own) if own.exists() else sys.executable
+        """The Python of the package's own environment, if it has one, else that of this process."""
+        python = Path(sys.prefix, "peers", self.package, "bin", "python")
+        return str(python) if python.exists() else sys.executable
 
     @property
     def installed(self) -> bool:
-        """Return whether the package is there, in this environment or in its own."""
+        """Return whether the package is installed, in this environment or in its own."""
         return self.interpreter != sys.executable or self.version() is not None
 
     def check(self, plan: str) -> None:
-        """Raises RuntimeError when the plan is not of the kind that the system stands for."""
+        """Raise a RuntimeError if the plan is not of the kind that the system is named for."""
         if (self.present and self.present not in plan) or (self.absent and self.absent in plan):
             raise RuntimeError(
                 f"{self.name} should run a plan with {self.present or 'anything'} and without "
@@ -119,7 +120,7 @@ class System:
             )
 
     def version(self) -> str | None:
-        """Of the package, where this process can see it."""
+        """Return the version of the package; None if it is not in this environment."""
         try:
             return version(self.package)
         except PackageNotFoundError:
@@ -143,7 +144,7 @@ class System:
     def view(
         self, query: str, relations: Mapping[str, pa.Table], resources: Resources
     ) -> AbstractContextManager[View]:
-        """Its context; what comes before loading is done when it is made."""
+        """Return the context of a view; the work before loading is done first, and is not timed."""
         prepare = getattr(self.driver(), "prepare", None)
         if prepare is not None:
             prepare(query, relations, resources)

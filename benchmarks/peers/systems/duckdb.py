@@ -61,8 +61,8 @@ class _Maintainer:
         return self._count
 
 
-class _Recounted:
-    """The query's text, over tables that change."""
+class _Recomputing:
+    """Runs the whole query again for each count, over tables that change."""
 
     def __init__(self, query: str, relations: lsqb.Relations, resources: Resources) -> None:
         views = lsqb.views_of(query)
@@ -76,17 +76,20 @@ class _Recounted:
         return self._tables.answer(self._query)
 
 
-class _Differences:
-    """Tables ``t_R(a, b)`` and changes ``d_R(a, b, w)``; ``o``, ``d``, ``n`` are views of them.
+class _DeltaSql:
+    """Runs delta SQL: the terms of the joins whose relation has changed.
 
-    A relation is known by its first two columns, or by one, which is then both.
+    For each relation R, table ``t_R(a, b)`` has the rows before the change, and ``d_R(a, b, w)``
+    the changed rows with their weights. The views ``o_R`` (old), ``d_R`` (delta) and ``n_R`` (new,
+    which is both) are unions of these for the relations that have parts. The columns a and b are
+    the relation's first two; if it has one column, both are this one.
     """
 
     def __init__(
         self, database: duckdb.DuckDBPyConnection, query: str, relations: lsqb.Relations
     ) -> None:
         self._database, self._query = database, query
-        # In DuckDB 2.0.0 it makes the sum of all terms of q3 differ from the sum of each alone.
+        # With it, DuckDB 2.0.0 sums the terms of q3 differently together than one by one.
         database.execute("SET disabled_optimizers = 'common_subplan'")
         for name, rows in relations.items():
             database.register("loaded", _two_columns(rows))
@@ -97,12 +100,12 @@ class _Differences:
         for relation in used:
             for state, table, weight in (("o", "t", "1 AS w"), ("d", "d", "w")):
                 if relation not in relations or state == "o":
-                    selected = (
+                    selects = (
                         f"SELECT {'b AS a, a AS b' if swapped else 'a, b'}, {weight} "
                         f"FROM {table}_{part}"
                         for part, swapped in parts(relation)
                     )
-                    text = " UNION ALL ".join(selected)
+                    text = " UNION ALL ".join(selects)
                     database.execute(f"CREATE VIEW {state}_{relation} AS {text}")
             database.execute(
                 f"CREATE VIEW n_{relation} AS "
@@ -151,12 +154,12 @@ def maintainer(
 @contextmanager
 def view(
     query: str, relations: lsqb.Relations, resources: Resources, *, method: str
-) -> Iterator[_Recounted | _Differences]:
+) -> Iterator[_Recomputing | _DeltaSql]:
     if method == "recompute":
-        yield _Recounted(query, relations, resources)
+        yield _Recomputing(query, relations, resources)
         return
     with _connected(resources) as database:
-        yield _Differences(database, query, relations)
+        yield _DeltaSql(database, query, relations)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """igraph: a graph library in C; undirected triangles and cliques, listed or recounted.
 
-igraph counts no directed triangles (its triad census visits every two-path), so this is what a
-user would reach for: the undirected ones, each once. That is an easier problem than the rows of
-a directed join; the tables say so. Cliques are listed before they can be counted.
+igraph counts no directed triangles (its triad census visits every two-path), so here it
+counts the undirected ones, each once, which has fewer results than a directed join; the tables say
+so. igraph lists the cliques before it can count them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class _Maintainer:
         self._pattern = pattern
 
     def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
-        gone, new = edges[:, weights < 0], edges[:, weights > 0]
-        if gone.size:
-            self._graph.delete_edges(_pairs(gone))
-        if new.size:
-            missing = int(new.max()) + 1 - self._graph.vcount()
+        deleted, inserted = edges[:, weights < 0], edges[:, weights > 0]
+        if deleted.size:
+            self._graph.delete_edges(_pairs(deleted))
+        if inserted.size:
+            missing = int(inserted.max()) + 1 - self._graph.vcount()
             self._graph.add_vertices(max(missing, 0))
-            self._graph.add_edges(_pairs(new))
+            self._graph.add_edges(_pairs(inserted))
         undirected = self._graph.as_undirected(mode="collapse")
         return _Counter(undirected, self._pattern).count()
 

@@ -40,7 +40,7 @@ class _Counter:
 
 
 class _View:
-    """A node table for each kind of thing, a relation table for each relation between two."""
+    """The relations as a graph: each kind of entity is a node table, each pair a relation table."""
 
     def __init__(self, connection: Any, query: str, relations: Relations, folder: Path) -> None:
         self._connection, self._query, self._folder = connection, CYPHER[query], folder
@@ -89,7 +89,7 @@ def counter(
     folder = resources.folder
     pq.write_table(pa.table({"src": edges[0], "dst": edges[1]}), folder / "edges.parquet")
     pq.write_table(pa.table({"id": np.unique(edges)}), folder / "nodes.parquet")
-    pool = resources.memory * 3 // 4  # so that it is its own judge, before it is stopped
+    pool = resources.memory * 3 // 4  # so that Kùzu itself runs out of memory before it is stopped
     database = module.Database(str(folder / "database"), buffer_pool_size=pool)
     connection = module.Connection(database, num_threads=resources.threads)
     connection.execute("CREATE NODE TABLE N(id INT64 PRIMARY KEY)")
@@ -114,12 +114,12 @@ def view(
 
 
 def _nodes(relations: Relations) -> dict[str, NDArray[np.int64]]:
-    """The ids of each kind of thing, in any relation."""
-    found: dict[str, list[NDArray[np.int64]]] = {}
+    """Return the ids of each kind of entity, from all relations."""
+    columns: dict[str, list[NDArray[np.int64]]] = {}
     for name, rows in relations.items():
         for kind, column in zip(_ends(name), rows.columns, strict=False):
-            found.setdefault(kind, []).append(column.to_numpy())
-    return {kind: np.unique(np.concatenate(ids)) for kind, ids in found.items()}
+            columns.setdefault(kind, []).append(column.to_numpy())
+    return {kind: np.unique(np.concatenate(ids)) for kind, ids in columns.items()}
 
 
 def _is_between(name: str) -> bool:
@@ -127,6 +127,6 @@ def _is_between(name: str) -> bool:
 
 
 def _ends(name: str) -> tuple[str, ...]:
-    """What a relation is between: ``Person_likes_Post`` gives two kinds, ``Forum`` is one."""
+    """Return the kinds of a relation: both of ``Person_likes_Post``, Forum of ``Forum``."""
     kinds = name.split("_")
     return (kinds[0], kinds[2]) if _is_between(name) else (name,)

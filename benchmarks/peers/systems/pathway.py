@@ -34,12 +34,16 @@ _Step = tuple[_Columns, NDArray[np.int64]]
 
 
 class _Maintainer:
-    """The caller's side of the engine's thread."""
+    """Passes steps to the engine's thread, and waits for their answers.
+
+    The engine calls `on_change` for each changed row of the output, and `on_time_end` when it
+    closes a time.
+    """
 
     def __init__(self, steps: queue.Queue[_Step | None]) -> None:
         self._steps = steps
         self._answers: queue.Queue[int | BaseException] = queue.Queue()
-        self._count, self._marked = 0, False
+        self._count, self._has_new_checksum = 0, False
 
     def step(self, rows: _Columns, weights: NDArray[np.int64]) -> int:
         self._steps.put((rows, weights))
@@ -48,28 +52,31 @@ class _Maintainer:
             raise RuntimeError("Pathway's engine failed") from answer
         return answer
 
-    def changed(self, key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
+    def on_change(self, key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
         if row["kind"] == "checksum":
-            self._marked = True
+            self._has_new_checksum = True
         elif is_addition:
             self._count = row["value"]
         elif row["value"] == self._count:  # nothing is left to count, unless another value follows
             self._count = 0
 
-    def closed(self, time: int) -> None:
-        if self._marked:
-            self._marked = False
+    def on_time_end(self, time: int) -> None:
+        if self._has_new_checksum:
+            self._has_new_checksum = False
             self._answers.put(self._count)
 
-    def failed(self, failure: BaseException) -> None:
+    def on_failure(self, failure: BaseException) -> None:
         self._answers.put(failure)
 
 
 class _View:
-    """The relations by number; a relation of one column has it twice."""
+    """A maintained query over one table with the rows of all relations.
 
-    def __init__(self, one: _Maintainer, numbers: Mapping[str, int]) -> None:
-        self._one, self._numbers, self._count = one, numbers, 0
+    Each row has the number of its relation and two columns; a single column is repeated.
+    """
+
+    def __init__(self, maintainer: _Maintainer, numbers: Mapping[str, int]) -> None:
+        self._maintainer, self._numbers, self._count = maintainer, numbers, 0
 
     def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
         columns = np.concatenate(
@@ -85,7 +92,7 @@ class _View:
             ],
             axis=1,
         )
-        self._count = self._one.step(columns, np.full(columns.shape[1], weight))
+        self._count = self._maintainer.step(columns, np.full(columns.shape[1], weight))
 
     def count(self) -> int:
         return self._count
@@ -99,9 +106,9 @@ def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator
     def count(pw: Any, table: Any) -> Any:
         return _count(pw, table, pattern)
 
-    with _running(("src", "dst"), count, checksum, resources) as one:
-        one.step(edges, np.ones(edges.shape[1], np.int64))
-        yield one
+    with _running(("src", "dst"), count, checksum, resources) as session:
+        session.step(edges, np.ones(edges.shape[1], np.int64))
+        yield session
 
 
 @contextmanager
@@ -114,8 +121,8 @@ def view(query: str, relations: Mapping[str, pa.Table], resources: Resources) ->
     def count(pw: Any, table: Any) -> Any:
         return _sum(pw, table, numbers, JOINS[query])
 
-    with _running(("relation", "a", "b"), count, rows, resources) as one:
-        loaded = _View(one, numbers)
+    with _running(("relation", "a", "b"), count, rows, resources) as session:
+        loaded = _View(session, numbers)
         loaded.change(relations, 1)
         yield loaded
 
@@ -127,7 +134,10 @@ def _running(
     checksum: Callable[[Any, Any], Any],
     resources: Resources,
 ) -> Iterator[_Maintainer]:
-    """The engine over one table with these columns; ``count`` is a table with one value."""
+    """Run the engine over one table with these columns.
+
+    ``count`` and ``checksum`` return a table and an expression with the value to watch.
+    """
     os.environ["PATHWAY_THREADS"] = str(resources.threads)
     import pathway as pw
 
@@ -136,8 +146,8 @@ def _running(
 
     class Subject(pw.io.python.ConnectorSubject):  # type: ignore[misc]
         def run(self) -> None:
-            while (taken := steps.get()) is not None:
-                for *values, weight in zip(*taken[0].tolist(), taken[1].tolist(), strict=True):
+            while (step := steps.get()) is not None:
+                for *values, weight in zip(*step[0].tolist(), step[1].tolist(), strict=True):
                     row = dict(zip(names, values, strict=True))
                     if weight > 0:
                         self.next(**row)
@@ -147,91 +157,90 @@ def _running(
 
     schema = pw.schema_builder(key, name="Rows")
     table = pw.io.python.read(Subject(), schema=schema, autocommit_duration_ms=None)
-    one = _Maintainer(steps)
+    session = _Maintainer(steps)
     sums = table.reduce(value=checksum(pw, table))
-    counted = count(pw, table)
+    counts = count(pw, table)
     output = pw.Table.concat_reindex(
-        counted.select(kind="count", value=counted.value),
+        counts.select(kind="count", value=counts.value),
         sums.select(kind="checksum", value=sums.value),
     )
-    pw.io.subscribe(output, one.changed, on_time_end=one.closed)
+    pw.io.subscribe(output, session.on_change, on_time_end=session.on_time_end)
 
     def engine() -> None:
         try:
             pw.run(monitoring_level=pw.MonitoringLevel.NONE)
         except BaseException as failure:
-            one.failed(failure)
+            session.on_failure(failure)
 
     thread = threading.Thread(target=engine, daemon=True)
     thread.start()
-    yield one
+    yield session
     steps.put(None)
     thread.join(timeout=10)
 
 
 def _count(pw: Any, table: Any, pattern: Pattern) -> Any:
-    """The joins in the order of the atoms, and the count of their rows."""
+    """Join the atoms in their order, and count the rows."""
     x, y = pattern.atoms[0]
     joined = table.select(**{x: table.src, y: table.dst})
     bound = [x, y]
 
-    def compared(rows: Any, before: list[str]) -> Any:
-        """With the comparisons whose second variable was bound just now."""
+    def compare(rows: Any, before: list[str]) -> Any:
+        """Apply the comparisons that have become possible since ``before`` was bound."""
         for left, sign, other in pattern.comparisons:
             if {left, other} <= set(bound) and not {left, other} <= set(before):
                 less = rows[left] < rows[other]
                 rows = rows.filter(less if sign == "<" else rows[left] != rows[other])
         return rows
 
-    joined = compared(joined, [])
+    joined = compare(joined, [])
     for atom in pattern.atoms[1:]:
         right = table.copy()
         columns = dict(zip(atom, (right.src, right.dst), strict=True))
         shared = [joined[name] == column for name, column in columns.items() if name in bound]
-        fresh = {name: column for name, column in columns.items() if name not in bound}
-        kept = {name: joined[name] for name in bound}
-        before, bound = bound, [*bound, *fresh]
-        joined = compared(joined.join(right, *shared).select(**kept, **fresh), before)
+        new_columns = {name: column for name, column in columns.items() if name not in bound}
+        bound_columns = {name: joined[name] for name in bound}
+        before, bound = bound, [*bound, *new_columns]
+        joined = compare(joined.join(right, *shared).select(**bound_columns, **new_columns), before)
     return joined.reduce(value=pw.reducers.count())
 
 
 def _sum(pw: Any, table: Any, numbers: Mapping[str, int], joins: tuple[Conjunction, ...]) -> Any:
-    """The counts of the joins with their signs, as one value."""
-    used = {relation for join in joins for relation, _ in join.atoms}
+    """Return the sum of the counts of the joins, with their signs."""
+    names = {relation for join in joins for relation, _ in join.atoms}
     relations = {}
-    for relation in used:
+    for relation in names:
         pieces = []
         for part, swapped in parts(relation):
             rows = table.filter(table.relation == numbers[part])
             first, second = (rows.b, rows.a) if swapped else (rows.a, rows.b)
             pieces.append(rows.select(a=first, b=second))
-        one = pieces[0] if len(pieces) == 1 else pw.Table.concat_reindex(*pieces)
-        relations[relation] = one
+        relations[relation] = pieces[0] if len(pieces) == 1 else pw.Table.concat_reindex(*pieces)
     counts = []
     for join in joins:
-        counted = _joined(relations, join).reduce(value=pw.reducers.count())
-        counts.append(counted.select(value=join.sign * counted.value))
+        count = _join(relations, join).reduce(value=pw.reducers.count())
+        counts.append(count.select(value=join.sign * count.value))
     if len(counts) == 1:
         return counts[0]
-    both = pw.Table.concat_reindex(*counts)
-    return both.reduce(value=pw.reducers.sum(both.value))
+    all_counts = pw.Table.concat_reindex(*counts)
+    return all_counts.reduce(value=pw.reducers.sum(all_counts.value))
 
 
-def _joined(relations: Mapping[str, Any], join: Conjunction) -> Any:
-    """The rows of a join, in the order of its atoms."""
+def _join(relations: Mapping[str, Any], join: Conjunction) -> Any:
+    """Join the relations in the order of the atoms."""
     joined: Any = None
     bound: list[str] = []
     for relation, variables in join.atoms:
         right = relations[relation].copy()
         columns = dict(zip(variables, (right.a, right.b), strict=False))
-        fresh = {name: column for name, column in columns.items() if name not in bound}
+        new_columns = {name: column for name, column in columns.items() if name not in bound}
         if joined is None:
-            joined = right.select(**fresh)
+            joined = right.select(**new_columns)
         else:
             shared = [joined[name] == column for name, column in columns.items() if name in bound]
-            kept = {name: joined[name] for name in bound}
-            joined = joined.join(right, *shared).select(**kept, **fresh)
-        before, bound = bound, [*bound, *fresh]
+            bound_columns = {name: joined[name] for name in bound}
+            joined = joined.join(right, *shared).select(**bound_columns, **new_columns)
+        before, bound = bound, [*bound, *new_columns]
         for x, y in join.unequal:
             if {x, y} <= set(bound) and not {x, y} <= set(before):
                 joined = joined.filter(joined[x] != joined[y])

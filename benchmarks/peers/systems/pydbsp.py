@@ -54,27 +54,29 @@ class _Maintainer:
         return self._count
 
     def _plan(self) -> Any:
-        """The node that gives the change of the count."""
+        """Build the joins; return the node whose weight is the change of the count."""
         node, bound = self._edges, list(self._pattern.atoms[0])
         for position, atom in enumerate(self._pattern.atoms[1:], start=1):
             shared = [variable for variable in atom if variable in bound]
-            fresh = [variable for variable in atom if variable not in bound]
-            here = [*bound, *fresh]
+            new = [variable for variable in atom if variable not in bound]
+            variables = [*bound, *new]
             tests = [
-                (here.index(x), sign == "<", here.index(y))
+                (variables.index(x), sign == "<", variables.index(y))
                 for x, sign, y in self._pattern.comparisons
-                if x in here and y in here and (position == 1 or not (x in bound and y in bound))
+                if x in variables
+                and y in variables
+                and (position == 1 or not (x in bound and y in bound))
             ]
             last = position == len(self._pattern.atoms) - 1
             node = self._join(
                 node,
                 [bound.index(variable) for variable in shared],
                 [atom.index(variable) for variable in shared],
-                [atom.index(variable) for variable in fresh],
+                [atom.index(variable) for variable in new],
                 tests,
                 last,
             )
-            bound = here
+            bound = variables
         return node
 
     def _join(
@@ -82,7 +84,7 @@ class _Maintainer:
         left: Any,
         left_key: list[int],
         right_key: list[int],
-        fresh: list[int],
+        new: list[int],
         tests: list[tuple[int, bool, int]],
         last: bool,
     ) -> Any:
@@ -94,7 +96,7 @@ class _Maintainer:
             return lambda row: (row[first], row[second])
 
         def project(_: Any, row: Any, edge: Any) -> Any:
-            whole = row + tuple(edge[column] for column in fresh)
+            whole = row + tuple(edge[column] for column in new)
             for x, less, y in tests:
                 if not (whole[x] < whole[y] if less else whole[x] != whole[y]):
                     return None
@@ -119,6 +121,6 @@ class _Maintainer:
 
 @contextmanager
 def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
-    one = _Maintainer(pattern)
-    one.step(edges, np.ones(edges.shape[1], np.int64))
-    yield one
+    joins = _Maintainer(pattern)
+    joins.step(edges, np.ones(edges.shape[1], np.int64))
+    yield joins

@@ -44,16 +44,16 @@ class Reachability:
         self._state = Input(frontier=Antichain(dbsp_time(2))).connect(circuit, ())
         body: Any = IndexedIncrementalReachabilityBody(edge_group=group)
         self._body = body.connect(circuit, (self._edges, self._state))
-        self._step, self._deepest = 0, -1
+        self._step, self._last_iteration = 0, -1
         self.pairs: Counter[tuple[int, int]] = Counter()
 
     def step(self, edges: dict[tuple[int, int], int]) -> int:
-        """Take changes of edges; gives how many pairs there are."""
+        """Apply changes of edges (pairs with weights); return the number of pairs."""
         evaluator, outer = self._evaluator, self._step
         evaluator.push(self._edges, ZSet(edges), t=(outer,))
         reached = -1
         for inner, delta in evaluator.saturate_inner(
-            self._body, outer, lambda d: not d.inner, min_inner=self._deepest
+            self._body, outer, lambda d: not d.inner, min_inner=self._last_iteration
         ):
             evaluator.push(self._state, delta, t=(outer, inner))
             for pair, weight in delta.inner.items():
@@ -61,7 +61,7 @@ class Reachability:
                 if not self.pairs[pair]:
                     del self.pairs[pair]
             reached = inner
-        self._step, self._deepest = outer + 1, max(self._deepest, reached)
+        self._step, self._last_iteration = outer + 1, max(self._last_iteration, reached)
         evaluator.compact()
         return len(self.pairs)
 
@@ -71,7 +71,7 @@ def main(folder: Path, seconds: float) -> None:
     source, target, weight = np.load(folder / "changes.npy").tolist()
     bounds = np.load(folder / "bounds.npy").tolist()
     reachability = Reachability()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for begin, end in pairwise(bounds):
         rows = range(begin, end)
         edges = {(source[row], target[row]): weight[row] for row in rows}
@@ -80,7 +80,7 @@ def main(folder: Path, seconds: float) -> None:
         cpu = time.process_time() - cpu
         sys.stdout.write(json.dumps({"event": "step", "cpu": cpu, "pairs": pairs}) + "\n")
         sys.stdout.flush()
-        if time.perf_counter() - begun > seconds:
+        if time.perf_counter() - started > seconds:
             break
 
 

@@ -47,12 +47,12 @@ _SETTINGS = {
 
 
 class _Tables:
-    """The edges as a cached DataFrame and the changes since, all with weights."""
+    """The edges as a cached DataFrame, and a small table of later changes, with weights."""
 
     def __init__(self, spark: SparkSession, pattern: Pattern, edges: Edges, method: str) -> None:
         self._spark, self._pattern, self._method = spark, pattern, method
         self._cached: DataFrame | None = None
-        self._held = _arrow(edges, np.ones(edges.shape[1], np.int64))
+        self._cached_rows = _arrow(edges, np.ones(edges.shape[1], np.int64))
         self._cache()
         self._count = self._recount()
 
@@ -60,8 +60,8 @@ class _Tables:
         delta = _arrow(edges, weights)
         if self._method == "delta":
             self._count += self._change(delta)
-        self._since = pa.concat_tables([self._since, delta])
-        if self._since.num_rows > max(1_000, self._held.num_rows // 10):
+        self._changes = pa.concat_tables([self._changes, delta])
+        if self._changes.num_rows > max(1_000, self._cached_rows.num_rows // 10):
             self._compact()
         if self._method == "recompute":
             self._count = self._recount()
@@ -82,23 +82,23 @@ class _Tables:
 
     def _edges(self) -> DataFrame:
         assert self._cached is not None
-        if not self._since.num_rows:
+        if not self._changes.num_rows:
             return self._cached
-        return self._cached.unionByName(self._frame(self._since))
+        return self._cached.unionByName(self._frame(self._changes))
 
     def _compact(self) -> None:
-        both = pa.concat_tables([self._held, self._since])
+        both = pa.concat_tables([self._cached_rows, self._changes])
         summed = both.group_by(["src", "dst"]).aggregate([("w", "sum")])
         summed = summed.rename_columns(["src", "dst", "w"])
-        self._held = summed.filter(pa.compute.not_equal(summed["w"], 0))
+        self._cached_rows = summed.filter(pa.compute.not_equal(summed["w"], 0))
         self._cache()
 
     def _cache(self) -> None:
-        before, self._cached = self._cached, self._frame(self._held).cache()
+        before, self._cached = self._cached, self._frame(self._cached_rows).cache()
         self._cached.count()
         if before is not None:
             before.unpersist()
-        self._since = self._held.slice(0, 0)
+        self._changes = self._cached_rows.slice(0, 0)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         return self._spark.createDataFrame(rows)
@@ -145,40 +145,42 @@ class _Views:
     def __init__(self, spark: SparkSession, query: str, relations: lsqb.Relations) -> None:
         self._spark, self._query = spark, lsqb.QUERIES[query]
         self._loaded: dict[str, DataFrame] = {}
-        self._since: dict[str, pa.Table] = {}
+        self._changes: dict[str, pa.Table] = {}
         for name, rows in relations.items():
             self._loaded[name] = spark.createDataFrame(rows).cache()
             self._loaded[name].count()
             self._loaded[name].createOrReplaceTempView(name)
-            self._since[name] = _with_weight(rows.slice(0, 0), 1)
+            self._changes[name] = _with_weight(rows.slice(0, 0), 1)
         self._texts = lsqb.views_of(query)
         self._create_views()
 
     def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
         for name, table in rows.items():
             columns = table.column_names
-            both = pa.concat_tables([self._since[name], _with_weight(table, weight)])
+            both = pa.concat_tables([self._changes[name], _with_weight(table, weight)])
             summed = both.group_by(columns).aggregate([("w", "sum")])
             summed = summed.rename_columns([*columns, "w"])
-            self._since[name] = summed.filter(pa.compute.not_equal(summed["w"], 0))
-            self._now(name, columns).createOrReplaceTempView(name)
+            self._changes[name] = summed.filter(pa.compute.not_equal(summed["w"], 0))
+            self._current(name, columns).createOrReplaceTempView(name)
         self._create_views()
 
     def count(self) -> int:
         first: Any = self._spark.sql(self._query).first()
         return int(first["n"])
 
-    def _now(self, name: str, columns: list[str]) -> DataFrame:
-        since, rows = self._since[name], self._loaded[name]
-        gone = since.filter(pa.compute.less(since["w"], 0)).select(columns)
-        new = since.filter(pa.compute.greater(since["w"], 0)).select(columns)
-        if gone.num_rows:
-            gone_rows = sf.broadcast(self._spark.createDataFrame(gone))
-            rows = rows.join(gone_rows, columns, "left_anti")
-        return rows.unionByName(self._spark.createDataFrame(new)) if new.num_rows else rows
+    def _current(self, name: str, columns: list[str]) -> DataFrame:
+        changes, rows = self._changes[name], self._loaded[name]
+        deleted = changes.filter(pa.compute.less(changes["w"], 0)).select(columns)
+        inserted = changes.filter(pa.compute.greater(changes["w"], 0)).select(columns)
+        if deleted.num_rows:
+            deleted_rows = sf.broadcast(self._spark.createDataFrame(deleted))
+            rows = rows.join(deleted_rows, columns, "left_anti")
+        if inserted.num_rows:
+            rows = rows.unionByName(self._spark.createDataFrame(inserted))
+        return rows
 
     def _create_views(self) -> None:
-        """A temporary view keeps the relations as they were when it was made."""
+        """Create the views again: a temporary view reads the relations as of its creation."""
         for name, text in self._texts.items():
             self._spark.sql(f"CREATE OR REPLACE TEMP VIEW {name} AS {text}")
 
@@ -189,13 +191,15 @@ def maintainer(
 ) -> Iterator[_Tables | _Streams]:
     with (
         _session(resources) as spark,
-        session_maintainer(spark, pattern, edges, resources, method=method) as one,
+        session_maintainer(
+            spark, pattern, edges, resources, method=method
+        ) as maintainer_in_session,
     ):
-        yield one
+        yield maintainer_in_session
 
 
 def prepare(query: str, relations: lsqb.Relations, resources: Resources) -> None:
-    """The session is there, and has run a query, before loading is timed."""
+    """Start the session and run a query in it, before loading is timed."""
     _start(resources).range(1).count()
 
 
@@ -208,7 +212,7 @@ def view(
 
 
 def session_view(spark: SparkSession, query: str, relations: lsqb.Relations) -> _Views:
-    """The same in a session that is there already."""
+    """`view` in a session that runs already."""
     return _Views(spark, query, relations)
 
 
@@ -216,7 +220,7 @@ def session_view(spark: SparkSession, query: str, relations: lsqb.Relations) -> 
 def session_maintainer(
     spark: SparkSession, pattern: Pattern, edges: Edges, resources: Resources, *, method: str
 ) -> Iterator[_Tables | _Streams]:
-    """The same in a session that is there already."""
+    """`maintainer` in a session that runs already."""
     if method != "streams":
         yield _Tables(spark, pattern, edges, method)
         return
@@ -234,7 +238,7 @@ def _session(resources: Resources) -> Iterator[SparkSession]:
 
 
 def _start(resources: Resources) -> SparkSession:
-    """Start the session, or give the one that is there."""
+    """Start the session, or return the one that runs."""
     return start_session(
         "peers",
         cores=resources.threads,
@@ -247,8 +251,8 @@ def _start(resources: Resources) -> SparkSession:
 def _joined(
     pattern: Pattern, order: list[int], relations: list[DataFrame], broadcast: bool
 ) -> DataFrame:
-    """The rows of the pattern, as the product ``w`` of their weights."""
-    wrapped: Callable[[DataFrame], DataFrame] = sf.broadcast if broadcast else lambda frame: frame
+    """Join the atoms in this order; the result is a column ``w``, the product of the weights."""
+    with_hint: Callable[[DataFrame], DataFrame] = sf.broadcast if broadcast else lambda frame: frame
     rows: DataFrame | None = None
     bound: set[str] = set()
     for position in order:
@@ -260,7 +264,7 @@ def _joined(
         if rows is None:
             rows = atom.withColumnRenamed("v", "w")
         else:
-            rows = wrapped(rows).join(atom, [name for name in (x, y) if name in before])
+            rows = with_hint(rows).join(atom, [name for name in (x, y) if name in before])
             rows = rows.select(*sorted(bound), (sf.col("w") * sf.col("v")).alias("w"))
         for left, sign, right in pattern.comparisons:
             if {left, right} <= bound and not {left, right} <= before:

@@ -24,12 +24,15 @@ import numpy as np
 
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
+from dbsp_wcoj.storage.rank_search import RankSearch
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["OrderedRows", "first_positions"]
 
 _MIN_INT64: Final = -(2**63)
+#: One key without columns: the prefix of all rows.
+_EMPTY_PREFIX: Final[Int64Array] = np.empty((0, 1), np.int64)
 
 
 class OrderedRows:
@@ -78,7 +81,7 @@ class OrderedRows:
             step = self.rows.prepare(delta)
             staged.append(step)
         front = None
-        if not self.front.is_empty or (delta.weight_array < 0).any():
+        if (delta.weight_array < 0).any() or self._has_front():
             front = prefix_lookup(self.front, groups, limit=1)
         first_rows = prefix_lookup(
             self.rows,
@@ -119,6 +122,12 @@ class OrderedRows:
             np.concatenate((first_rows.old[old], first_rows.new[new])),
         )
         return codes, staged
+
+    def _has_front(self) -> bool:
+        """Return whether a group has a front, however the trace is divided into runs."""
+        if self.front.is_empty:
+            return False
+        return RankSearch([self.front]).sizes(_EMPTY_PREFIX).item() > 0
 
     def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
         """Return the row from which to read each group: its front, else the least possible row."""

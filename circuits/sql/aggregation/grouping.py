@@ -254,7 +254,9 @@ class Grouping:
         Raises:
             SqlError: It has a column that is neither a key nor in an aggregate.
         """
-        if not isinstance(expression, Literal) and expression in self.keys:
+        # A set without a constant key has NULL in its place. Elsewhere it is the constant itself.
+        is_constant = isinstance(expression, Literal) and self._sets is None
+        if not is_constant and expression in self.keys:
             return Column(self.keys.index(expression), expression.type)
         if isinstance(expression, Call):
             arguments = tuple(self.rewrite_over_groups(node, a) for a in expression.arguments)
@@ -308,6 +310,13 @@ class Grouping:
         self.source.allow_arguments(node, "expressions")
         clause = self.builder.clause("grouping()")
         values = [clause.read(part) for part in node.expressions]
+        outer = frozenset(self.builder.domain_columns)
+        if any(value in outer or is_correlated(value) for value in values):
+            raise self.source.unsupported(
+                node,
+                "grouping() of keys of the enclosing query",
+                "call it in the enclosing query, in FROM",
+            )
         self._pending_groupings.append(lambda: self._grouped_keys(node, values))
         flags = Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
         if self.source.is_spark and isinstance(node, exp.Grouping):

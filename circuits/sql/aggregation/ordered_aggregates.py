@@ -24,7 +24,7 @@ from circuits.types.codecs.codec import Codecs
 __all__ = ["DEFINITIONS"]
 
 
-def _reversed(order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
+def _reverse_order(order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
     return tuple(
         replace(key, descending=not key.descending, nulls_first=not key.nulls_first)
         for key in order
@@ -40,7 +40,7 @@ def _first_reader(is_last: bool, ignores_nulls: bool) -> Read:
         if reader.is_spark and isinstance(reader.function, exp.AnyValue):
             ignored = reader.nulls == "ignore" or (reader.count == 2 and ignored)
         order = reader.order or (SortKey(value, False, False),)
-        order = _reversed(order) if is_last else order
+        order = _reverse_order(order) if is_last else order
         # Without an order, a value is preferred to NULL.
         if not reader.order:
             order = tuple(replace(key, nulls_first=False) for key in order)

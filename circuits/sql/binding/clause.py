@@ -39,6 +39,8 @@ ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list
 
 Reader = Callable[["Clause", Any], Expression]
 
+_PYTHON_ADVICE: Final = "functions={...} adds functions of Python"
+
 
 @dataclass(frozen=True)
 class ReaderTable:
@@ -214,8 +216,8 @@ class Clause:
         names = sorted(self.readers.function_names(is_spark=self.source.is_spark))
         similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
         if similar:
-            return f"did you mean {' or '.join(similar)}?"
-        return "docs/reference/functions.md lists the functions"
+            return f"did you mean {' or '.join(similar)}? {_PYTHON_ADVICE}"
+        return f"docs/reference/functions.md lists the functions; {_PYTHON_ADVICE}"
 
 
 def call_function(

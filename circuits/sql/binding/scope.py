@@ -29,11 +29,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, columns_of, substitute
+from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
 from circuits.plan.nodes import PlanNode
 from circuits.sql.syntax.source import SqlSource
+from circuits.types import functions
 
 __all__ = [
     "FIRST_OUTER_COLUMN",
@@ -174,6 +176,8 @@ class Scope:
             return match.value if node.table else match.unqualified_value
         if node.table and self.has_table(node.table):
             return None
+        if not node.table and not self.source.is_spark and self.has_table(node.name):
+            return self._row_of_table(node)
         if self.parent is None:
             self._check_unsupported_scope(node)
             return None
@@ -185,6 +189,15 @@ class Scope:
         if is_correlated(value):
             raise self._two_levels_error(node)
         return shift_columns(value, FIRST_OUTER_COLUMN)
+
+    def _row_of_table(self, node: exp.Column) -> Expression:
+        """Return the row of a table that is named as a value: a struct of its columns."""
+        parts: list[Expression] = []
+        for column in self.columns:
+            if column.is_of_table(node.name) and not column.is_shadowed:
+                parts += [Literal(column.name, pa.string()), column.value]
+        with self.source.errors_at(node):
+            return functions.call("make_struct", *parts)
 
     def columns_of_domain(self, domain: Domain, node: exp.Expr) -> tuple[Expression, ...]:
         """Return the columns of a domain of this or an enclosing query in the plan of the clause.

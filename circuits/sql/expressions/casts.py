@@ -20,7 +20,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.syntax.types import arrow_type
 from circuits.types.arrow_types import is_nested
-from circuits.types.functions.type_rules import is_number, is_text
+from circuits.types.functions.type_rules import is_binary, is_number, is_text
 
 __all__ = ["READERS", "spark_cast", "spark_text"]
 
@@ -43,7 +43,12 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
         return Literal(None, target)
-    cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
+    between_bytes = None if source.is_spark else _cast_of_bytes(value.type, target)
+    if between_bytes:
+        cast = clause.call(node, between_bytes, value)
+        cast = clause.call(node, "try", cast) if is_lenient else cast
+    else:
+        cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
     invalid_literal = source.error(
         node, f"{value} is not a valid {target}; correct it, or use TRY_CAST"
     )
@@ -57,6 +62,13 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         except EvaluationError:
             raise invalid_literal from None
     return cast
+
+
+def _cast_of_bytes(source: pa.DataType, target: pa.DataType) -> str | None:
+    """Return the function for DuckDB's cast of text to bytes or back, which has escapes."""
+    if is_text(source) and is_binary(target):
+        return "unescape_bytes"
+    return "escape_bytes" if is_binary(source) and is_text(target) else None
 
 
 def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import (
+    FIRST_DAY,
     interval_operand,
     is_made_interval,
     read_interval_value,
@@ -59,6 +60,8 @@ SPARK_FIELDS: Final = {
     **dict.fromkeys(("dow", "dayofweek"), "day_of_week"),
     **dict.fromkeys(("dow_iso", "dayofweek_iso"), "iso_day_of_week"),
 }
+# The fields of a TIME that are computed as those of a timestamp.
+_FIELDS_OF_TIME: Final = frozenset(("millisecond", "microsecond", "epoch"))
 #: Fields of intervals.
 INTERVAL_FIELDS: Final = {
     **{name: "interval_days" for name in ("day", "days", "d")},
@@ -78,6 +81,13 @@ def _field_reader(function: str) -> Reader:
         return clause.call(node, function, *clause.read_arguments(node, "this"))
 
     return read
+
+
+def _on_first_day(clause: Clause, node: exp.Expr, value: Expression, field: str) -> Expression:
+    """Return a TIME as a timestamp of 1970-01-01 for a field of timestamps; else the value."""
+    if not pa.types.is_time(value.type) or field not in _FIELDS_OF_TIME:
+        return value
+    return clause.call(node, "time_on_date", FIRST_DAY, value)
 
 
 def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
@@ -105,6 +115,7 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -
         return part
     if spark:
         (value,) = coerce(clause, node, [value], "m")
+    value = _on_first_day(clause, node, value, fields[field])
     part = clause.call(node, fields[field], value)
     if spark and fields[field] == "day_of_week":
         part = clause.call(node, "add", part, integer_literal(1))
@@ -168,6 +179,9 @@ def _sum_reader(function: str, sign: int) -> Reader:
         sides = clause.read(left), clause.read(right)
         if clause.source.is_spark:
             return read_arithmetic(clause, node, function, *sides)
+        for day, clock in (sides, sides[::-1]):
+            if sign > 0 and pa.types.is_date(day.type) and pa.types.is_time(clock.type):
+                return clause.call(node, "time_on_date", day, clock)
         return clause.call(node, function, *sides)
 
     return read

@@ -5,7 +5,6 @@ Names whose meaning sqlglot's classes already give (``substring``, ``date_trunc`
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.intervals import FIRST_DAY
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
     COMMON,
@@ -96,50 +96,10 @@ def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     return clause.call(node, "regexp_replace", *arguments)
 
 
-def _regexp_extract(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    if not 2 <= len(arguments) <= 4:
-        raise count_error(clause, node, "2 to 4")
-    return clause.call(node, "regexp_extract", *arguments)
-
-
 def _printf(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if not arguments:
         raise count_error(clause, node, "1 or more")
     return clause.call(node, "c_printf", *arguments)
-
-
-def _format(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    """Read ``format('{} of {}', a, b)``: each pair of braces is an argument, without options."""
-    if not arguments:
-        raise count_error(clause, node, "1 or more")
-    pattern, *values = arguments
-    pieces = re.split(r"(\{\{|\}\}|\{\}|[{}])", literal_text(clause, node, pattern, "a format"))
-    parts: Arguments = []
-    used = 0
-    for piece in pieces:
-        if piece in ("{", "}"):
-            raise clause.source.unsupported(
-                node, "an option in a format", "write {}, or use printf()"
-            )
-        if piece != "{}":
-            parts.append(string_literal(piece[:1] if piece in ("{{", "}}") else piece))
-            continue
-        if used == len(values):
-            raise clause.source.error(node, f"format() has {used} values for more {{}}")
-        parts.append(_plain_text(clause, node, values[used]))
-        used += 1
-    if used < len(values):
-        raise clause.source.unsupported(node, "a value of format() without {}", "leave it out")
-    return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
-
-
-def _plain_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return a text or an integer as a text."""
-    if not (arrow.is_string(value.type) or arrow.is_integer(value.type)):
-        raise clause.source.unsupported(
-            node, f"format() of a value of type {value.type}", "cast it to VARCHAR"
-        )
-    return clause.call(node, "cast", value, type=pa.string())
 
 
 def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -158,9 +118,44 @@ def _to_interval(micros: int) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
-        return clause.call(node, "duration_of_micros", arguments[0], integer_literal(micros))
+        (count,) = arguments
+        if arrow.is_integer(count.type) or arrow.is_null(count.type):
+            return clause.call(node, "duration_of_micros", count, integer_literal(micros))
+        return clause.call(
+            node, "duration_of_micros", _as_micros(clause, node, count, micros), integer_literal(1)
+        )
 
     return build
+
+
+def _as_micros(clause: Clause, node: exp.Expr, count: Expression, micros: int) -> Expression:
+    """Return a number of units, which may have a fraction, as whole microseconds."""
+    total = clause.call(node, "multiply", count, integer_literal(micros))
+    return clause.call(node, "cast", total, type=pa.int64())
+
+
+def _to_timestamp(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
+    """Read ``to_timestamp``: the moment of a number of seconds after 1970."""
+    micros = _as_micros(clause, node, seconds, 1_000_000)
+    moment = clause.call(node, "timestamp_of_micros", micros)
+    return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))
+
+
+def _make_time(
+    clause: Clause, node: exp.Expr, hour: Expression, minute: Expression, second: Expression
+) -> Expression:
+    day = [integer_literal(part) for part in (1970, 1, 1)]
+    moment = clause.call(node, "make_timestamp", *day, hour, minute, second)
+    return clause.call(node, "cast", moment, type=pa.time64("us"))
+
+
+def _epoch(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Read ``epoch``: the seconds of a date, a timestamp, a TIME or an interval."""
+    if arrow.is_duration(value.type):
+        return clause.call(node, "interval_epoch", value)
+    if arrow.is_time(value.type):
+        value = clause.call(node, "time_on_date", FIRST_DAY, value)
+    return clause.call(node, "epoch", value)
 
 
 def _make_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
@@ -209,6 +204,17 @@ def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) ->
     return clause.call(node, "bit_xor_of", left, right)
 
 
+def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``concat_ws``, which writes values of other types as texts."""
+    arguments = [
+        argument
+        if arrow.is_nested(argument.type) or arrow.is_null(argument.type)
+        else clause.call(node, "cast", argument, type=pa.string())
+        for argument in arguments
+    ]
+    return named("concat_ws", least=1)(clause, node, arguments)
+
+
 _BUILDERS: Final[dict[str, Builder]] = {
     "len": named("length"),
     "ascii": named("code_point"),
@@ -230,9 +236,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "encode": fixed(
         1, lambda clause, node, value: clause.call(node, "cast", value, type=pa.binary())
     ),
-    "decode": fixed(
-        1, lambda clause, node, value: clause.call(node, "cast", value, type=pa.string())
-    ),
     "hex": fixed(1, _hex),
     "to_hex": fixed(1, _hex),
     "unhex": named("from_hex"),
@@ -246,10 +249,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "mismatches": named("hamming"),
     "jaccard": named("jaccard"),
     "printf": _printf,
-    "format": _format,
     "regexp_matches": named("regexp_matches"),
     "regexp_full_match": named("regexp_full_match"),
-    "regexp_extract": _regexp_extract,
     "regexp_replace": _regexp_replace,
     "typeof": _typeof,
     # Numbers
@@ -261,7 +262,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "round_even": named("round_half_even"),
     "roundbankers": named("round_half_even"),
     "ceiling": named("ceil"),
-    "concat_ws": named("concat_ws", least=1),
+    "concat_ws": _concat_ws,
     "isfinite": named("is_finite"),
     "isinf": named("is_inf"),
     "greatest_common_divisor": named("gcd"),
@@ -279,7 +280,11 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "century": named("century"),
     "millennium": named("millennium"),
     "era": named("era"),
-    "epoch": named("epoch"),
+    "epoch": fixed(1, _epoch),
+    "make_time": fixed(3, _make_time),
+    "to_timestamp": fixed(1, _to_timestamp),
+    "to_days": _to_interval(86_400_000_000),
+    "to_weeks": _to_interval(7 * 86_400_000_000),
     "epoch_ms": fixed(1, _epoch_ms),
     "epoch_us": named("epoch_microsecond"),
     "microsecond": named("microsecond"),
@@ -288,8 +293,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "make_date": named("make_date"),
     "make_timestamp": _make_timestamp,
     "strftime": named("strftime"),
-    "strptime": named("strptime"),
-    "try_strptime": named("try_strptime"),
     "datesub": fixed(3, _date_sub),
     "date_sub": fixed(3, _date_sub),
     "add_months": named("add_months"),

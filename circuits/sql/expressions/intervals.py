@@ -8,7 +8,8 @@ value, a duration of microseconds, and has no months.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -18,9 +19,11 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.expressions.named_functions import coerce
+from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT
 from circuits.sql.syntax.source import MAX_NUMBER_CHARACTERS
 
 __all__ = [
+    "FIRST_DAY",
     "INTERVAL_UNITS",
     "Interval",
     "interval_operand",
@@ -56,6 +59,8 @@ INTERVAL_UNITS: Final = {
     "millisecond": Interval(0, 0, 1000),
     "microsecond": Interval(0, 0, 1),
 }
+#: The date of a TIME in computations with timestamps.
+FIRST_DAY: Final = Literal(date(1970, 1, 1), pa.date32())
 IRREGULAR_PLURALS: Final = {"centuries": "century", "millennia": "millennium"}
 
 
@@ -158,6 +163,8 @@ def shift_by_interval(
     if pa.types.is_duration(value.type):
         other = clause.read(operand)
         return clause.call(node, "add" if sign > 0 else "subtract", value, other)
+    is_time = bool(pa.types.is_time(value.type))
+    value = clause.call(node, "time_on_date", FIRST_DAY, value) if is_time else value
     _mark_brackets(clause, operand)
     count = interval.this
     while isinstance(count, exp.Paren):
@@ -186,6 +193,8 @@ def shift_by_interval(
         shifted = clause.call(node, "shift_timestamp", value, *amounts)
         if pa.types.is_timestamp(value.type) and value.type.tz is not None:
             shifted = clause.call(node, "cast", shifted, type=pa.timestamp("us", value.type.tz))
+    if is_time:
+        return clause.call(node, "cast", shifted, type=pa.time64("us"))
     if clause.source.is_spark and pa.types.is_date(value.type) and not micros:
         shifted = clause.call(node, "cast", shifted, type=pa.date32())
     return shifted
@@ -208,7 +217,7 @@ def _interval_unit(clause: Clause, interval: exp.Interval) -> str:
 def read_interval(clause: Clause, node: exp.Interval) -> Interval:
     """Return the value of ``INTERVAL '1 year 2 months'``, ``INTERVAL 3 DAY`` or alike."""
     source = clause.source
-    source.allow_arguments(node, "this", "unit")
+    source.allow_arguments(node, "this", "unit", "fraction_in_string")
     number, unit = node.this, node.args.get("unit")
     if isinstance(unit, exp.IntervalSpan):
         return _read_span(clause, node, unit)
@@ -223,30 +232,89 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
         raise source.unsupported(
             node, "an interval that is not a literal", "write it as INTERVAL '3 days'"
         )
-    text = f"{sign}{number.this} {unit.name if unit else ''}".strip()
+    written = node.meta.get(INTERVAL_TEXT)
+    text = (written or f"{sign}{number.this} {unit.name if unit else ''}").strip()
     if len(text) > MAX_NUMBER_CHARACTERS:
         raise source.error(
             node,
             f"an interval of {len(text)} characters; the maximum is {MAX_NUMBER_CHARACTERS}",
         )
-    if not re.fullmatch(r"([+-]?\d+\s*[a-zA-Z]+\s*)+", text):
+    match = _INTERVAL.fullmatch(text)
+    if match is None or not (match["units"] or match["clock"]):
         raise source.unsupported(
-            node, f"interval {text!r}", "write whole numbers with units, as '1 year 2 months'"
+            node, f"interval {text!r}", "write numbers with units, as '1 year 2 months'"
         )
     total = Interval(0, 0, 0)
-    for count, unit_name in re.findall(r"([+-]?\d+)\s*([a-zA-Z]+)", text):
-        singular = unit_name.lower().removesuffix("s")
-        singular = IRREGULAR_PLURALS.get(unit_name.lower(), singular)
-        if singular not in INTERVAL_UNITS:
-            units = ", ".join(INTERVAL_UNITS)
-            raise source.unsupported(node, f"unit {unit_name!r}", f"units: {units}")
-        total = Interval(*(
-            part + int(count) * part_of_unit
-            for part, part_of_unit in zip(total, INTERVAL_UNITS[singular], strict=True)
-        ))  # fmt: skip
+    for count, unit_name in _UNIT.findall(match["units"]):
+        if "." in count and not written and not node.args.get("fraction_in_string"):
+            raise source.unsupported(
+                node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"
+            )
+        unit_of_count = INTERVAL_UNITS[_unit_name(clause, node, unit_name)]
+        total = _add(total, _multiply(unit_of_count, Fraction(count)))
+    if match["clock"]:
+        total = _add(total, _read_clock(match["clock"]))
+    if match["ago"]:
+        total = Interval(*(-part for part in total))
     if any(abs(part) >= 2**63 for part in total):
         raise source.error(node, f"interval {text!r} is too long for 64 bits")
     return total
+
+
+# Numbers with units, a time of day, or both: '@ 1 year -2.5 hours', '3 days 02:03:04.5 ago'.
+_UNIT: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
+_INTERVAL: Final = re.compile(
+    r"@?\s*(?P<units>(?:[+-]?\d+(?:\.\d+)?\s*[a-zA-Z]+\s*)*?)"
+    r"(?P<clock>[+-]?\d+:\d{1,2}(?::\d{1,2}(?:\.\d{1,6})?)?)?\s*(?P<ago>ago)?",
+    re.ASCII,
+)
+_SHORT_UNITS: Final = {
+    **{"y": "year", "yr": "year", "mon": "month", "w": "week", "d": "day"},
+    **{"h": "hour", "hr": "hour", "m": "minute", "min": "minute", "": "second", "sec": "second"},
+    **{"ms": "millisecond", "msec": "millisecond", "us": "microsecond", "usec": "microsecond"},
+}
+
+
+def _unit_name(clause: Clause, node: exp.Interval, written: str) -> str:
+    """Return the name of a unit that may be a plural or an abbreviation."""
+    name = written.lower()
+    for candidate in (name, name.removesuffix("s")):
+        unit = IRREGULAR_PLURALS.get(candidate, _SHORT_UNITS.get(candidate, candidate))
+        if unit in INTERVAL_UNITS:
+            return unit
+    units = ", ".join(INTERVAL_UNITS)
+    raise clause.source.unsupported(node, f"unit {written!r}", f"units: {units}")
+
+
+def _add(left: Interval, right: Interval) -> Interval:
+    return Interval(*(a + b for a, b in zip(left, right, strict=True)))
+
+
+def _multiply(unit: Interval, count: Fraction) -> Interval:
+    """Return a multiple of a unit; a fraction of a month is days, one of a day is a time.
+
+    As in DuckDB, a month has 30 days for this, and a fraction of a longer unit whole months.
+    """
+    months, month_fraction = _split(count * unit.months)
+    if unit.months > 1:
+        month_fraction = Fraction(0)
+    days, day_fraction = _split(count * unit.days + month_fraction * 30)
+    micros = round(count * unit.microseconds + day_fraction * 86_400 * SECOND)
+    return Interval(months, days, micros)
+
+
+def _split(value: Fraction) -> tuple[int, Fraction]:
+    """Return the whole part of a number, towards zero, and its fraction."""
+    whole = int(value)
+    return whole, value - whole
+
+
+def _read_clock(text: str) -> Interval:
+    """Read ``02:03`` or ``-02:03:04.5``."""
+    sign = -1 if text.startswith("-") else 1
+    hours, minutes, *seconds = text.lstrip("+-").split(":")
+    total = int(hours) * 3600 + int(minutes) * 60 + Fraction(*seconds)
+    return Interval(0, 0, sign * round(total * SECOND))
 
 
 _SPANS: Final = ("day", "hour", "minute", "second")

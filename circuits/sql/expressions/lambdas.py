@@ -164,12 +164,17 @@ def _reduce(
 
 
 def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
-    if len(node.expressions) != 3:
-        raise clause.source.unsupported(
-            node, "list_reduce() without a start", "give the first value as third argument"
-        )
-    value, body, start = node.expressions
-    elements, first = clause.read(value), clause.read(start)
+    """Read ``list_reduce(a, lambda x, y: ...[, start])``; the start is the first element."""
+    if not 2 <= len(node.expressions) <= 3:
+        raise clause.source.error(node, f"{node.name}() takes a list, a lambda and a start")
+    value, body, *start = node.expressions
+    elements = clause.read(value)
+    if start:
+        first = clause.read(start[0])
+    else:  # an empty list has no first element, which is an error as in DuckDB
+        first = clause.call(node, "list_element_strict", elements, integer_literal(1))
+        bounds = integer_literal(2), integer_literal(-1)
+        elements = clause.call(node, "list_slice", elements, *bounds)
     if is_list(elements.type):
         with clause.source.errors_at(node):
             common = functions.common_type([first.type, elements.type.value_type])
@@ -277,7 +282,12 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Transform: _lambda_reader("list_transform"),
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "apply": _lambda_reader_of_name("list_transform"),
+    "array_apply": _lambda_reader_of_name("list_transform"),
+    "array_reduce": _read_list_reduce,
+    "array_transform": _lambda_reader_of_name("list_transform"),
     "forall": _lambda_reader_of_name("list_forall"),
+    "list_apply": _lambda_reader_of_name("list_transform"),
     "list_exists": _lambda_reader_of_name("list_exists"),
     "list_reduce": _read_list_reduce,
     "map_filter": _entry_lambda("filter"),

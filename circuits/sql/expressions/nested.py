@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
@@ -140,13 +140,34 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
 def _read_slice(
     clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice
 ) -> Expression:
-    clause.source.allow_arguments(bounds, "this", "expression")
-    low, high = bounds.args.get("this"), bounds.args.get("expression")
+    clause.source.allow_arguments(bounds, "this", "expression", "step")
+    low, high, step = (bounds.args.get(name) for name in ("this", "expression", "step"))
+    is_slice_of_text = is_text(value.type) and not clause.source.is_spark
+    if step is not None:
+        if is_slice_of_text:
+            raise clause.source.unsupported(bounds, "a step in a slice of a text", "leave it out")
+        return _slice_by_step(clause, node, value, bounds, clause.read(step))
     begin = clause.read(low) if low is not None else integer_literal(1)
     end = clause.read(high) if high is not None else integer_literal(-1)
-    if is_text(value.type) and not clause.source.is_spark:
+    if is_slice_of_text:
         return _slice_text(clause, node, value, begin, end)
     return clause.call(node, "list_slice", value, begin, end)
+
+
+def _slice_by_step(
+    clause: Clause, node: exp.Bracket, value: Expression, bounds: exp.Slice, step: Expression
+) -> Expression:
+    """Return ``a[i:j:step]``; without bounds, a negative step goes from the end to the start."""
+    first, last = integer_literal(1), integer_literal(-1)
+    is_negative = clause.call(node, "lt", step, integer_literal(0))
+    ends = []
+    for name, default, reverse in (("this", first, last), ("expression", last, first)):
+        bound = bounds.args.get(name)
+        if bound is None:
+            ends.append(clause.call(node, "case", is_negative, reverse, default))
+        else:
+            ends.append(clause.read(bound))
+    return clause.call(node, "list_slice_step", value, *ends, step)
 
 
 def _slice_text(
@@ -244,8 +265,19 @@ def _read_length(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "length", clause.read(node.expressions[0]))
 
 
+def _read_contained_by(clause: Clause, node: exp.ArrayContainedBy) -> Expression:
+    """Read ``a <@ b``: the list b has all elements of the list a."""
+    contained, container = clause.read_arguments(node, "this", "expression")
+    return clause.call(node, "list_contains_all", container, contained)
+
+
 def _read_array_size(clause: Clause, node: exp.ArraySize) -> Expression:
-    clause.source.allow_arguments(node, "this")
+    clause.source.allow_arguments(node, "this", "expression")
+    dimension = node.args.get("expression")
+    if dimension is not None and clause.read(dimension) != integer_literal(1):
+        raise clause.source.unsupported(
+            dimension, "the length of another dimension than 1", "take the length of an element"
+        )
     return clause.call(node, "length", clause.read(node.this))
 
 
@@ -272,30 +304,6 @@ def _list_of_map_value(
     empty = clause.call(node, "make_list")
     missing = clause.call(node, "not", has_key)
     return clause.call(node, "case", has_key, single, missing, empty, NULL)
-
-
-def _read_aggregate(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read list_aggregate(a, 'sum')."""
-    if len(node.expressions) != 2 or not isinstance(node.expressions[1], exp.Literal):
-        raise clause.source.error(node, f"{node.name}() takes a list and the name of an aggregate")
-    value, name = map(clause.read, node.expressions)
-    if isinstance(name, Literal) and str(name.value).lower() == "histogram":
-        return clause.call(node, "sorted_list_histogram", clause.call(node, "list_sort", value))
-    known = {"sum": "list_sum", "min": "list_min", "max": "list_max", "avg": "list_avg"}
-    function = known.get(str(name.value).lower() if isinstance(name, Literal) else "")
-    if function is None:
-        raise clause.source.unsupported(
-            node, f"{node.name}() with {name}", f"there are: {', '.join(known)}"
-        )
-    return clause.call(node, function, value)
-
-
-def _read_histogram(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read list_histogram(a)."""
-    if len(node.expressions) != 1:
-        raise clause.source.error(node, f"{node.name}() takes a list")
-    values = clause.call(node, "list_sort", clause.read(node.expressions[0]))
-    return clause.call(node, "sorted_list_histogram", values)
 
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
@@ -361,6 +369,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         *("this", "expression"),
         ignored=["ensure_variant", "check_null"],
     ),
+    exp.ArrayContainedBy: _read_contained_by,
     exp.ArrayContainsAll: _reader_by_dialect(
         "list_contains_all", "list_contains_all", "this", "expression"
     ),
@@ -421,22 +430,13 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "arrays_overlap": _reader_of_name("list_overlaps", "list_overlaps_or_null", least=2),
     "element_at": _read_element_at,
     "get": _read_element_at,
-    "list_aggregate": _read_aggregate,
-    "list_aggr": _read_aggregate,
-    "list_avg": _reader_of_name("list_avg"),
     "list_except": _reader_of_name("list_except", least=2),
-    "list_extract": _read_element_at,
-    "list_histogram": _read_histogram,
     "list_has_all": _reader_of_name("list_contains_all", least=2),
     "list_intersect": _read_intersection,
     "list_position": _reader_of_name("list_position", least=2),
     "list_indexof": _reader_of_name("list_position", least=2),
     "list_reverse": _reader_of_name("list_reverse"),
     "array_reverse": _reader_of_name("list_reverse"),
-    "list_slice": _reader_of_name("list_slice", least=3),
-    "list_sum": _reader_of_name("list_sum"),
-    "list_zip": _reader_of_name("list_zip", least=1, most=16),
-    "map_concat": _reader_of_name("map_concat", least=1, most=16),
     "map_contains": _reader_of_name("map_contains", least=2),
     "map_extract": _read_element_at,
     "map_entries": _reader_of_name("map_entries"),

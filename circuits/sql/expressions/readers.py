@@ -18,6 +18,8 @@ from circuits.sql.expressions import (
     date_units,
     dates,
     duckdb_functions,
+    duckdb_lists,
+    duckdb_texts,
     json_values,
     lambdas,
     literals,
@@ -58,7 +60,12 @@ READERS: Final = ReaderTable(
         lambdas.READERS,
         json_values.READERS,
     ),
-    by_name=merge_tables(_COMMON_BY_NAME, duckdb_functions.READERS_BY_NAME),
+    by_name=merge_tables(
+        _COMMON_BY_NAME,
+        duckdb_functions.READERS_BY_NAME,
+        duckdb_lists.READERS_BY_NAME,
+        duckdb_texts.READERS_BY_NAME,
+    ),
     spark_by_name=merge_tables(
         _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
     ),

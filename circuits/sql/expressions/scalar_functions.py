@@ -90,7 +90,7 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     left, right = clause.read(node.left), clause.read(node.right)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
-    if clause.source.is_spark and pa.types.is_binary(left.type) and left.type == right.type:
+    if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):
         return clause.call(node, "bytes_concat", left, right)
     texts = _as_text(clause, node.left, left), _as_text(clause, node.right, right)
     return clause.call(node, "concat", *texts)
@@ -99,6 +99,8 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
 def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
+    if pa.types.is_binary(value.type) and not clause.source.is_spark:
+        return clause.call(node, "escape_bytes", value)
     value = spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 

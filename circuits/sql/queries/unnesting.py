@@ -154,8 +154,8 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             )
         names = [*alias_names, *names[len(alias_names) :]]
         if not alias_names and len(names) == 1 and alias.name and not source.is_spark:
-            # In DuckDB, the alias of UNNEST(a) is also the name of its only column.
-            names = [alias.name] if isinstance(function, exp.Unnest) else names
+            # In DuckDB, the alias of a function in FROM is also the name of its only column.
+            names = [alias.name]
     if (
         any(column.table.casefold() == table.casefold() for column in builder.scope_columns)
         and alias is not None

@@ -11,6 +11,7 @@ a subscript ``a[1]``     as written; sqlglot counts from 0
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
+INTERVAL '1 day 02:03'   ``meta[INTERVAL_TEXT]``: the whole text; sqlglot drops a part of it
 EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
@@ -32,6 +33,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.array_subqueries import replace_array_subqueries
+from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
 from circuits.sql.syntax.spark_syntax import OPERATORS, join_tokens, rewrite
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
@@ -76,8 +78,13 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     is_spark_dialect = is_spark(dialect_name)
     tokens = join_tokens(tokens) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
-    rewrite_tree = rewrite if is_spark_dialect else replace_array_subqueries
+    rewrite_tree = rewrite if is_spark_dialect else _rewrite_tree
     return [rewrite_tree(tree) if tree is not None else None for tree in trees]
+
+
+def _rewrite_tree(tree: exp.Expr) -> exp.Expr:
+    """Return a tree with one form for each construct that DuckDB can spell in several ways."""
+    return replace_array_subqueries(replace_intervals(tree))
 
 
 @cache
@@ -215,6 +222,20 @@ class _TextKeepingParser(Parser):
         limit = call.meta.pop(_SURPLUS, None) if isinstance(call, exp.Expr) else None
         if limit is not None:
             self.raise_error(f"{name.text}() takes {limit} arguments or fewer", name)
+
+    def _parse_interval(self, *args: Any, **options: Any) -> exp.Add | exp.Interval | None:
+        keyword, literal = self._curr, self._next
+        tree = super()._parse_interval(*args, **options)
+        # sqlglot drops all but one number and unit of a text such as '1 day 02:03:04'.
+        interval = tree.this if isinstance(tree, exp.Add) else tree
+        if (
+            isinstance(interval, exp.Interval)
+            and keyword.token_type == TokenType.INTERVAL
+            and literal.token_type == TokenType.STRING
+            and any(character.isalpha() for character in literal.text)
+        ):
+            interval.meta[INTERVAL_TEXT] = literal.text
+        return tree
 
     def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
         first = self._curr

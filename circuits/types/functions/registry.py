@@ -22,9 +22,12 @@ from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
+    list_selection,
+    list_statistics,
     lists,
     nested_texts,
     structs_and_maps,
+    vectors,
 )
 from circuits.types.functions.numbers import (
     ansi_arithmetic,
@@ -36,6 +39,7 @@ from circuits.types.functions.numbers import (
     mathematics,
     number_formats,
     rounding,
+    special_functions,
     trigonometry,
 )
 from circuits.types.functions.texts import (
@@ -45,6 +49,7 @@ from circuits.types.functions.texts import (
     hashes,
     joined_text,
     like_patterns,
+    number_texts,
     regular_expressions,
     spark_notation,
     string_distance,
@@ -92,6 +97,9 @@ _FAMILIES = (
     time_buckets,
     list_builders,
     lists,
+    list_selection,
+    list_statistics,
+    vectors,
     lambdas,
     structs_and_maps,
     json_schemas,
@@ -102,6 +110,8 @@ _FAMILIES = (
     text_parts,
     interval_arithmetic,
     spark_notation,
+    number_texts,
+    special_functions,
 )
 
 TABLE = MappingProxyType(

@@ -32,7 +32,7 @@ _BLANKS: Final = re.compile(rb"[ \t]+")
 _LINE_ENDS: Final = re.compile(rb"^\t|[\t\r]+$", re.MULTILINE)
 _INTEGER: Final = re.compile(rb"-?[0-9]{1,19}")
 _MAX_INT64: Final = 2**63 - 1
-_SHOWN_BYTES: Final = 60
+_MAX_SHOWN_BYTES: Final = 60
 
 
 def read_edge_list(path: Path) -> pa.Table:
@@ -129,7 +129,7 @@ def _is_int64(value: bytes) -> bool:
 
 
 def _not_an_edge(path: Path, number: int, line: bytes, expected: str) -> EventsError:
-    shown = line[:_SHOWN_BYTES].decode("utf-8", "replace")
+    shown = line[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
     return EventsError(
         f"{path}, line {number:,}: {shown!r} is not an edge: write {expected} between tabs or "
         "blanks, or begin the line with # if it is a comment"

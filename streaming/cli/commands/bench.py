@@ -306,9 +306,9 @@ def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tupl
     def run_steps() -> list[float]:
         seconds = []
         for tables in stream.steps:
-            begun = perf_counter()
+            started = perf_counter()
             circuit.step(tables)
-            seconds.append(perf_counter() - begun)
+            seconds.append(perf_counter() - started)
         return seconds
 
     measurement = repeat(run_steps, limits)

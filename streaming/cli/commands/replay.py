@@ -206,12 +206,12 @@ class _ReplayRun:
     def __call__(self, tables: dict[str, Any]) -> None:
         """Run one step."""
         number = len(self.seconds)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         step = self.circuit.prepare(tables, now=datetime.now(UTC))
         prepared = time.perf_counter()
         step.commit()
-        ended = time.perf_counter()
-        self.seconds.append(ended - begun)
+        committed = time.perf_counter()
+        self.seconds.append(committed - started)
         self.rows += sum(table.num_rows for table in tables.values())
         for view, table in step.outputs.items():
             weights, counts = weights_of(table), self.counts[view]
@@ -220,7 +220,7 @@ class _ReplayRun:
             self.changed[view] += table.num_rows
         if self.page is None:
             return
-        seconds = {**step.seconds, "merge": ended - prepared, "all": ended - begun}
+        seconds = {**step.seconds, "merge": committed - prepared, "all": committed - started}
         self.page.batch_completed(
             Published(None, number, step.outputs),
             BatchMetrics(
@@ -292,9 +292,9 @@ def _show(run: _ReplayRun, terminal: Console) -> None:
     for view, numbers in run.numbers.items():
         names = run.counts[view].names
         is_named = len(names) > 1 or names == ["rows"]
-        now = ", ".join(
+        counts = ", ".join(
             ("–" if number is None else amount(number)) + (f" {name}" if is_named else "")
             for name, number in zip(names, numbers, strict=True)
         )
-        table.add_row(view, now, amount(run.changed[view]))
+        table.add_row(view, counts, amount(run.changed[view]))
     terminal.print(table)

@@ -1,4 +1,4 @@
-"""Measure the same steps three times: to warm up, without the profiler, and with it.
+"""Run the same steps three times: as a warm-up, without the profiler, and with it.
 
 The plain times are the cost of a step. The profiled times show its parts, and are longer by the
 overhead of the profiler; the result has both. The profiled steps are repeated for at least
@@ -92,12 +92,12 @@ class _Steps:
     def __init__(self, circuit: Circuit, store: Store | None) -> None:
         self.circuit, self.store = circuit, store
         self.batch_id = 0
-        self.out = 0
+        self.rows_out = 0
         self.written = 0
 
     def __call__(self, tables: dict[str, Any]) -> float:
         """Run a step; return its seconds."""
-        begun = perf_counter()
+        start = perf_counter()
         store = self.store
         if store is not None:
             store.find(self.batch_id, None)
@@ -109,9 +109,9 @@ class _Steps:
         step.commit()
         if store is not None:
             store.confirm_commit()
-        seconds = perf_counter() - begun
+        seconds = perf_counter() - start
         self.batch_id += 1
-        self.out += sum(table.num_rows for table in step.outputs.values())
+        self.rows_out += sum(table.num_rows for table in step.outputs.values())
         return seconds
 
 
@@ -134,22 +134,22 @@ def measure(
     """
     say("compiling, once on a machine ...")
     warm_up()
-    do = _Steps(circuit, store)
+    run_step = _Steps(circuit, store)
     say(f"loading {stream.rows:,} rows ...")
-    load = do(stream.load)
-    say(f"{len(stream.steps)} steps to be warm ...")
+    load = run_step(stream.load)
+    say(f"{len(stream.steps)} steps as a warm-up ...")
     for tables in stream.steps:
-        do(tables)
+        run_step(tables)
     say(f"{len(stream.steps)} steps ...")
-    plain = [do(tables) for tables in stream.steps]
+    plain = [run_step(tables) for tables in stream.steps]
     say(f"{len(stream.steps)} steps, profiled, for a second at most ...")
-    do.out = do.written = 0
+    run_step.rows_out = run_step.written = 0
     with ThreadPoolExecutor(1) as executor:
         sampling = None if parallel else executor
         with Profiler(perf_counter, sampling) as profiler:
-            profiled = [do(tables) for tables in stream.steps]
+            profiled = [run_step(tables) for tables in stream.steps]
             while sum(profiled) < MIN_PROFILE_S and len(profiled) < MAX_PASSES * len(stream.steps):
-                profiled += [do(tables) for tables in stream.steps]
+                profiled += [run_step(tables) for tables in stream.steps]
     steps = len(profiled)
     return Profile(
         loaded=stream.rows,
@@ -160,12 +160,12 @@ def measure(
         mean_ms=1000 * statistics.fmean(plain),
         p99_ms=1000 * float(np.quantile(plain, 0.99, method="higher")),
         profiled_ms=1000 * statistics.fmean(profiled),
-        rows_out=do.out / steps,
+        rows_out=run_step.rows_out / steps,
         parts=_parts(profiler, sum(profiled), steps),
         queries={name: str(view.query) for name, view in circuit.graph.joins.items()},
         terms=_terms(circuit, profiler, steps),
         state=_state(circuit),
-        written=None if store is None else do.written / steps,
+        written=None if store is None else run_step.written / steps,
     )
 
 
@@ -182,8 +182,8 @@ def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
         for name, phase in profiler.phases.items()
         if phase.calls or phase.seconds
     ]
-    left = total - sum(phase.seconds for phase in profiler.phases.values())
-    return [*parts, Part("other", 1000 * left / steps, left / total, 0.0, 0.0)]
+    remaining = total - sum(phase.seconds for phase in profiler.phases.values())
+    return [*parts, Part("other", 1000 * remaining / steps, remaining / total, 0.0, 0.0)]
 
 
 def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:

@@ -84,11 +84,11 @@ def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed
             f"{total:,} rows are too few for {steps} steps of {batch:,}: "
             "use more rows, a smaller --batch or fewer --steps"
         )
-    back = [
+    deletions = [
         {name: _with_weight(table, -1) for name, table in step.items()}
         for step in reversed(streamed)
     ]
-    return Stream(load, [*streamed, *back])
+    return Stream(load, [*streamed, *deletions])
 
 
 def _with_weight(table: pa.Table, weight: int) -> pa.Table:

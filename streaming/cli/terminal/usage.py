@@ -19,7 +19,7 @@ from streaming.cli.command import INTERRUPTED, REFUSED, print_error
 
 __all__ = ["PlainCommand", "PlainGroup"]
 
-#: Options of earlier versions, by command, and the hint how to replace them.
+#: Options of earlier versions, by command: how to replace them.
 RENAMED: Final = {
     ("bench", "--input"): "it is --source NAME=FILE",
     ("profile", "--input"): "it is --source NAME=FILE",

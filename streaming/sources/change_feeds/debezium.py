@@ -160,7 +160,7 @@ class DebeziumFeed:
         keyed = is_keyed(keys)
         # Key columns that the before image lacks are unchanged.
         old = image(-1, "before", f"if({keyed}, after, NULL)")
-        new = image(1, "after", f"if({self._unlogged()}, before, NULL)")
+        new = image(1, "after", f"if({self._unlogged_test()}, before, NULL)")
         updated = f"if(before IS NULL, array({new}), {update_images(old, new, keys, names)})"
         images = f"CASE op WHEN 'u' THEN {updated} WHEN 'd' THEN array({old}) ELSE array({new}) END"
         events = events.selectExpr(
@@ -189,7 +189,7 @@ class DebeziumFeed:
         arrays = (json.dumps([self.unavailable]), json.dumps(list(data), separators=(",", ":")))
         return (*dict.fromkeys((*plain, data.hex(), data.hex().upper(), *arrays)),)
 
-    def _unlogged(self) -> str:
+    def _unlogged_test(self) -> str:
         """Return the test whether the event may contain a placeholder of an unlogged value."""
         *texts, _, byte_array = self._placeholders()
         byte_numbers = byte_array[1:-1]
@@ -254,7 +254,7 @@ class DebeziumFeed:
                 f"op IN ('u', 'd') AND NOT {keyed} AND {is_incomplete}": literal(
                     "an update or deletion with an incomplete" + advice
                 ),
-                f"{self._unlogged()} AND {is_lost}": literal(
+                f"{self._unlogged_test()} AND {is_lost}": literal(
                     "an unchanged value is neither in the after image nor in the before image: "
                     "have the database log it (PostgreSQL: REPLICA IDENTITY FULL)"
                 ),

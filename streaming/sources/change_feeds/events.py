@@ -91,8 +91,8 @@ def number(value: str, *names: str) -> str:
 
 def present(value: str, *names: str) -> str:
     """Return the member of a JSON object as VARIANT; NULL if it is missing or null."""
-    nonnull = "if(is_variant_null(found), NULL, found)"
-    return with_binding("found", member(value, *names), nonnull)
+    nonnull = "if(is_variant_null(member), NULL, member)"
+    return with_binding("member", member(value, *names), nonnull)
 
 
 def _path(*names: str) -> str:
@@ -114,7 +114,7 @@ class ColumnNames:
     """Maps the columns of inputs to their names in events.
 
     Args:
-        rename: ColumnNames in events that are columns of another name: ``{"weight": "mass"}``, or
+        rename: Names in events, with the names of their columns: ``{"weight": "mass"}``, or
             ``{"product.weight": "mass"}`` for one relation.
         match_case: True if ``ID`` and ``id`` are different names.
     """
@@ -124,12 +124,12 @@ class ColumnNames:
 
     def name(self, relation: str, column: str) -> str:
         """Return the name of a column in events."""
-        for name, renamed in self.rename.items():
+        for name, target in self.rename.items():
             table, _, short = name.rpartition(".")
-            if renamed == column and table == relation:
+            if target == column and table == relation:
                 return short
-        for name, renamed in self.rename.items():
-            if renamed == column and "." not in name:
+        for name, target in self.rename.items():
+            if target == column and "." not in name:
                 return name
         return column
 

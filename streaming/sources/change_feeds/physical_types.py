@@ -45,7 +45,8 @@ __all__ = [
 MAX_DECIMAL_DIGITS: Final = 38  # the precision of Spark's widest decimal
 TICKS_TYPE: Final = spark.DecimalType(20, 0)
 
-# The Spark types by Arrow's type ids. Any other type has the Spark type of its ``lake`` type.
+# The Spark types by Arrow's type ids. Any other type has the Spark type of its ``lake`` type, the
+# type in Delta Lake that holds all of its values (`circuits.types.arrow_types`).
 _SPARK_TYPES: Final[dict[int, spark.DataType]] = {
     pa.int8().id: spark.ByteType(),
     pa.int16().id: spark.ShortType(),

@@ -17,19 +17,21 @@ __all__ = ["excerpt_column", "parse_weight"]
 def parse_weight(column: Column) -> tuple[Column, Column]:
     """Return two columns: the weights, NULL if invalid, and the reasons, NULL if valid."""
     number = column.try_cast("long")
-    same = number.try_cast("double") == column.try_cast("double")
-    fine = F.coalesce(number.isNotNull() & same, F.lit(False))
+    is_unchanged = number.try_cast("double") == column.try_cast("double")
+    is_valid = F.coalesce(number.isNotNull() & is_unchanged, F.lit(False))
     reason = F.concat(
         F.lit("the weight is "),
         F.coalesce(excerpt_column(column), F.lit("NULL")),
         F.lit(", weights are integers of 64 bits"),
     )
-    return number, F.when(~fine, reason)
+    return number, F.when(~is_valid, reason)
 
 
 def excerpt_column(column: Column) -> Column:
     """Return the values of a column for messages: a long text is cut, with its length."""
     text = column.cast("string")
-    more = F.concat(F.lit("… ("), F.length(text).cast("string"), F.lit(" characters)"))
+    ending = F.concat(F.lit("… ("), F.length(text).cast("string"), F.lit(" characters)"))
     is_long = F.length(text) > MAX_EXCERPT_CHARS
-    return F.when(is_long, F.concat(F.substring(text, 1, MAX_EXCERPT_CHARS), more)).otherwise(text)
+    return F.when(is_long, F.concat(F.substring(text, 1, MAX_EXCERPT_CHARS), ending)).otherwise(
+        text
+    )

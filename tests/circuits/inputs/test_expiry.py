@@ -210,11 +210,11 @@ def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, even
             circuit = other
         else:
             first.abandon()
-        again = circuit.prepare(tables)
-        assert {n: bag_of(t) for n, t in again.outputs.items()} == {
+        repeated = circuit.prepare(tables)
+        assert {n: bag_of(t) for n, t in repeated.outputs.items()} == {
             n: bag_of(t) for n, t in first.outputs.items()
         }
-        again.commit()
+        repeated.commit()
     assert bag_of(circuit.views["view"]) == unretained(query, events)
 
 

@@ -175,8 +175,8 @@ def changes(draw, latest: int, least: int = 0) -> list[Event]:
     listed = draw(st.lists(st.tuples(rows(latest), st.sampled_from([1, 1, -1, 2])), max_size=6))
     order = draw(st.permutations(range(len(listed))))
     events = [(row, w, least + n) for (row, w), n in zip(listed, order, strict=True)]
-    again = draw(st.lists(st.sampled_from(events), max_size=2)) if events else []
-    return [*events, *again]
+    repeated = draw(st.lists(st.sampled_from(events), max_size=2)) if events else []
+    return [*events, *repeated]
 
 
 @LAW
@@ -242,10 +242,10 @@ def test_keyed_and_retained_steps_can_be_taken_together_where_times_do_not_go_ba
     """Of each key; between keys they may."""
     clocks = {0: 0, 1: 3, 2: 6}
     steps: list[list[Event]] = []
-    for sequence, (k, hours, gone) in enumerate(moves):
+    for sequence, (k, hours, deleted) in enumerate(moves):
         clocks[k] += hours
         row: Row = (k, sequence, clocks[k])
-        steps.append([(row, -1 if gone else 1, sequence)])
+        steps.append([(row, -1 if deleted else 1, sequence)])
     rules = InputOptions(keys=("k",), retain=Retention("ts", 3))
     together = [event for events in steps for event in events]
     assert relation(rules, steps) == relation(rules, [together])

@@ -61,19 +61,19 @@ def test_what_joins_hold_of_an_input_shows_rows_that_are_missing_for_certain(ste
 
 
 def test_an_input_that_a_join_reads_is_counted_and_one_that_nothing_holds_is_not():
-    gone = {"e": table_of([(1, 1, -1), (2, 2, 1)])}
-    assert compile_sql(JOINED, E).prepare(gone).missing_deletions == {"e": 1}
-    assert compile_sql(COUNTED, E).prepare(gone).missing_deletions == {}
-    assert compile_sql(COUNTED, E, materialize=True).prepare(gone).missing_deletions == {"e": 1}
+    deleted = {"e": table_of([(1, 1, -1), (2, 2, 1)])}
+    assert compile_sql(JOINED, E).prepare(deleted).missing_deletions == {"e": 1}
+    assert compile_sql(COUNTED, E).prepare(deleted).missing_deletions == {}
+    assert compile_sql(COUNTED, E, materialize=True).prepare(deleted).missing_deletions == {"e": 1}
     parts = "SELECT x.a FROM e x JOIN (SELECT a + 1 AS c FROM e WHERE b > 0) y ON x.a = y.c"
-    assert compile_sql(parts, E).prepare(gone).missing_deletions == {"e": 1}
+    assert compile_sql(parts, E).prepare(deleted).missing_deletions == {"e": 1}
 
 
 def test_a_key_that_is_not_there_may_be_deleted_and_a_strict_input_loses_nothing():
-    gone = {"e": table_of([(1, 1, -1)])}
-    keyed = compile_sql(JOINED, E, input_options={"e": InputOptions(keys=("a",))}).prepare(gone)
+    deleted = {"e": table_of([(1, 1, -1)])}
+    keyed = compile_sql(JOINED, E, input_options={"e": InputOptions(keys=("a",))}).prepare(deleted)
     assert (keyed.missing_deletions, keyed.rejected) == ({}, {})
-    strict = compile_sql(JOINED, E, input_options={"e": InputOptions(strict=True)}).prepare(gone)
+    strict = compile_sql(JOINED, E, input_options={"e": InputOptions(strict=True)}).prepare(deleted)
     assert sum(strict.missing_deletions.values()) == 0 and strict.rejected["e"]
 
 

@@ -69,8 +69,8 @@ def test_a_watermark_moves_the_horizon_without_any_row(type, start, unit):
     circuit.step({"r": table_of(type, start, start + unit)})
     still = circuit.step({}, {"r": start + 2 * unit})
     assert still["view"].num_rows == 0
-    gone = circuit.step({}, {"r": pa.scalar(start + 3 * unit, type)})
-    assert gone["view"].column("n").to_pylist() == [0]
+    deleted = circuit.step({}, {"r": pa.scalar(start + 3 * unit, type)})
+    assert deleted["view"].column("n").to_pylist() == [0]
     assert circuit.step({}, {"r": start})["view"].num_rows == 0
     step = circuit.prepare({"r": table_of(type, start)})
     assert [refused.reason for refused in step.rejected["r"]] == ["late"]
@@ -174,8 +174,8 @@ def test_the_time_of_a_deletion_does_not_move_the_horizon():
     for keys in ((), ("n",), ("n", "t")):
         circuit = circuit_of(pa.int64(), Retention("t", 3), keys=keys, strict=True)
         circuit.step({"r": table_of(pa.int64(), 5)})
-        gone = pa.table({"n": [7], "t": [100], "weight": [-1]})
-        circuit.prepare({"r": gone}).commit()
+        deleted = pa.table({"n": [7], "t": [100], "weight": [-1]})
+        circuit.prepare({"r": deleted}).commit()
         assert bag_of(circuit.views["r"]) == {(0, 5): 1}
 
 
@@ -183,8 +183,8 @@ def test_a_key_expires_with_its_last_row_and_lives_with_a_later_one():
     circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",))
     circuit.step({"r": table_of(pa.int64(), 1, 1)})
     circuit.step({"r": pa.table({"n": [0], "t": [4]})})
-    gone = circuit.step({"r": pa.table({"n": [9], "t": [5]})})["view"]
-    assert bag_of(gone) == {(1, 1): -1, (9, 5): 1}
+    deleted = circuit.step({"r": pa.table({"n": [9], "t": [5]})})["view"]
+    assert bag_of(deleted) == {(1, 1): -1, (9, 5): 1}
     assert bag_of(circuit.step({"r": pa.table({"n": [1], "t": [5]})})["view"]) == {(1, 5): 1}
 
 
@@ -232,10 +232,10 @@ def test_durations_that_do_not_fit_are_refused(make, words):
 
 def test_rules_in_a_definition_make_the_same_circuit():
     circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
-    again = Circuit(circuit.spec)
-    assert isinstance(again, CircuitClass)
+    rebuilt = Circuit(circuit.spec)
+    assert isinstance(rebuilt, CircuitClass)
     assert (
-        again.input_options
+        rebuilt.input_options
         == circuit.input_options
         == {"r": InputOptions(keys=("n",), strict=True, retain=Retention("t", 3))}
     )

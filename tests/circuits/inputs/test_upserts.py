@@ -125,9 +125,9 @@ def test_an_error_of_a_tie_shows_the_key_and_both_rows_and_the_way_out():
         circuit.step({"r": tied})
     for part in ("{'k': 1}", "'g': 5", "'g': 6", "a different value in a column 'ts'"):
         assert part in str(caught.value)
-    gone = pa.table({"k": [1, 1], "g": [5, 5], "ts": [9, 9], "weight": [1, -1]})
+    deleted = pa.table({"k": [1, 1], "g": [5, 5], "ts": [9, 9], "weight": [1, -1]})
     with pytest.raises(UpsertError, match=r"the row .*'g': 5.* and a deletion"):
-        circuit.step({"r": gone})
+        circuit.step({"r": deleted})
 
 
 def test_equal_rows_with_the_same_sequence_are_one_row():

@@ -15,7 +15,7 @@ from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet
-from tests.generators.plans import INT, RELATIONS, decoded
+from tests.generators.plans import INT, RELATIONS, decode
 from tests.oracles.naive_plan import evaluate_plan
 
 R, S = (Scan(name, fields) for name, fields in RELATIONS.items())
@@ -47,4 +47,4 @@ def test_a_constant_alternative_is_one_like_others(
     }
     step = graph.prepare(codes)
 
-    assert decoded(step.deltas[graph.views["view"]]) == Counter(evaluate_plan(plan, rows))
+    assert decode(step.deltas[graph.views["view"]]) == Counter(evaluate_plan(plan, rows))

@@ -17,7 +17,7 @@ from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import ZSet
 from tests.circuits.runtime.test_operators import LAW
-from tests.generators.plans import RELATIONS, History, decoded, plans
+from tests.generators.plans import RELATIONS, History, decode, plans
 from tests.oracles.naive_plan import evaluate_plan
 
 PROMISED = {
@@ -71,8 +71,8 @@ def test_promises_change_no_answer_and_what_is_said_to_be_never_null_is_never(da
         step.commit()
         total += step.deltas[graph.views["view"]]
         expected = evaluate_plan(plan, lists(history))
-        found = decoded(total)
+        found = decode(total)
         assert found == Counter({row: weight for row, weight in expected.items() if weight})
         for place, column in enumerate(columns(plan)):
-            for said in (plan.fields[place].nullable, is_nullable(low, column)):
-                assert said or all(row[place] is not None for row in found)
+            for message in (plan.fields[place].nullable, is_nullable(low, column)):
+                assert message or all(row[place] is not None for row in found)

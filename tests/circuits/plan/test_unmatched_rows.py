@@ -17,7 +17,7 @@ from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet
-from tests.generators.plans import INT, RELATIONS, History, decoded, matching, predicate
+from tests.generators.plans import INT, RELATIONS, History, decode, matching, predicate
 from tests.oracles.naive_plan import evaluate_plan
 
 R, S = (Scan(name, fields) for name, fields in RELATIONS.items())
@@ -91,4 +91,4 @@ def test_rows_without_partner_follow_random_changes(data: st.DataObject) -> None
         total += step.deltas[graph.views["view"]]
 
         expected = evaluate_plan(plan, history.lists())
-        assert decoded(total) == Counter({row: w for row, w in expected.items() if w})
+        assert decode(total) == Counter({row: w for row, w in expected.items() if w})

@@ -51,8 +51,8 @@ def test_an_abandoned_step_gives_its_codes_back_and_is_over():
         step.commit()
     with pytest.raises(StaleStepError, match="abandoned"):
         step.state({})
-    again = circuit.prepare(second).state(before)
-    assert {n: [part.tolist() for part in t] for n, t in again.dictionaries.items()} == {
+    repeated = circuit.prepare(second).state(before)
+    assert {n: [part.tolist() for part in t] for n, t in repeated.dictionaries.items()} == {
         n: [part.tolist() for part in t] for n, t in state.dictionaries.items()
     }
     # Another step has got codes since: those of the abandoned one stay.
@@ -105,9 +105,9 @@ def test_rows_that_come_again_have_the_same_digest_also_after_a_restart():
     assert len({tuple(one.items()) for one in digests}) == len(digests)
     for circuit_ in (circuit, restarted(circuit, store)):
         for tables, expected in zip(changes, digests, strict=True):
-            again = circuit_.prepare({name: shuffled(t, rng) for name, t in tables.items()})
-            assert again.digests == expected
-            again.abandon()
+            repeated = circuit_.prepare({name: shuffled(t, rng) for name, t in tables.items()})
+            assert repeated.digests == expected
+            repeated.abandon()
         other = circuit_.prepare({"person": changes[0]["person"].slice(1)})
         assert other.digests["person"] != digests[0]["person"]
     assert circuit.prepare({"knows": changes[0]["knows"].slice(0, 0)}).digests == {"knows": 0}

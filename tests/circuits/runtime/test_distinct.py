@@ -85,8 +85,8 @@ def test_an_overflowing_total_is_an_error_and_changes_nothing(cut):
     with pytest.raises(WeightOverflowError):
         rows.prepare([ZSet.from_rows([(2,), (1,)], [1, 2**62])], MOMENT)
     assert step(rows, ZSet.from_rows([(2,)])).to_dict() == {(2,): 1}
-    gone = step(rows, ZSet.from_rows([(1,)], [-(2**62)]))
-    assert gone.to_dict() == {(1,): -CUTS[cut](2**62)}
+    deleted = step(rows, ZSet.from_rows([(1,)], [-(2**62)]))
+    assert deleted.to_dict() == {(1,): -CUTS[cut](2**62)}
 
 
 @of_both

@@ -147,8 +147,8 @@ def test_each_distinct_subexpression_is_evaluated_once(monkeypatch):
 
     monkeypatch.setattr(evaluation, "_call_kernel", spy)
     double = call("add", A, A)
-    again = call("add", Column(0, INT), Column(0, INT))
-    evaluate(call("multiply", double, again), [pa.array([1, 2])], 2)
+    repeated = call("add", Column(0, INT), Column(0, INT))
+    evaluate(call("multiply", double, repeated), [pa.array([1, 2])], 2)
     assert applied == ["add", "multiply"]
 
 

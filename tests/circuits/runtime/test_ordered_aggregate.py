@@ -20,7 +20,7 @@ from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import aggregate_type
 from dbsp_wcoj import Relations, ZSet
 from dbsp_wcoj.storage.rank_search import RankSearch
-from tests.generators.group_streams import DOMAINS, decoded, encoded, run_stream, streams
+from tests.generators.group_streams import DOMAINS, decode, encode, run_stream, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
 
@@ -190,21 +190,23 @@ def test_a_comoment_is_exact_up_to_one_rounding(stream, of_one_column):
     for number, changes in enumerate(stream):
         # Each step inserts rows, and deletes half of those of the step before.
         pairs = [((None, None) if None in row else row, weight) for row, weight in changes]
-        delta = encoded(pairs, types, codecs)
-        gone = total.columns[0] % 2 == 0
-        delta = delta + ZSet.from_columns([c[gone] for c in total.columns], -total.weights[gone])
+        delta = encode(pairs, types, codecs)
+        is_deleted = total.columns[0] % 2 == 0
+        delta = delta + ZSet.from_columns(
+            [c[is_deleted] for c in total.columns], -total.weights[is_deleted]
+        )
         change, step = operator.prepare([delta], StepContext(number == 0, Relations().stage({})))
         if step is not None:
             step.commit()
         total, output = total + delta, output + change
         assert output == operator.evaluate([total])
-        rows = decoded(total, types, codecs)
+        rows = decode(total, types, codecs)
         if of_one_column:
             rows_x = {}
             for (x, _), weight in rows.items():
                 rows_x[x, x] = rows_x.get((x, x), 0) + weight
             rows = rows_x
-        ((found,),) = decoded(output, [pa.float64()], codecs)
+        ((found,),) = decode(output, [pa.float64()], codecs)
         expected = exact_comoment(rows)
         if expected is None:
             assert found is None

@@ -32,12 +32,12 @@ def test_a_view_after_a_step_is_what_it_is_once_the_step_is_committed(steps, key
         step.commit()
         view = bag_of(circuit.views["v"])
         places = [COLUMNS.index(name) for name in sorted(keys)]
-        wanted = {tuple(row) for row in zip(*asked.to_pydict().values(), strict=True)}
+        expected = {tuple(row) for row in zip(*asked.to_pydict().values(), strict=True)}
         assert everything == view
         assert found == {
             row: weight
             for row, weight in view.items()
-            if tuple(row[place] for place in places) in wanted
+            if tuple(row[place] for place in places) in expected
         }
 
 

@@ -48,8 +48,8 @@ def test_rows_that_differ_in_an_unread_column_have_their_summed_weight():
         {"k": 1, "weight": 2},
         {"k": 2, "weight": 1},
     ]
-    gone = ROWS.slice(1, 1).append_column("weight", pa.array([-1]))
-    assert circuit.step({"t": gone})["v"].to_pylist() == [{"k": 1, "weight": -1}]
+    deleted = ROWS.slice(1, 1).append_column("weight", pa.array([-1]))
+    assert circuit.step({"t": deleted})["v"].to_pylist() == [{"k": 1, "weight": -1}]
 
 
 @pytest.mark.parametrize(

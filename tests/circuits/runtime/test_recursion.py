@@ -19,7 +19,7 @@ from tests.circuits.datalog.test_datalog_circuits import arrow, rows, table
 from tests.circuits.test_circuit import half_committed
 from tests.generators.recursive_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.naive_datalog import evaluate_program
-from tests.support.state_store import Store, bags, restarted, same, stored
+from tests.support.state_store import Store, assert_same_snapshot, bags, restarted, step_and_store
 
 Row = tuple[Any, ...]
 SCHEMAS = {name: arrow(fields) for name, fields in SCHEMA.items()}
@@ -134,7 +134,7 @@ def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title
     store = Store(data.draw(st.integers(0, 99)))
     for _ in range(4):
         tables = world.change(data.draw)
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         match data.draw(st.integers(0, 2)):
             case 0:
                 circuit = restarted(circuit, store)
@@ -143,7 +143,7 @@ def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title
                 circuit.step(world.whole())
                 circuit.restore(snapshot)
                 circuit = restarted(circuit, store)
-        same(circuit, steady)
+        assert_same_snapshot(circuit, steady)
 
 
 def ring(n: int, *, first: int = 0) -> list[Row]:
@@ -159,8 +159,8 @@ def test_a_cycle_that_loses_its_support_vanishes_at_once():
     circuit.step(changed([*ring(50, first=1), (0, 1)], 1))
     circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})
     assert circuit.views["r"].num_rows == 51
-    gone = circuit.step(changed([(0, 1)], -1))["r"]
-    assert rows(gone) == Counter({(n,): -1 for n in range(1, 51)})
+    deleted = circuit.step(changed([(0, 1)], -1))["r"]
+    assert rows(deleted) == Counter({(n,): -1 for n in range(1, 51)})
     assert circuit.views["r"].num_rows == 1
 
 

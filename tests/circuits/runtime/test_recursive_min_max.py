@@ -101,9 +101,9 @@ def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(s
     settle, rows, total = RecursiveMinMaxOperator(3, 1, least=least), Counter(), ZSet.empty(3)
     for come in steps:
         there = [row for row, weight in rows.items() for _ in range(weight)]
-        gone = Counter(data.draw(st.lists(st.sampled_from(there), max_size=3)) if there else [])
+        deleted = Counter(data.draw(st.lists(st.sampled_from(there), max_size=3)) if there else [])
         change = Counter(come)
-        change.subtract({row: min(n, rows[row]) for row, n in gone.items()})
+        change.subtract({row: min(n, rows[row]) for row, n in deleted.items()})
         rows.update(change)
         total += step(settle, ZSet.from_rows(change.keys(), change.values(), arity=3))
         expected = {row: weight for row, weight in best(rows, least).items() if weight}

@@ -10,7 +10,7 @@ from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
-from tests.generators.group_streams import DOMAINS, encoded, run_stream, run_window, streams
+from tests.generators.group_streams import DOMAINS, encode, run_stream, run_window, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
 INT = pa.int64()
@@ -65,11 +65,11 @@ def test_texts_that_share_their_first_bytes_are_ordered_by_value(stream, descend
 def test_one_big_step_equals_its_singletons(stream):
     at_once, codecs = operator_of([INT, INT], (0,), [Order(1)], 2)
     changes = [change for changes in stream for change in changes]
-    whole = step(at_once, encoded(changes, [INT, INT], codecs))
+    whole = step(at_once, encode(changes, [INT, INT], codecs))
     singly, codecs = operator_of([INT, INT], (0,), [Order(1)], 2)
     total = ZSet.empty(2)
     for change in changes:
-        part = step(singly, encoded([change], [INT, INT], codecs))
+        part = step(singly, encode([change], [INT, INT], codecs))
         total = total + ZSet.from_rows(list(part), list(part.values()), arity=2)
     assert total.to_dict() == whole
 
@@ -108,8 +108,8 @@ def test_deleted_leading_rows_make_way_for_the_next_ones():
     operator, _ = operator_of([INT, INT], (0,), [Order(1)], 1)
     step(operator, ZSet.from_rows([(g, x) for g in range(5) for x in range(50)]))
     for x in range(49):
-        gone = step(operator, ZSet.from_rows([(g, x) for g in range(5)], [-1] * 5))
-        assert gone == {(g, x + d): 2 * d - 1 for g in range(5) for d in (0, 1)}
+        deleted = step(operator, ZSet.from_rows([(g, x) for g in range(5)], [-1] * 5))
+        assert deleted == {(g, x + d): 2 * d - 1 for g in range(5) for d in (0, 1)}
 
 
 @pytest.mark.parametrize("order", [Order(1), Order(1, True), Order(2)], ids=str)

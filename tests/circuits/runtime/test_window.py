@@ -22,7 +22,7 @@ from dbsp_wcoj.kernels.storage.row_ranges import read_ranges
 from dbsp_wcoj.storage import row_ranges
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.values.bitcast import values_of
-from tests.generators.plans import encoded, windows
+from tests.generators.plans import encode, windows
 from tests.oracles.naive_plan import bag, evaluate_plan
 
 INT = pa.int64()
@@ -97,7 +97,7 @@ def check_law(
             least = max(-2, least_weight - total[changed])
             amounts.append(data.draw(st.integers(least, 2).filter(bool)))
             total[changed] += amounts[-1]
-        delta = encoded(rows, amounts)
+        delta = encode(rows, amounts)
         inputs += delta
         with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
             output += step(operator, delta)
@@ -172,9 +172,9 @@ def test_frames_by_position_and_by_value_in_one_window(load, frames):
     inputs, output = ZSet.empty(3), ZSet.empty(5)
 
     for rows in ([(1, 1, x) for x in load], [(1, 5, 3)], [(1, 7, None)], [(1, 9, 58)]):
-        inputs += encoded(rows, [1] * len(rows))
+        inputs += encode(rows, [1] * len(rows))
         with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
-            output += step(operator, encoded(rows, [1] * len(rows)))
+            output += step(operator, encode(rows, [1] * len(rows)))
         assert output == operator.evaluate([inputs])
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from circuits import InputOptionsError, Retention, SqlError, UnsupportedSqlError, compile_sql, udf
 from circuits.inputs.input_options import InputOptions, Lateness
+from dbsp_wcoj.errors import ArgumentTypeError
 from tests.circuits.runtime.test_state_bounds import (
     COLUMNS,
     INTERVAL,
@@ -187,3 +188,35 @@ def test_windows_with_a_user_defined_function_are_emitted():
         assert found == {(k, end, 2 * x): weight for (k, end, x), weight in expected.items()}
         emitted += len(found)
     assert emitted
+
+
+COUNTS = "SELECT window_end, count(*) AS n FROM TUMBLE(a, ts, 10) GROUP BY window_end"
+
+
+@pytest.mark.parametrize(
+    ("text", "views"),
+    [
+        (COUNTS, True),
+        (f"{COUNTS} -- a comment; with a semicolon\n;", ["view"]),
+        (f"CREATE VIEW other AS SELECT k FROM a; CREATE VIEW counts AS {COUNTS};", ("Counts",)),
+        (f"CREATE TEMPORARY VIEW w AS SELECT k FROM a; CREATE VIEW counts AS {COUNTS}", True),
+        (f"{COUNTS} EMIT ON WINDOW CLOSE", True),
+    ],
+)
+def test_the_option_of_python_is_the_clause_at_the_end_of_the_views(text, views):
+    by_option = compile_sql(text, SCHEMAS, input_options=OPTIONS, emit_on_window_close=views)
+    by_clause = compile_sql(COUNTS + EMIT, SCHEMAS, input_options=OPTIONS)
+    emitted, expected = Counter(), Counter()
+    view = by_option.outputs[-1]
+    for changes in steps("option", 20):
+        add(emitted, bag(by_option.step(changes)[view]))
+        add(expected, bag(by_clause.step(changes)["view"]))
+    assert emitted == expected
+    assert expected
+
+
+def test_the_option_of_python_names_views_of_the_text():
+    with pytest.raises(SqlError, match="names 'typo'; the text has the views: view"):
+        compile_sql(COUNTS, SCHEMAS, input_options=OPTIONS, emit_on_window_close=["typo"])
+    with pytest.raises(ArgumentTypeError, match="emit_on_window_close is 'view'"):
+        compile_sql(COUNTS, SCHEMAS, input_options=OPTIONS, emit_on_window_close="view")

@@ -26,8 +26,11 @@ from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
+    list_selection,
+    list_statistics,
     lists,
     structs_and_maps,
+    vectors,
 )
 from tests.generators.nested_queries import (
     DUCKDB_QUERIES,
@@ -36,7 +39,10 @@ from tests.generators.nested_queries import (
     SPARK_QUERIES,
 )
 
-FAMILIES = (json_texts, lambdas, list_builders, lists, structs_and_maps)
+FAMILIES = (
+    *(json_texts, lambdas, list_builders, list_selection, list_statistics),
+    *(lists, structs_and_maps, vectors),
+)
 ARROW_LAMBDAS = "SET lambda_syntax = 'ENABLE_SINGLE_ARROW'"
 
 
@@ -119,8 +125,8 @@ def test_a_view_in_dialect_spark_is_sparks_answer(spark, tmp_path):
     for query in SPARK_QUERIES:
         circuit = compile_sql(f"CREATE VIEW v AS {query}", {"t": ROWS.schema}, dialect="spark")
         delta = circuit.step({"t": ROWS})["v"]
-        wanted = spark.sql(query).toArrow()
-        assert comparable(delta) == comparable(wanted), query
+        expected = spark.sql(query).toArrow()
+        assert comparable(delta) == comparable(expected), query
         removed = ROWS.append_column("weight", pa.array([-1] * len(ROWS), pa.int64()))
         rest = Counter(rows_of(delta))
         rest.update(rows_of(circuit.step({"t": removed})["v"]))
@@ -274,3 +280,10 @@ def test_json_in_the_argument_of_to_json_is_refused(part, value):
     query = f"SELECT to_json({value.format(part)}) AS j FROM t"
     with pytest.raises(UnsupportedSqlError, match="JSON in the argument of to_json"):
         compile_sql(query, {"t": "s string"})
+
+
+def test_an_infinite_date_as_json_is_an_error_of_its_row():
+    circuit = compile_sql("SELECT to_json(d) AS j FROM t", {"t": "d DATE"})
+    infinite = pa.table({"d": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())})
+    with pytest.raises(EvaluationError, match="outside of the years"):
+        circuit.step({"t": infinite})

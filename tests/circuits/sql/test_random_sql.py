@@ -58,6 +58,12 @@ MENDED = [
         "SELECT (SELECT sum(u.a) FROM u WHERE u.a <> t.b) AS x, k, count(*) AS n FROM t GROUP BY "
         "ROLLUP ((SELECT sum(u.a) FROM u WHERE u.a <> t.b), k)"
     ),
+    "SELECT t.k, u AS r FROM t JOIN u ON t.a = u.a",
+    "SELECT u, count(*) AS n FROM u GROUP BY u",
+    "SELECT x, count(*) AS n FROM generate_series(1, 3) x, t WHERE t.a >= x GROUP BY x",
+    "SELECT t.ts + INTERVAL '1 day 02:03:04' AS x, INTERVAL '@ 1 minute ago' AS y FROM t",
+    "SELECT 1 AS x, t.a, sum(t.b) AS n FROM t GROUP BY GROUPING SETS (1, 2)",
+    "SELECT 'k' AS x, 1 + 1 AS y, t.a FROM t GROUP BY ROLLUP ('k', 3)",
     "SELECT t.ts + INTERVAL (2) MONTH, t.ts - INTERVAL (-2) DAY, INTERVAL (3) HOUR FROM t",
     "SELECT [(SELECT max(u.a) FROM u WHERE u.s = t.s), t.b] AS l, [(SELECT max(a) FROM u)] FROM t",
 ]

@@ -76,11 +76,19 @@ def value(found: Any) -> Any:
     if isinstance(found, Decimal | float | int) and not isinstance(found, bool):
         number = float(found)
         return "nan" if math.isnan(number) else number
+    if isinstance(found, dict) and "element1" in found:  # DuckDB gives the driver a tuple
+        return tuple(map(value, found.values()))
+    if isinstance(found, dict):
+        return tuple((name, value(part)) for name, part in found.items())
+    if isinstance(found, list | tuple):
+        return tuple(map(value, found))
     return found
 
 
 def same(left: Any, right: Any) -> bool:
     left, right = value(left), value(right)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, float) and isinstance(right, float):
         return math.isclose(left, right, rel_tol=1e-12, abs_tol=1e-15)
     return bool(left == right)
@@ -113,8 +121,7 @@ def maintained(texts: list[str], dialect: str) -> tuple[dict[int, Any], dict[int
         delta = circuit.step({"t": table(rows).append_column("weight", weights)})["view"]
         for row in delta.to_pylist():
             change = row.pop("weight")
-            key = tuple("nan" if value != value else value for value in row.values())
-            view[key] += change
+            view[tuple(map(value, row.values()))] += change
         states.append({row[0]: row[1:] for row, count in view.items() if count})
     return states[0], states[1]
 

@@ -379,9 +379,9 @@ def test_recursive_views_may_name_each_other(text):
         for name, table in circuit.step(deltas).items()
     }
     assert found == {"even": {0, 2, 4}, "odd": {1, 3, 5}}
-    gone = circuit.step({"u": [{"x": 2, "y": 3, "weight": -1}]})
-    assert {row["n"] for row in gone["even"].to_pylist()} == {4}
-    assert {row["n"] for row in gone["odd"].to_pylist()} == {3, 5}
+    deleted = circuit.step({"u": [{"x": 2, "y": 3, "weight": -1}]})
+    assert {row["n"] for row in deleted["even"].to_pylist()} == {4}
+    assert {row["n"] for row in deleted["odd"].to_pylist()} == {3, 5}
 
 
 def test_an_aggregate_may_read_a_completed_recursion():

@@ -20,7 +20,7 @@ SCHEMAS = {
 }
 START = datetime(2026, 1, 1)
 
-# The sessions of e by k with a gap of 5 seconds, as columns of its rows.
+# The rows of e with their sessions by k, gap 5 seconds: b and f are the start and the end.
 SESSIONS = """(
     WITH x AS (SELECT *, lag(ts) OVER (PARTITION BY k ORDER BY ts) AS p FROM e
                  WHERE ts IS NOT NULL),
@@ -237,7 +237,8 @@ def random_rows(rng: np.random.Generator, rows: int) -> dict[str, pa.Table]:
     return {"e": events, "p": prices}
 
 
-def changed_places(rng: np.random.Generator, mirror: Mirror, name: str):
+def changed_rows(rng: np.random.Generator, mirror: Mirror, name: str):
+    """Draw the numbers of rows to insert and to delete."""
     present = mirror.present[name]
     absent = np.flatnonzero(~present)
     inserted = rng.permutation(absent)[: rng.integers(0, 12)]
@@ -251,16 +252,16 @@ def test_views_of_windows_are_what_duckdb_answers_after_every_step(seed):
     texts = "".join(f'CREATE VIEW "{name}" AS {view};\n' for name, (view, _) in VIEWS.items())
     circuit = compile_sql(texts, SCHEMAS, dialect="duckdb")
     mirror = Mirror(random_rows(rng, 80))
-    found = {name: Counter() for name in VIEWS}
+    contents = {name: Counter() for name in VIEWS}
     for step in range(12):
-        changes = {name: changed_places(rng, mirror, name) for name in ("e", "p")}
+        changes = {name: changed_rows(rng, mirror, name) for name in ("e", "p")}
         deltas = circuit.step(mirror.change(changes))
         for name, (view, oracle) in VIEWS.items():
             for row in deltas[name].to_pylist() if name in deltas else ():
                 weight = row.pop("weight")
-                found[name][tuple(row.values())] += weight
-            rows = +found[name]
-            assert not -found[name]
+                contents[name][tuple(row.values())] += weight
+            rows = +contents[name]
+            assert not -contents[name]
             assert rows == Counter(mirror.answer(oracle or view)), (name, step)
 
 

@@ -32,7 +32,7 @@ from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
 from tests.circuits.test_circuit import half_committed
 from tests.generators.plans import RELATIONS, History, identity, plans
 from tests.generators.sql_generator import SCHEMAS, selects
-from tests.support.state_store import Store, bags, restarted, same, stored
+from tests.support.state_store import Store, assert_same_snapshot, bags, restarted, step_and_store
 from tests.support.tables import EDGE, bag_of, edges, table_of
 
 LAW = settings(
@@ -67,20 +67,20 @@ def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data)
     store, history = Store(data.draw(st.integers(0, 99))), History()
     for _ in range(data.draw(st.integers(1, 6))):
         tables = tables_of(history.change(data.draw))
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         match data.draw(st.integers(0, 3)):
             case 0:
-                taken = store.taken
+                full_copies = store.full_copies
                 circuit = restarted(circuit, store)
                 store.write(circuit.prepare({}))
-                assert store.taken == taken, "an arrangement was built or lost"
+                assert store.full_copies == full_copies, "an arrangement was built or lost"
             case 1:
                 circuit = restarted(
                     circuit, store, formula=Formula(data.draw(st.sampled_from(FORMULAS)))
                 )
             case 2:
                 circuit.prepare(tables).abandon()
-        same(circuit, steady)
+        assert_same_snapshot(circuit, steady)
         assert bags(circuit.views) == bags(steady.views)
 
 
@@ -92,10 +92,10 @@ def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
     store, world = Store(), World()
     for _ in range(data.draw(st.integers(1, 4))):
         tables = world.change(data.draw)
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         if data.draw(st.booleans()):
             circuit = restarted(circuit, store)
-        same(circuit, steady)
+        assert_same_snapshot(circuit, steady)
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
@@ -104,12 +104,12 @@ def test_all_kinds_of_state_are_carried_over_restarts(formula):
     steady = compile_sql(VIEWS, INPUTS, materialize=True)
     circuit, store = Circuit(steady.spec), Store()
     for number, tables in enumerate(steps(20, seed=5)):
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         if number % 4 == 3:
             circuit = restarted(circuit, store, formula=Formula(formula))
         elif number % 4 == 1:
             circuit = restarted(circuit, store)
-        same(circuit, steady)
+        assert_same_snapshot(circuit, steady)
         assert bags(circuit.views) == bags(steady.views)
     assert {"text", "decimal 2"} < store.tables.keys()
     assert any(name.startswith("row ids") for name in store.tables)
@@ -133,11 +133,11 @@ def growing(count: int, seed: int, size: int):
     for _ in range(count):
         sources, targets = rng.integers(0, 9, size).tolist(), rng.integers(0, 4000, size).tolist()
         new = list(zip(sources, targets, strict=True))
-        gone = [known.pop(int(rng.integers(len(known)))) for _ in range(min(len(known), 5))]
+        deleted = [known.pop(int(rng.integers(len(known)))) for _ in range(min(len(known), 5))]
         known += new
-        rows = [*new, *gone]
+        rows = [*new, *deleted]
         yield {
-            "e": edges(*rows, weights=[1] * len(new) + [-1] * len(gone)),
+            "e": edges(*rows, weights=[1] * len(new) + [-1] * len(deleted)),
             "mark": table_of(NODES["mark"], [(int(rng.integers(9)),)]),
         }
 
@@ -152,8 +152,8 @@ def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, a
     store = Store()
     planned = set()
     for tables in growing(30, seed=1, size=90):
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
-        planned.add(store.rest)
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
+        planned.add(store.other_state)
         state = store.state()
         circuit = Circuit(circuit.spec)
         with monkeypatch.context() as patch:
@@ -181,14 +181,14 @@ def test_rows_are_arranged_anew_for_a_formula_that_needs_other_orders():
     circuit = compile_sql(JOINS, NODES)
     changes = list(growing(30, seed=2, size=90))
     for tables in changes[:20]:
-        stored(circuit, store, tables)
+        step_and_store(circuit, store, tables)
     others = {f: restarted(circuit, store, formula=f) for f in Formula}
     for tables in changes[20:]:
         expected = bags(circuit.step(tables))
         for other in others.values():
             assert bags(other.step(tables)) == expected
     for other in others.values():
-        same(circuit, other)
+        assert_same_snapshot(circuit, other)
 
 
 def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
@@ -200,9 +200,9 @@ def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
         tables = {"link": edges((1, 2), (3, weight % 97), weights=[weight, 1])}
         step = circuit.prepare(tables)
         compacted.append(bool(step.state(store.lengths).compacted))
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         circuit = restarted(circuit, store)
-        same(circuit, steady)
+        assert_same_snapshot(circuit, steady)
     assert True in compacted and False in compacted
 
 
@@ -221,9 +221,9 @@ def test_rules_of_inputs_and_their_watermarks_are_carried_over_restarts():
         rows = [(int(nr), f"item {nr % 3}") for nr in rng.choice(20, 6, replace=False)]
         columns = [[nr for nr, _ in rows], [item for _, item in rows], times]
         tables = {"orders": pa.Table.from_arrays([pa.array(c) for c in columns], schema=orders)}
-        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         circuit = restarted(circuit, store)
-        same(circuit, steady)
+        assert_same_snapshot(circuit, steady)
         watermarks.add(json.dumps(store.state().watermarks))
     assert len(watermarks) > 10
 
@@ -240,7 +240,7 @@ READ = next(n for n, t in _REGISTRY.traces.items() if n.startswith("relation") a
 
 def loaded_state() -> State:
     circuit, store = compile_datalog(RULES, LINK), Store()
-    stored(circuit, store, {"link": edges((1, 2))})
+    step_and_store(circuit, store, {"link": edges((1, 2))})
     return store.state()
 
 
@@ -250,7 +250,7 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
     circuit.load(loaded_state())
     assert bag_of(circuit.step({"link": edges((2, 3))})["both"]) == {(2, 3): 1}
     circuit.load(State.empty())
-    same(circuit, compile_datalog(RULES, LINK))
+    assert_same_snapshot(circuit, compile_datalog(RULES, LINK))
 
 
 @pytest.mark.parametrize(

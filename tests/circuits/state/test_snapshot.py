@@ -134,8 +134,8 @@ def test_a_circuit_goes_back_to_its_own_snapshot():
     assert {name: bag_of(table) for name, table in circuit.views.items()} == before
     with pytest.raises(StaleStepError):
         stale.commit()
-    again = circuit.step(second)
-    assert {n: bag_of(t) for n, t in again.items()} == {n: bag_of(t) for n, t in deltas.items()}
+    repeated = circuit.step(second)
+    assert {n: bag_of(t) for n, t in repeated.items()} == {n: bag_of(t) for n, t in deltas.items()}
 
 
 def test_a_snapshot_does_not_change_with_the_circuit_that_it_was_taken_of():

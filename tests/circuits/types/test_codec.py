@@ -15,16 +15,24 @@ from hypothesis import strategies as st
 
 from circuits.errors import SchemaError
 from circuits.types.codecs.codec import NULL, Codecs
-from tests.generators.arrow_columns import TEXTS, VALUES, canonical, columns, is_time, listed, rank
+from tests.generators.arrow_columns import (
+    TEXTS,
+    VALUES,
+    canonical,
+    canonical_values,
+    columns,
+    is_time,
+    sort_key,
+)
 from tests.generators.strategies import LAW
 
 NAN_BITS = {16: 0xFE01, 32: 0xFF800001, 64: 0xFFF0000000000001}  # negative, signalling
 TYPES = pytest.mark.parametrize("type_", VALUES, ids=str)
-EACH = settings(LAW, max_examples=15)  # for each of 40 types
+FEW_EXAMPLES = settings(LAW, max_examples=15)  # for each of 40 types
 
 
 @TYPES
-@EACH
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_a_column_decodes_to_itself_in_its_own_type(type_, data):
     column, values = data.draw(columns(type_))
@@ -34,27 +42,27 @@ def test_a_column_decodes_to_itself_in_its_own_type(type_, data):
     decoded = codec.decode(codes)
     decoded.validate(full=True)
     assert decoded.type == type_ == codec.type
-    assert listed(decoded) == values
+    assert canonical_values(decoded) == values
     assert [code == NULL for code in codes.tolist()] == [value is None for value in values]
 
 
 @TYPES
-@EACH
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_codes_are_equal_iff_values_are_and_compare_alike_if_ordered(type_, data):
     codec = Codecs().codec(type_)
     pairs = []
-    for _ in range(2):  # the second time some are known
+    for _ in range(2):  # the second column repeats some values of the first
         column, values = data.draw(columns(type_))
         pairs += zip(values, codec.encode(column).tolist(), strict=True)
     for (x, code_x), (y, code_y) in product(pairs, pairs):
         assert (x == y) == (code_x == code_y)
         if codec.ordered and x is not None and y is not None:
-            assert (rank(x) < rank(y)) == (code_x < code_y)
+            assert (sort_key(x) < sort_key(y)) == (code_x < code_y)
 
 
 @TYPES
-@EACH
+@FEW_EXAMPLES
 @given(data=st.data(), descending=st.booleans(), nulls_first=st.booleans())
 def test_sort_keys_order_as_python_sorts(type_, data, descending, nulls_first):
     codec = Codecs().codec(type_)
@@ -68,7 +76,7 @@ def test_sort_keys_order_as_python_sorts(type_, data, descending, nulls_first):
         if x is None or y is None:
             before = (x is None) > (y is None) if nulls_first else (x is None) < (y is None)
         else:
-            before = rank(x) > rank(y) if descending else rank(x) < rank(y)
+            before = sort_key(x) > sort_key(y) if descending else sort_key(x) < sort_key(y)
         if exact or (x is None) != (y is None):
             assert (key_x < key_y) == before
         else:
@@ -77,7 +85,7 @@ def test_sort_keys_order_as_python_sorts(type_, data, descending, nulls_first):
 
 
 @TYPES
-@EACH
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_the_code_of_a_value_is_the_one_it_was_encoded_to(type_, data):
     codecs = Codecs()
@@ -122,7 +130,7 @@ def test_the_code_of_a_value_is_the_one_it_was_encoded_to(type_, data):
     ],
     ids=str,
 )
-def test_what_no_row_can_hold_has_no_code(type_, value):
+def test_a_value_that_no_column_can_contain_has_no_code(type_, value):
     codecs = Codecs()
     codec = codecs.codec(type_)
     if codec.space in ("text", "binary"):

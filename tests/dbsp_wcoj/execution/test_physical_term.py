@@ -55,8 +55,8 @@ def test_a_result_of_many_chunks_is_exact_and_no_chunk_is_larger_than_it_may_be(
     assert max(map(len, chunks)) <= CHUNK_ROWS
     assert sum(map(len, chunks)) >= len(expected[1])
     check(accumulate(chunks, 3), expected)
-    gone = view.step({"r": -relations["r"]})
-    check(-gone, expected)
+    deleted = view.step({"r": -relations["r"]})
+    check(-deleted, expected)
 
 
 def test_a_result_of_exactly_one_chunk_ends_there():

@@ -1,4 +1,4 @@
-"""The profiler tells the time of each phase, counts exactly, and changes no code."""
+"""The profiler measures the time of each phase, counts exactly, and patches no code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)"
 
 
 class Ticking:
-    """A clock that moves by one second whenever it is asked."""
+    """A clock that advances by one second at each call."""
 
     now = 0.0
 
@@ -37,16 +37,16 @@ def edges(rows: int, nodes: int, seed: int) -> ZSet:
 
 
 def definitions() -> dict[str, object]:
-    """All functions and classes of the core, and all attributes of its classes."""
-    found: dict[str, object] = {}
+    """Return all functions and classes of the core, and all attributes of its classes."""
+    objects: dict[str, object] = {}
     for module in pkgutil.walk_packages(dbsp_wcoj.__path__, "dbsp_wcoj."):
         for name, value in vars(sys.modules.get(module.name, object)).items():
             if callable(value):
-                found[f"{module.name}.{name}"] = value
+                objects[f"{module.name}.{name}"] = value
             if inspect.isclass(value) and value.__module__.startswith("dbsp_wcoj"):
                 attributes = {k: v for k, v in vars(value).items() if callable(v) or k[:2] != "__"}
-                found |= {f"{module.name}.{name}.{k}": v for k, v in attributes.items()}
-    return found
+                objects |= {f"{module.name}.{name}.{k}": v for k, v in attributes.items()}
+    return objects
 
 
 def test_nothing_is_patched_while_a_profiler_is_active() -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_patched_while_a_profiler_is_active() -> None:
     assert [name for name in before if before[name] is not during[name]] == []
 
 
-def test_nobody_observes_afterwards_also_after_an_error() -> None:
+def test_the_profiler_is_removed_after_an_error() -> None:
     with pytest.raises(KeyError), Profiler(Ticking()) as profiler:
         assert current_observer() is profiler
         raise KeyError
@@ -73,21 +73,21 @@ def test_nobody_observes_afterwards_also_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("query", [TRIANGLES, "n() :- e(a, b), e(b, c), e(a, c)"])
-def test_a_profiled_view_gives_the_same_and_counts_what_it_counts_anyway(query: str) -> None:
+def test_a_profiled_view_returns_and_counts_the_same(query: str) -> None:
     plain, profiled = DeltaQuery(query), DeltaQuery(query)
     deltas = [edges(300, 30, 0), edges(20, 30, 1), -edges(20, 30, 1)]
 
     expected = [plain.step({"e": delta}) for delta in deltas]
     with Profiler(perf_counter) as profiler:
-        found = [profiled.step({"e": delta}) for delta in deltas]
+        delta_of_threads = [profiled.step({"e": delta}) for delta in deltas]
 
     counted = sum(term.counters for term in profiler.terms.values()).sum(axis=0)
-    assert found == expected
+    assert delta_of_threads == expected
     assert profiled.stats == plain.stats
     assert counted.tolist() == [plain.stats.proposals, plain.stats.intersections]
 
 
-def test_phases_share_the_time_of_the_steps_among_them() -> None:
+def test_the_times_of_phases_add_up_to_at_most_the_time_of_the_steps() -> None:
     clock = Ticking()
     view = DeltaQuery(TRIANGLES)
     view.step({"e": edges(300, 30, 0)})
@@ -104,7 +104,7 @@ def test_phases_share_the_time_of_the_steps_among_them() -> None:
     assert sum(term.seconds for term in profiler.terms.values()) <= phases["join"].seconds + 1e-9
 
 
-def test_rows_are_those_that_went_into_a_phase() -> None:
+def test_the_rows_of_a_phase_are_its_input_rows() -> None:
     view = DeltaQuery(TRIANGLES)
     delta = edges(50, 1000, 1)
 
@@ -117,7 +117,7 @@ def test_rows_are_those_that_went_into_a_phase() -> None:
     assert profiler.phases["merge"].rows == orders * 2 * len(delta)
 
 
-def test_candidates_of_a_level_are_within_the_agm_bound_of_what_is_bound_so_far() -> None:
+def test_candidates_of_a_level_are_within_the_agm_bound_of_its_prefix() -> None:
     view = DeltaQuery(TRIANGLES)
     view.step({"e": edges(2_000, 40, 0)})
     view._relations.traces["e"].arrangements[0].spine.compact()
@@ -132,21 +132,22 @@ def test_candidates_of_a_level_are_within_the_agm_bound_of_what_is_bound_so_far(
     ]
     for term in levels:
         assert all(level.is_listed for level in term)
-        # Two runs hold what the bound takes for one relation: the state's and the delta's.
+        # The bound is for one relation, but its rows are in two runs: of the state and of the
+        # delta.
         assert all(0 < level.proposals <= 2 * level.bound for level in term)
 
 
-def test_a_level_that_takes_the_time_is_seen_to_take_it() -> None:
-    """One edge between two hubs: two short levels, then a long list to go through."""
+def test_most_of_the_time_is_attributed_to_the_slow_level() -> None:
+    """One edge between two hubs: two short levels, then a long list to intersect."""
     hub = [(node, 10 + 2 * k + node) for node in (1, 2) for k in range(40_000)]
     view = DeltaQuery(TRIANGLES)
     view.step({"e": ZSet.from_rows([*hub, (3, 4), (4, 5)])})
-    there, back = ZSet.from_rows([(1, 2)]), ZSet.from_rows([(1, 2)], [-1])
+    insertion, deletion = ZSet.from_rows([(1, 2)]), ZSet.from_rows([(1, 2)], [-1])
 
     with ThreadPoolExecutor(1) as executor, Profiler(perf_counter, executor) as profiler:
         for _ in range(150):
-            view.step({"e": there})
-            view.step({"e": back})
+            view.step({"e": insertion})
+            view.step({"e": deletion})
 
     (longest,) = [term for term in profiler.terms.values() if term.counters[2, 0] > 1000]
     seconds = profiler.seconds_by_level(longest)
@@ -155,14 +156,14 @@ def test_a_level_that_takes_the_time_is_seen_to_take_it() -> None:
     assert seconds[2] > 10 * (seconds[0] + seconds[1])
 
 
-def test_threads_of_an_executor_are_not_looked_at_and_give_the_same() -> None:
+def test_levels_are_not_profiled_in_threads_of_an_executor() -> None:
     delta = edges(12_000, 2_000, 0)
     expected = naive.evaluate(Query.parse(TRIANGLES), {"e": delta.to_dict()})
 
     with ThreadPoolExecutor(2) as executor, Profiler(perf_counter) as profiler:
-        found = DeltaQuery(TRIANGLES, executor=executor, parts=4).step({"e": delta})
+        delta_of_threads = DeltaQuery(TRIANGLES, executor=executor, parts=4).step({"e": delta})
 
     (term,) = profiler.terms.values()
-    assert found.to_dict() == expected
+    assert delta_of_threads.to_dict() == expected
     assert 0 < term.seconds == profiler.phases["join"].seconds
     assert profiler.seconds_by_level(term) is None

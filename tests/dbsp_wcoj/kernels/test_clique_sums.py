@@ -34,12 +34,12 @@ def check_steps(query: Query, made: list[dict[str, ZSet]], **options) -> None:
             state[name] = columnar.add(state[name], (tuple(delta.columns), delta.weights))
         columns, weights = columnar.evaluate(query, state)
         rows = zip(*(column.tolist() for column in columns), strict=True) if columns else [()]
-        wanted: dict = {}
+        expected: dict = {}
         if columns:
-            wanted = naive.add({}, dict(zip(rows, weights.tolist(), strict=True)))
+            expected = naive.add({}, dict(zip(rows, weights.tolist(), strict=True)))
         elif weights.sum():
-            wanted = {(): int(weights.sum())}
-        assert total == wanted
+            expected = {(): int(weights.sum())}
+        assert total == expected
     assert join_layout.SUM_CLIQUE in sum_kinds(view)
 
 

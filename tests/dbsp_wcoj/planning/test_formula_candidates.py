@@ -1,4 +1,4 @@
-"""The choice among the formulas: exact whatever it chooses, bounded, deterministic, explained."""
+"""``formula="auto"``: its deltas are exact, its candidates bounded, its choices deterministic."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ UNBOUNDED = (
     "n() :- r(a, b), s(b, c), t(c, d), a < d",
     "n() :- r(a, b), s(b, c)",
 )
-# Overheads of a partial delta by which the recursion runs never, often, always.
+# Assumed overheads of a partial delta with which the recursion runs never, often or always.
 OVERHEADS = (1 << 40, 0, -(1 << 40))
 
 
-def checked(text, steps, **options):
-    """The output deltas of a view, each of which takes the view to what the oracle says."""
+def checked_deltas(text, steps, **options):
+    """Return the output deltas of a view; after each step, compare the view with the oracle."""
     query = Query.parse(text) if isinstance(text, str) else text
     view = DeltaQuery(query, formula="auto", **options)
     state, output, deltas = {}, {}, []
@@ -47,8 +47,8 @@ def checked(text, steps, **options):
     return deltas
 
 
-def ran(view):
-    """Steps of each candidate that `explain` tells of."""
+def steps_by_formula(view):
+    """Return the number of steps that each candidate ran, as `explain` prints it."""
     lines = [line for line in view.explain().splitlines() if " steps)" in line]
     return {
         str(formula): sum(
@@ -62,7 +62,7 @@ def ran(view):
 
 
 def graph(rows, nodes, seed):
-    """Random edges, many of them at few nodes."""
+    """Return random edges, many of them at few nodes."""
     generator = np.random.default_rng(seed)
     columns = [(nodes * generator.random(rows) ** 3).astype(np.int64) for _ in range(2)]
     return ZSet.from_columns(columns)
@@ -79,7 +79,7 @@ def test_a_view_that_chooses_equals_recomputation_after_every_step(data, overhea
         patch.setattr(adaptive_formula, "MEASURE_CHEAP_EVERY_N", data.draw(st.sampled_from([1, 3])))
         patch.setattr(adaptive_formula, "SAMPLE_RANGES", data.draw(st.sampled_from([1, 8])))
         patch.setattr(adaptive_formula, "SAMPLE_ROWS", 1)
-        chosen = checked(text, steps)
+        chosen = checked_deltas(text, steps)
 
     view = DeltaQuery(text)
     assert [view.step(zsets(step, view.query)).to_dict() for step in steps] == chosen
@@ -87,12 +87,12 @@ def test_a_view_that_chooses_equals_recomputation_after_every_step(data, overhea
 
 @settings(LAW, max_examples=40)
 @given(scenario=scenarios())
-def test_any_query_may_be_left_to_the_choice(scenario):
-    checked(scenario.query, scenario.steps)
+def test_formula_auto_is_exact_for_any_query(scenario):
+    checked_deltas(scenario.query, scenario.steps)
 
 
 @pytest.mark.parametrize("text", [PATH, SELF])
-def test_insertions_that_are_deleted_again_leave_nothing_whatever_was_chosen(text, monkeypatch):
+def test_insertions_that_are_deleted_again_leave_nothing(text, monkeypatch):
     monkeypatch.setattr(adaptive_formula, "WORK_PER_PARTIAL", 0)
     view = DeltaQuery(text, formula="auto")
     names = view.query.relations
@@ -104,10 +104,10 @@ def test_insertions_that_are_deleted_again_leave_nothing_whatever_was_chosen(tex
         total += view.step(step).to_dict().get((), 0)
 
     assert total == 0
-    assert all(ran(view).values())
+    assert all(steps_by_formula(view).values())
 
 
-def test_long_walks_around_hubs_are_passed_on_and_small_steps_are_not():
+def test_large_steps_on_long_walks_run_the_recursion_and_small_steps_collapsed():
     view = DeltaQuery("n() :- " + ", ".join(f"e(v{i}, v{i + 1})" for i in range(6)), formula="auto")
     view.step({"e": graph(3000, 600, 0)})
     many, few = graph(600, 600, 1), ZSet.from_rows([(9_001, 9_002)])
@@ -118,11 +118,11 @@ def test_long_walks_around_hubs_are_passed_on_and_small_steps_are_not():
 
     last = [line for line in view.explain().splitlines() if " steps)" in line]
     assert "1 rows and more: collapsed" in last[-1] or "1 rows and more: collapsed" in last[-2]
-    assert ran(view)["recursive_collapsed"] >= 3
+    assert steps_by_formula(view)["recursive_collapsed"] >= 3
 
 
 @pytest.mark.parametrize("text", UNBOUNDED)
-def test_where_a_partial_delta_is_not_bounded_nothing_but_collapsed_is_planned(text):
+def test_only_collapsed_is_planned_if_a_partial_delta_is_not_bounded(text):
     view, plain = DeltaQuery(text, formula="auto"), DeltaQuery(text)
 
     assert "formula auto: collapsed, because " in view.explain()
@@ -162,19 +162,19 @@ def test_the_same_steps_lead_to_the_same_choices_and_counts():
     assert stats[0] == stats[1]
 
 
-def test_a_formula_that_is_named_is_never_left():
+def test_a_named_formula_is_the_only_candidate():
     atoms = [("a", "b"), ("b", "c"), ("c", "d")]
 
     for formula in Formula:
         assert formula_candidates(formula, atoms, lambda i: ("b", "c")[i - 1]) == ((formula,), "")
 
 
-def test_a_wrong_name_lists_the_choice_among_the_formulas():
+def test_the_error_of_an_unknown_formula_lists_the_formulas():
     with pytest.raises(FormulaError, match="unknown formula 'best'; use one of auto, expanded"):
         DeltaQuery(PATH, formula="best")
 
 
-def test_a_circuit_goes_on_from_the_state_of_any_formula():
+def test_a_circuit_continues_from_the_state_of_any_formula():
     schemas = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
     sql = (
         "SELECT count(*) AS n FROM e v JOIN e w ON w.src = v.dst JOIN e x ON x.src = w.dst "
@@ -185,9 +185,9 @@ def test_a_circuit_goes_on_from_the_state_of_any_formula():
         edges = list(graph(300, 80, seed).to_dict())
         return {"e": pa.table({"src": [a for a, _ in edges], "dst": [b for _, b in edges]})}
 
-    wanted = compile_sql(sql, schemas)
+    recomputed = compile_sql(sql, schemas)
     for seed in range(6):
-        expected = wanted.step(rows(seed))["view"].to_pylist()
+        expected = recomputed.step(rows(seed))["view"].to_pylist()
     for first, second in (("auto", "auto"), ("auto", "collapsed"), ("recursive", "auto")):
         before = compile_sql(sql, schemas, formula=first)
         for seed in range(5):

@@ -116,6 +116,6 @@ def test_a_sample_of_a_run_is_its_rows_at_even_distances(order):
     run = build_run(rows, order)
     sample, total = sample_rows(run)
     assert (total, sample.shape) == (len(rows), (3, MAX_SAMPLE_ROWS))
-    wanted = sorted(tuple(row[k] for k in order) for row, _ in rows)
+    expected = sorted(tuple(row[k] for k in order) for row, _ in rows)
     places = np.linspace(0, total - 1, MAX_SAMPLE_ROWS).astype(int)
-    assert list(map(tuple, sample.T.tolist())) == [wanted[place] for place in places]
+    assert list(map(tuple, sample.T.tolist())) == [expected[place] for place in places]

@@ -23,13 +23,13 @@ def test_the_nearest_rows_have_the_nearest_last_column(arity, data):
         state += rows
     change = data.draw(delta)
     staged = ZSet.from_rows(change.keys(), change.values(), arity=arity)
-    wanted = data.draw(st.lists(st.tuples(*[st.integers(-1, 5)] * arity), min_size=1, max_size=6))
+    expected = data.draw(st.lists(st.tuples(*[st.integers(-1, 5)] * arity), min_size=1, max_size=6))
     for step, rows in ((None, state), (trace.prepare(staged), state + staged)):
         nearest = NearestRows(trace, step)
         for inclusive in (False, True):
-            before = nearest.before(np.array(wanted).T, inclusive=inclusive)
-            after = nearest.after(np.array(wanted).T, inclusive=inclusive)
-            for number, (*prefix, value) in enumerate(wanted):
+            before = nearest.before(np.array(expected).T, inclusive=inclusive)
+            after = nearest.after(np.array(expected).T, inclusive=inclusive)
+            for number, (*prefix, value) in enumerate(expected):
                 others = [last for *first, last in rows.to_dict() if first == prefix]
                 less = [v for v in others if v < value or (inclusive and v == value)]
                 more = [v for v in others if v > value or (inclusive and v == value)]

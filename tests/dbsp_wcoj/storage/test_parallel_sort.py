@@ -59,10 +59,10 @@ def test_rows_whose_weights_cancel_in_a_half_are_gone(half):
     first[first < 0] = -1
     where = np.isin(first >= 0, half)
     weights = np.ones(ROWS, np.int64)
-    again = [np.concatenate((column, column[where])) for column in (first, second)]
+    repeated = [np.concatenate((column, column[where])) for column in (first, second)]
     given = np.concatenate((weights, -weights[where]))
     with ThreadPoolExecutor(1) as executor:
-        found = ZSet.from_columns(again, given, executor=executor)
+        found = ZSet.from_columns(repeated, given, executor=executor)
     assert found == ZSet.from_columns([first[~where], second[~where]])
 
 

@@ -49,11 +49,13 @@ def test_the_row_at_a_rank_is_that_of_the_sorted_list(depth, arity, data):
         keys = np.array(prefixes, np.int64).reshape(len(prefixes), depth).T
         sizes = [len(groups.get(prefix, [])) for prefix in prefixes]
         assert search.sizes(keys).tolist() == sizes
-        wanted = [(prefix, rank) for prefix in groups for rank in range(len(groups[prefix]))]
-        keys = np.array([prefix for prefix, _ in wanted], np.int64).reshape(len(wanted), depth).T
-        ranks = np.array([rank for _, rank in wanted], np.int64)
+        expected = [(prefix, rank) for prefix in groups for rank in range(len(groups[prefix]))]
+        keys = (
+            np.array([prefix for prefix, _ in expected], np.int64).reshape(len(expected), depth).T
+        )
+        ranks = np.array([rank for _, rank in expected], np.int64)
         found = search.find(keys, ranks)
-        assert list(map(tuple, found.T.tolist())) == [groups[prefix][r] for prefix, r in wanted]
+        assert list(map(tuple, found.T.tolist())) == [groups[prefix][r] for prefix, r in expected]
 
 
 def test_the_searches_of_a_rank_grow_with_the_logarithm_of_the_rows():
@@ -62,9 +64,9 @@ def test_the_searches_of_a_rank_grow_with_the_logarithm_of_the_rows():
         trace = Trace(2)
         trace.update(ZSet.from_columns([np.zeros(size, np.int64), np.arange(size)]))
         # The greater half is deleted, but still in the runs.
-        gone = np.arange(size // 2, size)
+        values = np.arange(size // 2, size)
         step = trace.prepare(
-            ZSet.from_columns([np.zeros(len(gone), np.int64), gone], np.full(len(gone), -1))
+            ZSet.from_columns([np.zeros(len(values), np.int64), values], np.full(len(values), -1))
         )
         search = RankSearch([trace], [step])
         last = search.find(np.zeros((1, 1), np.int64), np.array([size // 2 - 1]))

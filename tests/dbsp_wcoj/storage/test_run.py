@@ -1,4 +1,4 @@
-"""Runs as words and as sums: what is packed is read back, and sums are those of the rows."""
+"""Runs: words of a run are read back as the same run, and sums of runs have the summed rows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def rows_of(run: Run) -> dict:
     return dict(zip(zip(*columns.tolist(), strict=True), weights.tolist(), strict=True))
 
 
-def mapped(words: np.ndarray) -> Run:
-    """The run of the same words elsewhere, as from a private mapping."""
+def read_copy(words: np.ndarray) -> Run:
+    """Read a run from a copy of the words, as from a private memory map."""
     return Run.from_words(np.frombuffer(bytearray(words.tobytes()), np.int64))
 
 
@@ -39,12 +39,12 @@ def test_a_packed_run_has_no_gaps_and_the_same_rows(data):
     run = Run.sum_of([run_of(delta, arity) for delta in deltas])
     words = run.to_words()
     assert words.nbytes == run.nbytes
-    again = mapped(words)
-    assert (again.rows, again.max_abs_weight, again.arity) == (run.rows, run.max_abs_weight, arity)
-    assert rows_of(again) == rows_of(run) == add(*deltas)
-    assert np.array_equal(again.to_words(), words)
+    copy = read_copy(words)
+    assert (copy.rows, copy.max_abs_weight, copy.arity) == (run.rows, run.max_abs_weight, arity)
+    assert rows_of(copy) == rows_of(run) == add(*deltas)
+    assert np.array_equal(copy.to_words(), words)
     if run.rows:
-        merge = Merge(again, run)
+        merge = Merge(copy, run)
         merged = merge.work()
         assert rows_of(merged) == {row: 2 * weight for row, weight in rows_of(run).items()}
 
@@ -59,13 +59,13 @@ def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
     assert run.buffer[run_layout.DIRECTORY] and run.buffer[run_layout.WEIGHT_SUMS]
     words = run.to_words()
     assert len(words) < len(run.buffer)
-    assert rows_of(mapped(words)) == add(*deltas)
+    assert rows_of(read_copy(words)) == add(*deltas)
 
 
 def test_the_run_of_a_delta_is_packed_without_a_copy():
     run = run_of({(i, i * i): 1 + i % 2 for i in range(100)})
     assert np.shares_memory(run.to_words(), run.buffer)
-    assert rows_of(mapped(run.to_words())) == rows_of(run)
+    assert rows_of(read_copy(run.to_words())) == rows_of(run)
 
 
 @pytest.mark.parametrize("size", [1, MAX_FOLDED_ROWS])
@@ -81,11 +81,11 @@ def test_many_runs_are_summed_and_one_is_its_own_sum(size):
     assert all(rows_of(run) == delta for run, delta in zip(runs, deltas, strict=True))
     nothing = Run.sum_of([*runs, *(run_of({r: -w for r, w in d.items()}) for d in deltas)])
     assert nothing.rows == 0
-    assert mapped(nothing.to_words()).rows == 0
+    assert read_copy(nothing.to_words()).rows == 0
     assert rows_of(Run.sum_of([nothing, runs[0], nothing])) == deltas[0]
 
 
-def test_sums_that_leave_int64_on_the_way_are_right_where_the_total_is():
+def test_a_sum_that_fits_int64_is_right_if_partial_sums_do_not_fit():
     large = 2**63 - 1
     runs = [run_of({(1, 2): w, (3, 4): 1}) for w in (large, large, -large, -large, 7)]
     assert rows_of(Run.sum_of(runs)) == {(1, 2): 7, (3, 4): 5}
@@ -94,10 +94,10 @@ def test_sums_that_leave_int64_on_the_way_are_right_where_the_total_is():
 
 def test_words_that_are_no_run_are_refused():
     words = run_of({(i, 2): 1 + i % 2 for i in range(50)}).to_words()
-    assert rows_of(mapped(words)) == {(i, 2): 1 + i % 2 for i in range(50)}
+    assert rows_of(read_copy(words)) == {(i, 2): 1 + i % 2 for i in range(50)}
     frozen = words.copy()
     frozen.flags.writeable = False
-    for given_, message in (
+    for wrong_words, message in (
         (words[:-1], "a section of"),
         (words[:5], "no header"),
         (words[:11], "the header has"),
@@ -107,7 +107,7 @@ def test_words_that_are_no_run_are_refused():
         (np.repeat(words, 2)[::2], "contiguous: False"),
     ):
         with pytest.raises(DbspWcojError, match=message):
-            Run.from_words(given_)
+            Run.from_words(wrong_words)
     changed = [
         run_layout.ARITY,
         run_layout.ROWS,
@@ -115,7 +115,7 @@ def test_words_that_are_no_run_are_refused():
         run_layout.DIRECTORY,
         run_layout.DIRECTORY_SIZE,
     ]
-    for place in [
+    for position in [
         *changed,
         *range(
             run_layout.LEVEL_HEADERS,
@@ -124,6 +124,6 @@ def test_words_that_are_no_run_are_refused():
     ]:
         for value in (-1, 1 << 40):
             broken = words.copy()
-            broken[place] = value
+            broken[position] = value
             with pytest.raises(DbspWcojError, match="pass all words of Run"):
                 Run.from_words(broken)

@@ -27,13 +27,13 @@ WORDS = st.one_of(
 COLUMNS = st.lists(WORDS, max_size=80)
 
 
-def flat(strings: list[bytes], *, before: bytes = b"", dtype: type = np.int64):
-    """Offsets and bytes, the first string not at 0."""
+def offsets_and_bytes(strings: list[bytes], *, before: bytes = b"", dtype: type = np.int64):
+    """Concatenate the strings after the bytes ``before``; return their offsets and all bytes."""
     ends = np.cumsum([len(before), *map(len, strings)]).astype(dtype)
     return ends, np.frombuffer(before + b"".join(strings) + b"!", np.uint8)
 
 
-def listed(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
+def split_strings(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
     ends = offsets.tolist()
     return [data.tobytes()[x:y] for x, y in itertools.pairwise(ends)]
 
@@ -43,15 +43,17 @@ def listed(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
 def test_codes_are_those_of_a_dict_in_order_of_first_appearance(columns):
     interner, model = Interner(), {}
     for strings, before, narrow in columns:
-        given_ = flat(strings, before=before, dtype=np.int32 if narrow else np.int64)
+        arguments = offsets_and_bytes(
+            strings, before=before, dtype=np.int32 if narrow else np.int64
+        )
         found = [model.get(string, ABSENT) for string in strings]
-        assert interner.find(*given_).tolist() == found
+        assert interner.find(*arguments).tolist() == found
         expected = [model.setdefault(string, len(model)) for string in strings]
-        assert interner.intern(*given_).tolist() == expected
+        assert interner.intern(*arguments).tolist() == expected
         interner._check()
         assert len(interner) == len(model)
-    assert listed(*interner.arena()) == list(model)
-    assert listed(*interner.arena(len(model) // 2)) == list(model)[len(model) // 2 :]
+    assert split_strings(*interner.arena()) == list(model)
+    assert split_strings(*interner.arena(len(model) // 2)) == list(model)[len(model) // 2 :]
 
 
 @settings(LAW)
@@ -59,7 +61,7 @@ def test_codes_are_those_of_a_dict_in_order_of_first_appearance(columns):
 def test_masked_strings_are_neither_added_nor_found(strings, data):
     valid = data.draw(st.lists(st.booleans(), min_size=len(strings), max_size=len(strings)))
     interner, model = Interner(), {}
-    codes = interner.intern(*flat(strings), np.array(valid, bool))
+    codes = interner.intern(*offsets_and_bytes(strings), np.array(valid, bool))
     pairs = zip(strings, valid, strict=True)
     assert codes.tolist() == [
         model.setdefault(string, len(model)) if ok else ABSENT for string, ok in pairs
@@ -71,10 +73,10 @@ def test_masked_strings_are_neither_added_nor_found(strings, data):
 @given(COLUMNS, st.data())
 def test_codes_decode_to_their_strings_and_negative_ones_to_the_empty_string(strings, data):
     interner = Interner()
-    known = interner.intern(*flat(strings)).tolist()
+    known = interner.intern(*offsets_and_bytes(strings)).tolist()
     codes = data.draw(st.lists(st.sampled_from([ABSENT, -(2**63), *known]), max_size=50))
     by_code = dict(zip(known, strings, strict=True))
-    assert listed(*interner.gather(np.array(codes, np.int64))) == [
+    assert split_strings(*interner.gather(np.array(codes, np.int64))) == [
         by_code.get(code, b"") for code in codes
     ]
 
@@ -83,7 +85,7 @@ def test_codes_decode_to_their_strings_and_negative_ones_to_the_empty_string(str
 @given(COLUMNS, st.sampled_from([0, 1, 8, 16]))
 def test_prefixes_order_as_eight_bytes_from_a_start_on(strings, start):
     interner = Interner()
-    keys = interner.prefixes(interner.intern(*flat(strings)), start).tolist()
+    keys = interner.prefixes(interner.intern(*offsets_and_bytes(strings)), start).tolist()
     ranks = [string[start : start + 8].ljust(8, b"\0") for string in strings]
     for key, rank in zip(keys, ranks, strict=True):
         assert [key < other for other in keys] == [rank < other for other in ranks]
@@ -91,18 +93,18 @@ def test_prefixes_order_as_eight_bytes_from_a_start_on(strings, start):
 
 @settings(LAW)
 @given(COLUMNS, COLUMNS, COLUMNS)
-def test_what_is_truncated_was_never_there(first, taken_back, then):
+def test_truncated_strings_leave_no_trace(first, truncated, later):
     interner, model = Interner(), {}
     for string in first:
         model.setdefault(string, len(model))
-    interner.intern(*flat(first))
+    interner.intern(*offsets_and_bytes(first))
     before = len(interner)
-    interner.intern(*flat(taken_back))
+    interner.intern(*offsets_and_bytes(truncated))
     interner.truncate(before)
     interner._check()
-    assert listed(*interner.arena()) == list(model)
-    assert interner.intern(*flat(then)).tolist() == [
-        model.setdefault(string, len(model)) for string in then
+    assert split_strings(*interner.arena()) == list(model)
+    assert interner.intern(*offsets_and_bytes(later)).tolist() == [
+        model.setdefault(string, len(model)) for string in later
     ]
     interner._check()
 
@@ -111,17 +113,17 @@ def test_what_is_truncated_was_never_there(first, taken_back, then):
 @given(COLUMNS, st.integers(0, 80))
 def test_appended_segments_make_a_copy(strings, cut):
     interner, copy = Interner(), Interner()
-    codes = interner.intern(*flat(strings))
+    codes = interner.intern(*offsets_and_bytes(strings))
     cut = min(cut, len(interner))
     offsets, data = interner.arena()
     copy.append(offsets[: cut + 1], data)
     copy.append(offsets[cut:], data)
     copy._check()
-    assert copy.find(*flat(strings)).tolist() == codes.tolist()
+    assert copy.find(*offsets_and_bytes(strings)).tolist() == codes.tolist()
     if len(interner):
         with pytest.raises(ColumnTypeError, match="already"):
-            copy.append(*flat([b"never seen before", strings[0]]))
-        assert listed(*copy.arena()) == listed(offsets, data)
+            copy.append(*offsets_and_bytes([b"never seen before", strings[0]]))
+        assert split_strings(*copy.arena()) == split_strings(offsets, data)
         copy._check()
 
 
@@ -147,8 +149,8 @@ def test_many_strings_grow_the_table_and_keep_their_codes():
     numbers = np.random.default_rng(0).permutation(100_000)
     strings = [b"%d" % number for number in numbers]
     interner = Interner()
-    assert (interner.intern(*flat(strings)) == np.arange(100_000)).all()
-    assert (interner.intern(*flat(strings[::-1])) == np.arange(100_000)[::-1]).all()
+    assert (interner.intern(*offsets_and_bytes(strings)) == np.arange(100_000)).all()
+    assert (interner.intern(*offsets_and_bytes(strings[::-1])) == np.arange(100_000)[::-1]).all()
     interner._check()
     assert interner.nbytes < 60 * 100_000
 
@@ -162,25 +164,25 @@ def test_similar_strings_do_not_pile_up_in_the_slots(size):
         rows[:, at : at + 4] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
         interner = Interner()
         interner.intern(np.arange(len(rows) + 1) * size, rows.reshape(-1))
-        taken = interner._slots != 0
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], taken, [0])).astype(np.int8)))
+        is_used = interner._slots != 0
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], is_used, [0])).astype(np.int8)))
         assert (edges[1::2] - edges[::2]).max() < 150
 
 
 def test_an_error_in_the_middle_leaves_the_table_as_it_was(monkeypatch):
     interner = Interner()
-    interner.intern(*flat([b"a", b"b"]))
+    interner.intern(*offsets_and_bytes([b"a", b"b"]))
 
     def no_memory(*arguments):
         raise MemoryError
 
     monkeypatch.setattr(intern_kernels, "rebuild_slots", no_memory)
     with pytest.raises(MemoryError):
-        interner.intern(*flat([b"%d" % number for number in range(1000)]))
+        interner.intern(*offsets_and_bytes([b"%d" % number for number in range(1000)]))
     monkeypatch.undo()
     interner._check()
-    assert listed(*interner.arena()) == [b"a", b"b"]
-    assert interner.intern(*flat([b"7", b"b"])).tolist() == [2, 1]
+    assert split_strings(*interner.arena()) == [b"a", b"b"]
+    assert interner.intern(*offsets_and_bytes([b"7", b"b"])).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_other_misuse_is_refused():
     with pytest.raises(ColumnTypeError, match="uint8"):
         interner.intern(np.array([0, 1]), np.array([1.5]))
     with pytest.raises(ColumnTypeError, match="mask has shape"):
-        interner.intern(*flat([b"a"]), np.array([True, True]))
+        interner.intern(*offsets_and_bytes([b"a"]), np.array([True, True]))
     with pytest.raises(ColumnTypeError, match=r"code 0 is outside \[0, -1\]"):
         interner.gather(np.array([0]))
     with pytest.raises(ColumnTypeError, match="must be from 0 to 0"):

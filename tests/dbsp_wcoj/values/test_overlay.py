@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from dbsp_wcoj.values.overlay import InternerOverlay
-from tests.dbsp_wcoj.values.test_interner import flat
+from tests.dbsp_wcoj.values.test_interner import offsets_and_bytes
 
 texts = st.lists(st.binary(max_size=3), max_size=12)
 
@@ -29,26 +29,31 @@ def test_an_overlay_is_a_table_of_its_own_whatever_happens_to_the_one_below(
     first, later, mine, more, data
 ):
     table, alone = Interner(), Interner()
-    table.intern(*flat(first))
-    alone.intern(*flat(first))
+    table.intern(*offsets_and_bytes(first))
+    alone.intern(*offsets_and_bytes(first))
     length = len(table)
     before = [part.tolist() for part in table.arena()]
     overlay = InternerOverlay(table, length)
     for strings in (mine, more):
         # The table goes on: strings are added, grown over, and taken back.
-        table.intern(*flat(later + [b"%d" % n for n in range(data.draw(st.integers(0, 200)))]))
+        table.intern(
+            *offsets_and_bytes(later + [b"%d" % n for n in range(data.draw(st.integers(0, 200)))])
+        )
         if data.draw(st.booleans()):
             table.truncate(data.draw(st.integers(length, len(table))))
         size = len(strings)
         drawn = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
         valid = np.array(drawn, bool)
-        codes = alone.intern(*flat(strings), valid)
-        assert overlay.intern(*flat(strings), valid).tolist() == codes.tolist()
+        codes = alone.intern(*offsets_and_bytes(strings), valid)
+        assert overlay.intern(*offsets_and_bytes(strings), valid).tolist() == codes.tolist()
         assert len(overlay) == len(alone)
         everything = np.array([ABSENT, *range(len(alone))])
         assert decoded(overlay, everything) == decoded(alone, everything)
         assert overlay.prefixes(everything, 1).tolist() == alone.prefixes(everything, 1).tolist()
-        assert overlay.find(*flat(strings)).tolist() == alone.find(*flat(strings)).tolist()
+        assert (
+            overlay.find(*offsets_and_bytes(strings)).tolist()
+            == alone.find(*offsets_and_bytes(strings)).tolist()
+        )
     assert [part.tolist() for part in overlay.arena()] == before
     table.truncate(length)
     table._check()
@@ -73,15 +78,15 @@ def test_rows_are_coded_as_strings_are(first, mine):
 
 def test_what_is_private_can_be_taken_back_and_nothing_else():
     table = Interner()
-    table.intern(*flat([b"a", b"b"]))
+    table.intern(*offsets_and_bytes([b"a", b"b"]))
     overlay = InternerOverlay(table, 1)
-    assert overlay.intern(*flat([b"b", b"a"])).tolist() == [1, 0]
+    assert overlay.intern(*offsets_and_bytes([b"b", b"a"])).tolist() == [1, 0]
     overlay.truncate(1)
-    assert overlay.find(*flat([b"b"])).tolist() == [ABSENT]
+    assert overlay.find(*offsets_and_bytes([b"b"])).tolist() == [ABSENT]
     with pytest.raises(ColumnTypeError, match="keeps the first 1 strings"):
         overlay.truncate(0)
     with pytest.raises(ColumnTypeError, match="append to its interner"):
-        overlay.append(*flat([b"c"]))
+        overlay.append(*offsets_and_bytes([b"c"]))
     with pytest.raises(ColumnTypeError, match=r"code 1 is outside \[0, 0\]"):
         overlay.gather(np.array([1]))
     with pytest.raises(ColumnTypeError, match="length 3"):
@@ -91,15 +96,15 @@ def test_what_is_private_can_be_taken_back_and_nothing_else():
 def test_strings_are_found_while_another_thread_adds_and_takes_back():
     table = Interner()
     first = [b"first %d" % n for n in range(1000)]
-    table.intern(*flat(first))
-    asked = flat([*first, *(b"later %d" % n for n in range(1000))])
+    table.intern(*offsets_and_bytes(first))
+    asked = offsets_and_bytes([*first, *(b"later %d" % n for n in range(1000))])
     expected = [*range(1000), *[ABSENT] * 1000]
     stop = threading.Event()
 
     def work() -> None:
         while not stop.is_set():
             for count in (40, 5000):
-                table.intern(*flat([b"later %d" % n for n in range(count)]))
+                table.intern(*offsets_and_bytes([b"later %d" % n for n in range(count)]))
                 table.truncate(1000)
 
     before = sys.getswitchinterval()

@@ -127,7 +127,7 @@ class Aggregates(Windows):
         return Column(differ(f"mode({value}){filtered}", least), kind)
 
     def grouped(self, source: str, scope: Sequence[Column]) -> tuple[str, list[str]]:
-        """Write a SELECT with GROUP BY over a source with its WHERE."""
+        """Write a SELECT with GROUP BY over a source, which includes its WHERE."""
         keys = [self.exact(scope) for _ in range(self.pick([0, 1, 1, 2, 2, 3]))]
         keys = [key for key in keys if any(column.text in key.text for column in scope)]
         keys = list({key.text: key for key in keys}.values())

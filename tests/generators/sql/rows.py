@@ -58,9 +58,9 @@ Changes = dict[str, list[tuple[tuple[Any, ...], int]]]
 
 
 def random_steps(
-    rng: random.Random, steps: int, most: int = 4, advance: timedelta = timedelta()
+    rng: random.Random, steps: int, max_rows: int = 4, advance: timedelta = timedelta()
 ) -> list[Changes]:
-    """Draw inserts and deletes; a row is deleted at most as often as it is there.
+    """Draw inserts and deletes; a row is deleted at most as often as it is present.
 
     The first step has more rows, so that joins find partners. The timestamps of each step are
     later than those of the step before by ``advance``.
@@ -71,16 +71,16 @@ def random_steps(
     for number in range(steps):
         step: Changes = {}
         for name, schema in SCHEMAS.items():
-            for _ in range(rng.randint(0, most) + (most + 2 if number == 0 else 0)):
-                known = sorted(present[name])
-                if known and rng.random() < 0.35:
-                    key, weight = rng.choice(known), -1
+            for _ in range(rng.randint(0, max_rows) + (max_rows + 2 if number == 0 else 0)):
+                keys = sorted(present[name])
+                if keys and rng.random() < 0.35:
+                    key, weight = rng.choice(keys), -1
                 else:
                     row = random_row(rng, schema, number * advance)
                     key, weight = repr(row), rng.choice([1, 1, 2])
                     rows[name][key] = row
                 present[name][key] += weight
-                present[name] += Counter()
+                present[name] += Counter()  # drops rows of weight zero
                 step.setdefault(name, []).append((rows[name][key], weight))
         changes.append(step)
     return changes
@@ -96,8 +96,8 @@ def table_of_changes(name: str, changes: list[tuple[tuple[Any, ...], int]]) -> p
     """Return changed rows as a table with a column of weights."""
     schema = SCHEMAS[name]
     columns = [
-        pa.array([row[place] for row, _ in changes], field.type)
-        for place, field in enumerate(schema)
+        pa.array([row[index] for row, _ in changes], field.type)
+        for index, field in enumerate(schema)
     ]
     weights = pa.array([weight for _, weight in changes], INT)
     return pa.table([*columns, weights], schema=schema.append(pa.field("weight", INT)))

@@ -81,7 +81,7 @@ def test_a_source_says_what_becomes_of_results_whose_rows_expire():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("e", "write NAME=PATH"),
         ("=x", "write NAME=PATH"),
@@ -89,8 +89,8 @@ def test_a_source_says_what_becomes_of_results_whose_rows_expire():
         ("e=in,a=1,a=2", "a is given twice"),
     ],
 )
-def test_a_text_that_is_no_source_is_refused(text, said):
-    with pytest.raises(EventsError, match=said):
+def test_a_text_that_is_no_source_is_refused(text, message):
+    with pytest.raises(EventsError, match=message):
         SourceArgument.parse(text)
 
 
@@ -113,15 +113,15 @@ def test_files_tell_their_format_and_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("e={}/none", "file or folder not found"),
         ("e={}", "add their columns: schema="),
         ("e={},retain=7 days", "add their columns"),
     ],
 )
-def test_files_that_tell_nothing_are_refused(tmp_path, text, said):
-    with pytest.raises(EventsError, match=said):
+def test_files_that_tell_nothing_are_refused(tmp_path, text, message):
+    with pytest.raises(EventsError, match=message):
         SourceArgument.parse(text.format(tmp_path)).schema()
 
 
@@ -153,7 +153,7 @@ def test_a_view_has_its_own_sink_and_form(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (["kafka:x"], "unknown sink 'kafka'"),
         (["parquet"], "name the location, parquet:LOCATION"),
@@ -164,8 +164,8 @@ def test_a_view_has_its_own_sink_and_form(tmp_path):
         (["a=sqlite:x,mode=upsert"], "keys=COLUMN for one row per key"),
     ],
 )
-def test_texts_that_are_no_sinks_are_refused(texts, said):
-    with pytest.raises(TargetError, match=said):
+def test_texts_that_are_no_sinks_are_refused(texts, message):
+    with pytest.raises(TargetError, match=message):
         sinks_by_view(texts, compile_sql(VIEWS, {"e": EDGE}))
 
 
@@ -234,7 +234,7 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "said"),
+    ("columns", "options", "message"),
     [
         ({"a": []}, {}, "has no rows"),
         ({"a": [1], "op": ["moved"]}, {}, "row 0: op 'moved' must be one of"),
@@ -244,8 +244,8 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
         ({"a": [1], "relation": pa.array([None], pa.string())}, {}, "1 rows have NULL as relation"),
     ],
 )
-def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, said):
-    with pytest.raises(EventsError, match=said):
+def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, message):
+    with pytest.raises(EventsError, match=message):
         changes(tmp_path, pa.table(columns), **options)
 
 

@@ -103,7 +103,7 @@ def test_an_edge_list_is_its_integers_whatever_is_between_them(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected_message"),
     [
         ("", "has no edges"),
         ("# only\n\n# comments\n", "has no edges"),
@@ -120,12 +120,12 @@ def test_an_edge_list_is_its_integers_whatever_is_between_them(
     ],
 )
 def test_a_line_that_is_no_edge_is_named_with_its_number(
-    text: str, said: str, tmp_path: Path
+    text: str, expected_message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "e.txt"
     path.write_text(text)
 
-    with pytest.raises(EventsError, match=said):
+    with pytest.raises(EventsError, match=expected_message):
         read_edge_list(path)
 
 
@@ -372,7 +372,7 @@ def test_the_comments_of_a_csv_are_json_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "expected_message"),
     [
         ("--export=times.xls", "--export times.xls: the name has to end in .json or .csv"),
         ("--export=none/times.csv", "folder none does not exist: create it"),
@@ -383,7 +383,7 @@ def test_the_comments_of_a_csv_are_json_values(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
-    option: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, expected_message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.json").mkdir()
@@ -392,7 +392,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     status, out, errors = run(option)
 
     assert (status, out) == (2, "")
-    assert said in errors and errors.count("\n") == 1
+    assert expected_message in errors and errors.count("\n") == 1
 
 
 def test_a_plot_without_matplotlib_says_which_extra_to_install(

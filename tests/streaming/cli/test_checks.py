@@ -21,7 +21,7 @@ from streaming.errors import JavaMissingError
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.databases import fresh
+from tests.support.databases import new_table_name
 from tests.support.tables import EDGE, edges
 
 QUERY = "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src"
@@ -122,7 +122,7 @@ def test_without_check_the_same_is_checked_before_spark(tmp_path: Path) -> None:
 
 def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = refused(
+    message = refused(
         tmp_path,
         *(f"--source=e={tmp_path}/none", f"--source=f={tmp_path}/in,keys=x", "--bad-rows=skip"),
         *("--memory=much", "--every=often", f"--state={tmp_path}/file", "--sink=kafka:t"),
@@ -131,18 +131,18 @@ def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
         *("file or folder not found", "keys=x is not a column; columns: src, dst", "'skip'"),
         *("--memory 'much'", "--every 'often'", "is a file; name a folder", "unknown sink 'kafka'"),
     ):
-        assert said.count(text) == 1
-    assert said.count("\n") == 7
+        assert message.count(text) == 1
+    assert message.count("\n") == 7
 
 
 def test_a_state_of_other_views_or_rules_is_told(tmp_path: Path) -> None:
     state = stated(tmp_path)
-    said = refused(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
-    assert "belongs to another circuit: view n has changed" in said
-    said = refused(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
-    assert "belongs to another circuit" in said and "e" in said
-    said = refused(tmp_path, "--state", state, "--source=e=format=rate,schema=src long,dst int")
-    assert "input e was (src int64, dst int64) and is (src int64, dst int32)" in said
+    message = refused(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
+    assert "belongs to another circuit: view n has changed" in message
+    message = refused(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
+    assert "belongs to another circuit" in message and "e" in message
+    message = refused(tmp_path, "--state", state, "--source=e=format=rate,schema=src long,dst int")
+    assert "input e was (src int64, dst int64) and is (src int64, dst int32)" in message
 
 
 def test_a_checkpoint_that_is_not_of_the_state_is_told(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_a_checkpoint_that_is_not_of_the_state_is_told(tmp_path: Path) -> None:
     (commits / "1").unlink()
     assert checked(tmp_path, "--state", state)[0] == 0  # stopped before Spark noted it
     (commits / "0").unlink()
-    said = refused(tmp_path, "--state", state)
-    assert "the state is at micro-batch 1 and Spark's checkpoint at -1" in said
+    message = refused(tmp_path, "--state", state)
+    assert "the state is at micro-batch 1 and Spark's checkpoint at -1" in message
     (commits / "7").write_text("")
     assert "Spark's checkpoint at 7" in refused(tmp_path, "--state", state)
 
@@ -170,19 +170,19 @@ def test_a_state_in_use_or_in_cells_is_told(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
-    said = refused(tmp_path, f"--state={tmp_path}/file/state", f"--sink=parquet:{tmp_path}/file")
-    assert "file is a file, not a folder" in said
-    said = refused(tmp_path, f"--sink=sqlite:{tmp_path}/in")
-    assert "is a folder; name a file" in said
-    said = refused(tmp_path, f"--sink=sqlite:{tmp_path}/file/x.db")
-    assert "is a file, not a folder" in said
+    message = refused(tmp_path, f"--state={tmp_path}/file/state", f"--sink=parquet:{tmp_path}/file")
+    assert "file is a file, not a folder" in message
+    message = refused(tmp_path, f"--sink=sqlite:{tmp_path}/in")
+    assert "is a folder; name a file" in message
+    message = refused(tmp_path, f"--sink=sqlite:{tmp_path}/file/x.db")
+    assert "is a file, not a folder" in message
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert "no permission to write" in refused(tmp_path, f"--state={tmp_path}/state")
 
 
 def shaped(database, statement: str, *options: str) -> str:
     """The result of checking a table of a database."""
-    table = fresh()
+    table = new_table_name()
     for one in statement.split(";"):
         database.run(one.format(table))
     target = SqlTarget(database.connect, table)
@@ -203,7 +203,7 @@ LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
 
 
 @pytest.mark.parametrize(
-    ("statement", "options", "said"),
+    ("statement", "options", "message"),
     [
         (f"CREATE TABLE {{}} ({LOG})", (), ""),
         ("CREATE TABLE {} (src BIGINT PRIMARY KEY, n BIGINT, note TEXT)", ("keys",), ""),
@@ -232,13 +232,13 @@ LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
         ),
     ],
 )
-def test_a_table_of_another_shape_is_told_and_stays_as_it_is(database, statement, options, said):
+def test_a_table_of_another_shape_is_told_and_stays_as_it_is(database, statement, options, message):
     found = shaped(database, statement, *options)
-    assert said in found and bool(said) == bool(found), found
+    assert message in found and bool(message) == bool(found), found
 
 
 def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None:
-    table = fresh()
+    table = new_table_name()
     target = SqlTarget(database.connect, table)
     target.check(ViewDelta("n", 0, ROW.slice(0, 0), state_id="s"))
     target.write(ViewDelta("n", 0, ROW, state_id="s"))
@@ -255,31 +255,31 @@ def test_a_table_of_sqlite_is_looked_at_by_the_command(tmp_path: Path) -> None:
         tmp_path, f"--sink=sqlite:{tmp_path}/d.db,keys=src"
     )
     (tmp_path / "text.db").write_text("no database " * 100)
-    said = refused(tmp_path, f"--sink=sqlite:{tmp_path}/text.db#t")
-    assert f"SQLite at {tmp_path}/text.db: DatabaseError: file is not a database" in said
+    message = refused(tmp_path, f"--sink=sqlite:{tmp_path}/text.db#t")
+    assert f"SQLite at {tmp_path}/text.db: DatabaseError: file is not a database" in message
 
 
 def test_files_of_others_in_the_folder_of_a_sink_are_told(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     pq.write_table(ROW, tmp_path / "out" / "other.parquet")
-    said = refused(tmp_path, f"--sink=parquet:{tmp_path}/out")
-    assert "other.parquet, holds rows that are not from view 'n'" in said
+    message = refused(tmp_path, f"--sink=parquet:{tmp_path}/out")
+    assert "other.parquet, holds rows that are not from view 'n'" in message
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(str(tmp_path / "lake"), pa.table({"x": [1]}))
-    said = refused(tmp_path, f"--sink=delta:{tmp_path}/lake")
-    assert "its columns are x, and those of the view src, n, weight" in said
-    assert "deltalake" in said or "Delta table" in said
+    message = refused(tmp_path, f"--sink=delta:{tmp_path}/lake")
+    assert "its columns are x, and those of the view src, n, weight" in message
+    assert "deltalake" in message or "Delta table" in message
 
 
 def test_a_database_that_does_not_answer_is_named_and_no_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     dsn = "host=127.0.0.1 port=1 user=anna password=hunter2 dbname=shop"
-    said = refused(tmp_path, f"--sink=postgres:{dsn}#t,keys=src")
-    assert "PostgreSQL at 127.0.0.1:1, database shop" in said and "Connection refused" in said
-    assert "hunter2" not in said
+    message = refused(tmp_path, f"--sink=postgres:{dsn}#t,keys=src")
+    assert "PostgreSQL at 127.0.0.1:1, database shop" in message and "Connection refused" in message
+    assert "hunter2" not in message
     for wrong in (f"{dsn}#t,kyes=src", f"{dsn}#t,mode=upsert", f"{dsn}#t,retry_attempts=no"):
-        said = refused(tmp_path, f"--sink=postgres:{wrong}")
-        assert "hunter2" not in said and "password=***" in said
+        message = refused(tmp_path, f"--sink=postgres:{wrong}")
+        assert "hunter2" not in message and "password=***" in message
     status, _, errors = checked(tmp_path, f"--sink=postgres:{dsn}", "--debug")
     assert status == 2 and "Traceback" in errors and "hunter2" not in errors
     status, out, _ = checked(tmp_path, f"--sink=sqlite:{tmp_path}/password=hunter2.db")
@@ -289,8 +289,8 @@ def test_a_database_that_does_not_answer_is_named_and_no_password(tmp_path: Path
 def test_two_sinks_of_one_place_are_told(tmp_path: Path) -> None:
     query = f"{QUERY}; CREATE VIEW m AS SELECT dst FROM e"
     for place in (f"sqlite:{tmp_path}/d.db#t", f"parquet:{tmp_path}/out", f"delta:{tmp_path}/out"):
-        said = refused(tmp_path, f"--sink=n={place}", f"--sink=m={place}", query=query)
-        assert "views 'n' and 'm' share one location" in said
+        message = refused(tmp_path, f"--sink=n={place}", f"--sink=m={place}", query=query)
+        assert "views 'n' and 'm' share one location" in message
     options = (f"--sink=n=sqlite:{tmp_path}/d.db", f"--sink=m=sqlite:{tmp_path}/d.db")
     assert checked(tmp_path, *options, query=query)[0] == 0
 

@@ -32,7 +32,7 @@ from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import feed, views, written
+from tests.support.fed_sink import feed, views, write_state
 from tests.support.tables import EDGE, edges
 
 TRIANGLES = (
@@ -112,17 +112,17 @@ def test_a_replay_in_transactions_names_its_relation(tmp_path: Path) -> None:
     status, out, _ = run("replay", TRIANGLES, f"--source=e={path}", *options, "--json")
     assert status == 0
     assert json.loads(out)["steps"] == 2
-    said = refused("replay", TRIANGLES, "--source", path)
-    assert "changes.csv are relation 'changes'; --source NAME=FILE names them otherwise" in said
+    errors = refused("replay", TRIANGLES, "--source", path)
+    assert "changes.csv are relation 'changes'; --source NAME=FILE names them otherwise" in errors
 
 
 def test_a_replay_that_fails_on_the_way_says_after_how_many_changes(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("t\n1\n2\nx\n")
-    said = refused(
+    errors = refused(
         *("replay", "SELECT CAST(t AS int) AS n FROM r", "--source", path, "--batch", 2), status=1
     )
-    assert "after 2 changes:" in said
+    assert "after 2 changes:" in errors
 
 
 def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
@@ -130,8 +130,8 @@ def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
 ) -> None:
     query = tmp_path / "pairs.sql"
     query.write_text("\ufeffSELECT x.src AS a, y.src AS b FROM e x, e y", encoding="utf-8")
-    said = refused("replay", query, "--source", f"e={moves}", "--max-step-rows", 3, status=1)
-    assert "view 'pairs': " in said and "max_step_rows=3 allows" in said
+    errors = refused("replay", query, "--source", f"e={moves}", "--max-step-rows", 3, status=1)
+    assert "view 'pairs': " in errors and "max_step_rows=3 allows" in errors
     assert (
         run(
             "replay",
@@ -145,8 +145,8 @@ def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
         )[0]
         == 0
     )
-    said = refused("replay", query, "--source", f"e={moves}", "--max-step-bytes", "8", status=1)
-    assert "max_step_bytes=8 allows" in said
+    errors = refused("replay", query, "--source", f"e={moves}", "--max-step-bytes", "8", status=1)
+    assert "max_step_bytes=8 allows" in errors
 
 
 @pytest.mark.parametrize("command", ["replay", "explain", "run"])
@@ -154,10 +154,10 @@ def test_a_query_file_that_is_not_utf_8_is_named(command: str, moves: Path, tmp_
     query = tmp_path / "q.sql"
     query.write_bytes("SELECT 'Zürich' AS a FROM e".encode("latin-1"))
     words = {"replay": [query, "--source", moves]}
-    said = refused(
+    errors = refused(
         command, *words.get(command, [query, "--source", "e=schema=src long,format=rate"])
     )
-    assert "q.sql, line 1: byte 0xfc is not UTF-8 text: save the file as UTF-8" in said
+    assert "q.sql, line 1: byte 0xfc is not UTF-8 text: save the file as UTF-8" in errors
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_a_file_of_rows_that_is_not_utf_8_is_refused(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(b'{"t": "Z\xfcrich"}\n' if name == "e.json" else b"t\nZ\xfcrich\n")
-    said = refused(*("replay", "SELECT t || 'x' AS t FROM e", "--source", path), status=status)
-    assert message in said
+    errors = refused(*("replay", "SELECT t || 'x' AS t FROM e", "--source", path), status=status)
+    assert message in errors
 
 
 def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: Path) -> None:
@@ -191,7 +191,7 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_message"),
     [
         (["explain", "SELECT x FROM e", "--source", "e=schema=src long"], "unknown column 'x'"),
         (["explain", "q.sql", "--source", "e=schema=src long"], "q.sql: No such file"),
@@ -239,10 +239,12 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         (["run", "SELECT a FROM f", *RUN[2:]], "'f'"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
+def test_what_cannot_be_used_is_one_line_and_status_2(
+    arguments: list[str], expected_message: str
+) -> None:
     """Nothing of it starts Spark."""
     found = refused(*arguments)
-    assert said in found
+    assert expected_message in found
     assert "a-secret" not in found
 
 
@@ -252,8 +254,8 @@ def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
     monkeypatch.setattr(
         "streaming.cli.commands.inspect.inspect_state", lambda *_, **__: {}["versions"]
     )
-    said = refused("inspect", ".", status=1)
-    assert "KeyError: 'versions': this is a bug of this program" in said
+    errors = refused("inspect", ".", status=1)
+    assert "KeyError: 'versions': this is a bug of this program" in errors
     status, _, errors = run("inspect", ".", "--debug")
     assert status == 1 and "Traceback" in errors
 
@@ -276,7 +278,7 @@ def test_a_traceback_is_shown_when_asked_for() -> None:
 
 
 def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
-    written(tmp_path, 4)
+    write_state(tmp_path, 4)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     status, out, _ = run("inspect", tmp_path, "--json", "--check")
     assert status == 0
@@ -359,8 +361,8 @@ def test_formulas_are_compared_and_agree(moves: Path) -> None:
 def test_formulas_that_differ_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = iter(range(100))
     monkeypatch.setattr(bench_module, "_checksum_of_delta", lambda delta: next(sums))
-    said = refused("bench", "--rows", 300, "--batch", 5, "--steps", 1, status=1)
-    assert "the formulas do not give the same deltas" in said
+    errors = refused("bench", "--rows", 300, "--batch", 5, "--steps", 1, status=1)
+    assert "the formulas do not give the same deltas" in errors
 
 
 def test_checksums_tell_deltas_apart_and_do_not_mind_their_order() -> None:
@@ -385,7 +387,7 @@ def test_declared_words_are_those_of_the_work() -> None:
         expected = set(signature(work).parameters)
         if name == "run":  # it passes the other options on
             options = {field.name for field in fields(RunOptions)} - {"sources", "sinks", "labels"}
-            expected = expected - {"explicit", "others"} | options | {"context"}
+            expected = expected - {"explicit", "other_options"} | options | {"context"}
         assert words == expected, name
 
 

@@ -297,16 +297,16 @@ def test_keys_of_a_job_give_one_row_per_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"query = ", "is not a TOML file: Invalid value"),
         (b"query = '\xff'", "is not UTF-8 text"),
         (b"#" * (5 << 20), "has more than 4,194,304 bytes"),
     ],
 )
-def test_a_file_that_is_not_toml_is_refused(tmp_path, data, said) -> None:
+def test_a_file_that_is_not_toml_is_refused(tmp_path, data, message) -> None:
     (tmp_path / "job.toml").write_bytes(data)
-    with pytest.raises(EventsError, match=said):
+    with pytest.raises(EventsError, match=message):
         read_job(tmp_path / "job.toml", Checks())
 
 

@@ -99,10 +99,10 @@ def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("pyspark.sql", "pip install pyspark"), ("psycopg", "dbsp-wcoj[sinks]")]
+    ("name", "message"), [("pyspark.sql", "pip install pyspark"), ("psycopg", "dbsp-wcoj[sinks]")]
 )
 def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
-    name, said, capsys
+    name, message, capsys
 ) -> None:
     def missing(**_: object) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -110,7 +110,7 @@ def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
     with pytest.raises(typer.Exit) as ended:
         report_errors(missing)()
     assert ended.value.exit_code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_only_verbose_logs_have_phases(capsys) -> None:
@@ -150,13 +150,13 @@ class SlowTarget:
         assert self.may_end.wait(60)
 
 
-class Seen(logging.Handler):
+class RecordingTarget(logging.Handler):
     """Progress as it was logged; ``wanted`` of them let a target go on."""
 
-    def __init__(self, target: SlowTarget, wanted: int) -> None:
+    def __init__(self, target: SlowTarget, expected: int) -> None:
         super().__init__()
         self.lines: list[dict] = []
-        self._target, self._wanted = target, wanted
+        self._target, self._wanted = target, expected
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = getattr(record, "fields", {})
@@ -168,7 +168,7 @@ class Seen(logging.Handler):
 
 def test_a_micro_batch_that_takes_long_says_what_it_is_doing(monkeypatch, caplog) -> None:
     target = SlowTarget()
-    seen = Seen(target, wanted=3)
+    seen = RecordingTarget(target, expected=3)
     logger = logging.getLogger("streaming.sink.metrics")
     caplog.set_level(logging.INFO, logger.name)
     monkeypatch.setattr(metrics.Stopwatch.__init__, "__defaults__", (0.01,))

@@ -121,14 +121,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in" / "a.csv").write_text("src,dst\n1,2\n2,3\n")
 
 
-@pytest.mark.parametrize(("words", "said"), cases())
-def test_a_mistake_is_one_clear_line_status_2_and_changes_nothing(words: str, said: str) -> None:
+@pytest.mark.parametrize(("words", "message"), cases())
+def test_a_mistake_is_one_clear_line_status_2_and_changes_nothing(words: str, message: str) -> None:
     before = sorted(Path().rglob("*"))
     arguments = [word if word != "IN" else "--source=e=in" for word in words.split("|")]
     found = CliRunner().invoke(app, arguments)
     assert isinstance(found.exception, SystemExit), found.exception
     assert (found.exit_code, found.stdout) == (2, ""), found.stderr
     assert found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
-    assert said in found.stderr
+    assert message in found.stderr
     assert "Traceback" not in found.stderr and "Errno" not in found.stderr
     assert sorted(Path().rglob("*")) == before

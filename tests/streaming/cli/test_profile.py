@@ -85,7 +85,7 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["SELECT x FROM e"], "unknown column 'x'"),
         (["q(x) :- f(x)."], "unknown relation 'f'"),
@@ -101,12 +101,14 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         ([TRIANGLES, "--state-dir", "."], "not empty; name a new directory"),
     ],
 )
-def test_what_cannot_be_profiled_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
+def test_what_cannot_be_profiled_is_one_line_and_status_2(
+    arguments: list[str], message: str
+) -> None:
     status, out, errors = run(*arguments)
 
     assert (status, out) == (2, "")
     assert errors.startswith("error: ") and errors.count("\n") == 1
-    assert said in errors
+    assert message in errors
 
 
 def test_steps_bring_the_state_back_and_take_of_each_relation_its_share(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
     for name, (data, _) in files.items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "folder.sql").mkdir()
-    said = {name: text for name, (_, text) in files.items()}
-    said |= {
+    message = {name: text for name, (_, text) in files.items()}
+    message |= {
         "none.sql": "No such file",
         "none": "no file has this name",
         "folder.sql": "is a folder: name a file .sql or .dl in it",
@@ -53,7 +53,7 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
         "fifo.sql": "is not a regular file",
         "x" * 300 + ".sql": "File name too long",
     }
-    for name, text in said.items():
+    for name, text in message.items():
         arguments = ["explain", f"{tmp_path}/{name}", "--source=e=schema=src long"]
         found = CliRunner().invoke(app, arguments)
         assert (found.exit_code, found.stdout) == (2, ""), (name, found.stderr)
@@ -70,7 +70,7 @@ def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "the query is empty"),
         (" \n", "the query is empty"),
@@ -80,6 +80,6 @@ def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
         ("(" * (query_text.MAX_QUERY_BYTES + 1), "characters, more than"),
     ],
 )
-def test_what_is_no_text_of_a_query_is_refused(text: str, said: str) -> None:
-    with pytest.raises(EventsError, match=said):
+def test_what_is_no_text_of_a_query_is_refused(text: str, message: str) -> None:
+    with pytest.raises(EventsError, match=message):
         read_query(text)

@@ -89,13 +89,15 @@ class Processes:
         spark_class = str(HOME / "bin" / "spark-class")
         return self.start(name, spark_class, f"org.apache.spark.deploy.{kind}", *arguments)
 
-    def said(self, name: str) -> str:
+    def output(self, name: str) -> str:
         return (self.place / f"{name}.log").read_text(errors="replace")
 
     def wait_for(self, name: str, text: str, times: int = 1) -> None:
         end = time.monotonic() + PATIENCE
-        while self.said(name).count(text) < times:
-            assert time.monotonic() < end, f"{name} did not say {text!r}: {self.said(name)[-3000:]}"
+        while self.output(name).count(text) < times:
+            assert time.monotonic() < end, (
+                f"{name} did not say {text!r}: {self.output(name)[-3000:]}"
+            )
             time.sleep(0.05)
 
     def close(self) -> None:
@@ -152,19 +154,19 @@ def run(
     assert driver.stdout is not None
     for batch in range(BATCHES):
         line = driver.stdout.readline().strip()
-        assert line == f"batch {batch}", f"{line!r}: {processes.said('driver')[-4000:]}"
+        assert line == f"batch {batch}", f"{line!r}: {processes.output('driver')[-4000:]}"
         if batch == KILLED_IN:
             time.sleep(0.2)  # into the jobs of the micro-batch
             kill(driver)
     line = driver.stdout.readline().strip()
-    assert line == "done", f"{line!r}: {processes.said('driver')[-4000:]}"
+    assert line == "done", f"{line!r}: {processes.output('driver')[-4000:]}"
     assert driver.wait(PATIENCE) == 0
     circuit = views()
     for batch, table in enumerate(changes()):
         for view, delta in circuit.step({"e": table}).items():
             found = pq.read_table(place / "out" / f"{batch}-{view}.parquet")
             assert bag_of(found) == bag_of(delta), f"micro-batch {batch}, {view}"
-    assert "Lost executor" in processes.said("driver") or "lost" in processes.said("driver")
+    assert "Lost executor" in processes.output("driver") or "lost" in processes.output("driver")
 
 
 def free_ports(count: int) -> list[int]:

@@ -50,11 +50,11 @@ def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_delta
             sink.close()
             form = forms[number // 2]
             option = ["--embedded"] if form is None else ["--cells", str(form)]
-            status, said = rescale(tmp_path, *option)
-            assert (status, said.split(":")[0]) == (0, f"version {number - 1}"), said
+            status, message = rescale(tmp_path, *option)
+            assert (status, message.split(":")[0]) == (0, f"version {number - 1}"), message
             sink = sink_of(tmp_path, form)
-            again = batches(8, "rescale")[number - 1]
-            sink(Frame(spark, again), number - 1)  # as after a crash of the driver
+            replayed = batches(8, "rescale")[number - 1]
+            sink(Frame(spark, replayed), number - 1)  # as after a crash of the driver
             assert outputs(sink) == outputs(steady)
             with pytest.raises(ReplayError):
                 other = batch_of({"relation": "p", "id": 1, "name": "other", "at": 99})
@@ -63,8 +63,8 @@ def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_delta
         sink(Frame(spark, table), number)
         assert outputs(sink) == outputs(steady)
     sink.close()
-    status, said = rescale(tmp_path, "--embedded")
-    assert (status, said) == (0, f"version {number}: embedded already; nothing was changed")
+    status, message = rescale(tmp_path, "--embedded")
+    assert (status, message) == (0, f"version {number}: embedded already; nothing was changed")
 
 
 def started(place: Path) -> None:
@@ -85,12 +85,12 @@ def test_what_cannot_be_moved_is_one_line_and_the_directory_is_as_it_was(tmp_pat
         ((), "give either --cells with a number, or --embedded"),
         (("--cells", "2", "--embedded"), "give either --cells with a number, or --embedded"),
     ):
-        status, said = rescale(place, *options)
-        assert status == 2 and words in said and "\n" not in said
+        status, message = rescale(place, *options)
+        assert status == 2 and words in message and "\n" not in message
     busy = sink_of(place, None)
     busy(Frame(None, batches(2, "cli")[1]), 1)
-    status, said = rescale(place, "--cells", "4")
-    assert status == 2 and "written to by another sink" in said
+    status, message = rescale(place, "--cells", "4")
+    assert status == 2 and "written to by another sink" in message
     busy.close()
 
     def full(*_: Any, **__: Any) -> None:
@@ -98,8 +98,8 @@ def test_what_cannot_be_moved_is_one_line_and_the_directory_is_as_it_was(tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(StageCells, "_check", full)
-        status, said = rescale(place, "--cells", "4")
-    assert status == 2 and "no room; it was not changed" in said
+        status, message = rescale(place, "--cells", "4")
+    assert status == 2 and "no room; it was not changed" in message
     assert {path: path.read_bytes() for path in place.glob("*/*")} == before
 
 
@@ -107,12 +107,12 @@ def test_a_directory_of_an_earlier_version_says_what_to_do_and_its_pickle_is_not
     started(tmp_path)
     (tmp_path / "views.json").unlink()
     (tmp_path / "views.pickle").write_bytes(pickle.dumps(Evil()))
-    status, said = rescale(tmp_path, "--cells", "4")
-    assert status == 2 and "views.json is missing" in said and "start the query once" in said
-    assert "views.pickle, of an earlier version, is not read" in said and "never" not in said
+    status, message = rescale(tmp_path, "--cells", "4")
+    assert status == 2 and "views.json is missing" in message and "start the query once" in message
+    assert "views.pickle, of an earlier version, is not read" in message and "never" not in message
     (tmp_path / "views.json").write_bytes(pickle.dumps(Evil()))
-    status, said = rescale(tmp_path, "--cells", "4")
-    assert status == 2 and "does not have the checksum" in said and "never" not in said
+    status, message = rescale(tmp_path, "--cells", "4")
+    assert status == 2 and "does not have the checksum" in message and "never" not in message
     sink = sink_of(tmp_path, None)  # which writes the file again
     sink(Frame(None, batches(2, "cli")[1]), 1)
     sink.close()
@@ -131,8 +131,8 @@ def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_comman
     for number, table in enumerate(batches(2, "cli")):
         sink(Frame(None, table), number)
     sink.close()
-    status, said = rescale(tmp_path, "--cells", "4")
-    assert status == 2 and "the views were built from plans" in said
+    status, message = rescale(tmp_path, "--cells", "4")
+    assert status == 2 and "the views were built from plans" in message
     moved = rescale_state(open_files(tmp_path), cells=4, spec=plain.spec)
     assert (moved.before, moved.after) == (None, 4)
 
@@ -152,8 +152,8 @@ def test_views_that_are_kept_whole_cannot_be_distributed(tmp_path):
     sink = ViewSink(circuit, state_dir=tmp_path)
     sink(Frame(None, batches(1, "whole")[0]), 0)
     sink.close()
-    status, said = rescale(tmp_path, "--cells", "4")
-    assert status == 2 and "names: materialized views are not available" in said
+    status, message = rescale(tmp_path, "--cells", "4")
+    assert status == 2 and "names: materialized views are not available" in message
 
 
 def test_the_same_number_of_cells_is_chosen_anew_by_what_is_there(tmp_path):
@@ -162,6 +162,6 @@ def test_the_same_number_of_cells_is_chosen_anew_by_what_is_there(tmp_path):
     name = tmp_path / manifest_name(1)
     first = Manifest.decode(name.read_bytes(), name.name)
     assert first.cells is not None and first.cells.count == 8
-    status, said = rescale(tmp_path, "--cells", "8")
-    assert (status, said) == (0, "version 1: 8 cells already; nothing was changed")
+    status, message = rescale(tmp_path, "--cells", "8")
+    assert (status, message) == (0, "version 1: 8 cells already; nothing was changed")
     assert Manifest.decode(name.read_bytes(), name.name) == first

@@ -10,14 +10,14 @@ import pytest
 
 from streaming import BatchOrderError
 from streaming.state.local_files import LocalFiles
-from tests.support.fed_sink import check, feed, sink_on, written
+from tests.support.fed_sink import check, feed, sink_on, write_state
 
 BATCH = 3
 SAMPLES = 50
 # Where state in memory and on disk change hands.
 FILES = tuple(
-    f"{place}.py"
-    for place in (
+    f"{state_dir}.py"
+    for state_dir in (
         "streaming/state/store",
         "streaming/state/versions",
         "streaming/state/volatile",
@@ -68,22 +68,22 @@ def lines(tmp_path_factory):
 
 
 def test_an_interrupted_micro_batch_is_done_when_it_comes_again_and_once(lines, tmp_path):
-    written(tmp_path / "before", BATCH, keep=2)
+    write_state(tmp_path / "before", BATCH, keep=2)
     for line in lines:
-        place = tmp_path / "state"
-        shutil.copytree(tmp_path / "before", place)
-        sink = sink_on(place, keep=2)
+        state_dir = tmp_path / "state"
+        shutil.copytree(tmp_path / "before", state_dir)
+        sink = sink_on(state_dir, keep=2)
         feed(sink, BATCH - 1)
         with interrupted(line):
             feed(sink, BATCH)
         feed(sink, BATCH, BATCH + 1)
         check(sink, BATCH + 2)
         sink.close()
-        sink = sink_on(place, keep=2)
+        sink = sink_on(state_dir, keep=2)
         feed(sink, BATCH + 1, BATCH + 2)
         check(sink, BATCH + 3)
         sink.close()
-        shutil.rmtree(place)
+        shutil.rmtree(state_dir)
 
 
 def test_without_a_directory_it_is_done_once_or_the_sink_says_that_its_state_is_lost(lines):

@@ -9,7 +9,7 @@ from circuits import compile_sql
 from circuits.types.functions.length_limits import MAX_STRING_BYTES
 from streaming import ViewSink
 from tests.circuits.types.test_long_texts import SCHEMA
-from tests.streaming.sink.test_view_sink import Frame, Seen
+from tests.streaming.sink.test_view_sink import Frame, RecordingTarget
 
 LONG = "x" * 2**20
 
@@ -28,7 +28,7 @@ POISON = {
 def test_only_the_row_whose_text_would_be_too_long_becomes_a_dead_letter(tmp_path, sql):
     text, n = POISON[sql]
     circuit = compile_sql(f"SELECT k, length({sql}) AS n FROM r", SCHEMA, dialect="spark")
-    seen = Seen()
+    seen = RecordingTarget()
     sink = ViewSink(circuit, seen, state_dir=tmp_path, bad_rows="dead_letter")
     rows = [{"k": 1, "s": "ab", "n": 3}, {"k": 2, "s": text, "n": n}, {"k": 3, "s": "é", "n": 4}]
     sink(Frame(pa.Table.from_pylist(rows, SCHEMA["r"]), "q"), 0)
@@ -41,8 +41,8 @@ def test_only_the_row_whose_text_would_be_too_long_becomes_a_dead_letter(tmp_pat
     assert len(letter["reason"]) < 2000
 
 
-def letters_of(place):
+def letters_of(state_dir):
     import pyarrow.parquet as pq
 
-    (path,) = (place / "dead_letters").glob("*.parquet")
+    (path,) = (state_dir / "dead_letters").glob("*.parquet")
     return pq.read_table(path).to_pylist()

@@ -41,7 +41,7 @@ def expected(batches: int) -> Counter:
     return Counter((a, b) for a in graph for c in graph[a] for b in {c} | nx.descendants(graph, c))
 
 
-class Seen:
+class RecordingTarget:
     """A target that adds up what it is given, each micro-batch once."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Seen:
 
 
 def test_a_recursive_view_survives_restarts_and_replays(tmp_path):
-    seen = Seen()
+    seen = RecordingTarget()
     for number in range(len(EDGES)):
         sink = ViewSink(circuit(), seen, state_dir=tmp_path)
         for given in (max(0, number - 1), number):  # the one before again
@@ -71,22 +71,24 @@ def test_a_recursive_view_survives_restarts_and_replays(tmp_path):
 def test_a_micro_batch_without_end_is_refused_and_the_state_goes_on(tmp_path):
     text = VIEWS.replace("UNION SELECT", "UNION ALL SELECT")
     made = compile_sql(text, {"e": EDGE}, materialize=True, max_iterations=30)
-    sink = ViewSink(made, Seen(), state_dir=tmp_path)
+    sink = ViewSink(made, RecordingTarget(), state_dir=tmp_path)
     sink(Frame(table_of(EDGE, [(1, 2), (2, 3)], [1, 1]), "q"), 0)
     with pytest.raises(RowError, match=r"view .reach.: the recursion of .tc. still changes"):
         sink(Frame(table_of(EDGE, [(3, 1)], [1]), "q"), 1)
     sink(Frame(table_of(EDGE, [(3, 4)], [1]), "q"), 1)
     found = bag_of(sink.table("reach"))
     sink.close()
-    again = ViewSink(compile_sql(text, {"e": EDGE}, materialize=True), Seen(), state_dir=tmp_path)
-    again(Frame(table_of(EDGE, [(3, 4)], [1]), "q"), 1)
-    assert bag_of(again.table("reach")) == found
+    restarted = ViewSink(
+        compile_sql(text, {"e": EDGE}, materialize=True), RecordingTarget(), state_dir=tmp_path
+    )
+    restarted(Frame(table_of(EDGE, [(3, 4)], [1]), "q"), 1)
+    assert bag_of(restarted.table("reach")) == found
     assert found == Counter({(a, b): 1 for a in range(1, 5) for b in range(a + 1, 5)})
-    again.close()
+    restarted.close()
 
 
 def test_a_recursive_circuit_that_is_to_be_distributed_runs_embedded_and_says_so(tmp_path, caplog):
-    seen = Seen()
+    seen = RecordingTarget()
     with caplog.at_level(logging.WARNING):
         sink = ViewSink(circuit(), seen, state_dir=tmp_path, mode="distributed", cells=4)
     assert "the recursive views 'tc' are not distributed over executors" in caplog.text

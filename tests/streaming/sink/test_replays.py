@@ -11,14 +11,13 @@ import pytest
 from streaming import Output, RowError, StateError, TargetError, ViewSink
 from streaming.state.local_files import LocalFiles
 from streaming.targets.output_mode import OutputMode
-from tests.streaming.sink.test_view_sink import Frame
-from tests.streaming.sink.test_view_sink import Seen as Kept
-from tests.support.fed_sink import LINK, ROWS, Seen, batch, check, feed, views
+from tests.streaming.sink.test_view_sink import Frame, RecordingTarget
+from tests.support.fed_sink import LINK, ROWS, CheckingTarget, batch, check, feed, views
 from tests.support.tables import table_of
 
 
-def sink_of(place, target, **options):
-    return ViewSink(views(), target, state_dir=place, **options)
+def sink_of(state_dir, target, **options):
+    return ViewSink(views(), target, state_dir=state_dir, **options)
 
 
 def outputs_of(target, cities):
@@ -34,10 +33,10 @@ MODES = [OutputMode(), OutputMode("complete"), OutputMode("upsert", ["city"])]
 @pytest.mark.parametrize("now", MODES, ids=str)
 @pytest.mark.parametrize("before", MODES, ids=str)
 def test_a_replayed_micro_batch_is_not_published_in_another_mode(tmp_path, before, now):
-    sink = ViewSink(views(), outputs_of(Kept(), before), state_dir=tmp_path)
+    sink = ViewSink(views(), outputs_of(RecordingTarget(), before), state_dir=tmp_path)
     feed(sink, 0, 1)
     sink.close()
-    seen = Kept()
+    seen = RecordingTarget()
     sink = ViewSink(views(), outputs_of(seen, now), state_dir=tmp_path)
     forms = [str(before), str(now)]
     if forms[0] != forms[1]:
@@ -94,7 +93,7 @@ class Failing(LocalFiles):
 
 def test_letters_of_a_micro_batch_that_was_not_done_go_when_it_has_none(tmp_path):
     files = Failing(tmp_path)
-    sink = sink_of(files, Seen(), bad_rows="dead_letter")
+    sink = sink_of(files, CheckingTarget(), bad_rows="dead_letter")
     feed(sink, 0, 1)
     kept = tmp_path / "dead_letters" / f"{2:020}.parquet"
     files.fails = True
@@ -116,7 +115,7 @@ class Odd(LocalFiles):
 
 
 def test_metrics_that_cannot_be_kept_do_not_fail_a_micro_batch(tmp_path, caplog):
-    sink = sink_of(Odd(tmp_path), Seen())
+    sink = sink_of(Odd(tmp_path), CheckingTarget())
     with caplog.at_level(logging.WARNING):
         feed(sink, 0, 1)
     assert "metrics of micro-batch 1 were not written: not here" in caplog.text

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 
 from circuits import InputOptions, Retention, compile_sql
 from streaming import Output, ParquetTarget, SqlTarget, ViewSink, merge, observe
-from tests.oracles.naive_plan import weighted
+from tests.oracles.naive_plan import sum_weights
 from tests.support.spark_queries import start_query
 from tests.support.tables import bag_of, table_of
 
@@ -49,7 +49,7 @@ STORY = [
 
 def shop_after(batches: int) -> dict[str, Counter]:
     """The views, by loops over rows."""
-    rows = weighted(((r, *row), n) for batch in STORY[:batches] for r, row, n in batch)
+    rows = sum_weights(((r, *row), n) for batch in STORY[:batches] for r, row, n in batch)
     orders = [row[1:] for row in rows if row[0] == "orders"]
     shipments = [row[1:] for row in rows if row[0] == "shipments"]
     sent = [(nr, item, price, c) for nr, item, price in orders for at, c in shipments if at == nr]
@@ -122,7 +122,7 @@ def test_two_streams_are_one_sink_with_three_kinds_of_output_over_restarts(shop,
         sink.close()
     views = [shop_after(n)["sent"] for n in range(len(STORY) + 1)]
     deltas = [
-        weighted([*new.items(), *((row, -n) for row, n in old.items())])
+        sum_weights([*new.items(), *((row, -n) for row, n in old.items())])
         for old, new in pairwise(views)
     ]
     assert frames == list(enumerate(deltas))

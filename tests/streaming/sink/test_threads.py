@@ -16,7 +16,7 @@ import pytest
 from streaming import ViewSink
 from streaming.ui.history import History
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import batch, check, expected, feed, sink_on, views, written
+from tests.support.fed_sink import batch, check, expected, feed, sink_on, views, write_state
 from tests.support.tables import bag_of
 
 BATCHES = 12
@@ -41,8 +41,8 @@ class Held:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_views_are_those_before_the_micro_batch_that_runs(durable, tmp_path):
-    place = tmp_path / "state" if durable else None
-    sink = sink_on(place)
+    state_dir = tmp_path / "state" if durable else None
+    sink = sink_on(state_dir)
     feed(sink, 0, 1)
     held = Held(2)
     with ThreadPoolExecutor(4) as pool:
@@ -65,7 +65,7 @@ def test_views_are_those_before_the_micro_batch_that_runs(durable, tmp_path):
 
 
 def test_a_reader_of_a_sink_that_starts_again_waits_for_its_state_only(tmp_path):
-    written(tmp_path / "state", 3)
+    write_state(tmp_path / "state", 3)
     sink = sink_on(tmp_path / "state")
     held = Held(3)
     with ThreadPoolExecutor(2) as pool:
@@ -164,7 +164,7 @@ def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(dura
     assert lengths["text"] == len({city for (city, _) in known[BATCHES]["cities"]})
     sink.close()
     if durable:
-        again = sink_on(tmp_path / "state")
-        feed(again, BATCHES - 1)
-        check(again, BATCHES)
-        again.close()
+        restarted = sink_on(tmp_path / "state")
+        feed(restarted, BATCHES - 1)
+        check(restarted, BATCHES)
+        restarted.close()

@@ -17,7 +17,7 @@ from streaming import BatchOrderError, ReplayError, RowError, UntaggedBatchError
 from tests.support.spark_queries import start_query
 from tests.support.tables import bag_of, whole
 
-EDGE = whole("src", "dst")
+EDGE = whole("src", "dst")  # a schema of integers
 MARK = whole("node")
 TRIANGLES = """
     SELECT count(*) AS n
@@ -49,8 +49,8 @@ def edges(*rows, weight=1):
     )
 
 
-class Seen:
-    """A target that keeps what it is given."""
+class RecordingTarget:
+    """A target that records all deltas; its first ``fails`` writes raise an error."""
 
     def __init__(self, fails=0):
         self.deltas = []
@@ -71,7 +71,7 @@ def triangles(on_delta=None):
 
 
 def change(table):
-    """How much the count has changed."""
+    """Return the change of the count."""
     return sum(n * weight for (n,), weight in bag_of(table).items())
 
 
@@ -80,7 +80,7 @@ def total(outputs):
 
 
 def test_a_micro_batch_is_read_exactly_once_and_its_delta_is_published():
-    seen = Seen()
+    seen = RecordingTarget()
     sink = triangles(seen)
     frame = Frame(edges((1, 2), (2, 3), (1, 3)))
     sink(frame, 0)
@@ -91,17 +91,17 @@ def test_a_micro_batch_is_read_exactly_once_and_its_delta_is_published():
 
 
 def test_a_replayed_micro_batch_publishes_the_same_delta_and_changes_nothing():
-    seen = Seen()
+    seen = RecordingTarget()
     sink = triangles(seen)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
-    again = Frame(edges((1, 2), (2, 3), (1, 3)))
-    sink(again, 0)
+    replayed = Frame(edges((1, 2), (2, 3), (1, 3)))
+    sink(replayed, 0)
     sink(Frame(edges((1, 3), weight=-1)), 1)
     assert seen.totals == [(0, 1), (0, 1), (1, -1)]
-    assert again.reads == 1
+    assert replayed.reads == 1
 
 
-def test_a_micro_batch_that_comes_again_with_other_rows_is_refused():
+def test_a_replayed_micro_batch_with_different_rows_is_refused():
     sink = triangles()
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     for rows in ([(1, 2), (2, 3)], [(1, 2), (2, 3), (1, 4)]):
@@ -112,7 +112,7 @@ def test_a_micro_batch_that_comes_again_with_other_rows_is_refused():
 
 
 @pytest.mark.parametrize("batch_id", [0, 3, 100])
-def test_an_older_id_or_a_gap_is_an_error_and_changes_nothing(batch_id):
+def test_an_older_batch_id_or_a_gap_is_an_error_and_changes_nothing(batch_id):
     sink = triangles()
     sink(Frame(edges((1, 2))), 0)
     sink(Frame(edges((2, 3))), 1)
@@ -144,7 +144,7 @@ def test_after_a_refused_micro_batch_the_corrected_one_gives_the_right_delta():
 
 
 def test_when_publishing_fails_the_replay_publishes_again_without_a_second_step():
-    seen = Seen(fails=1)
+    seen = RecordingTarget(fails=1)
     sink = triangles(seen)
     with pytest.raises(OSError, match="downstream"):
         sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
@@ -153,12 +153,12 @@ def test_when_publishing_fails_the_replay_publishes_again_without_a_second_step(
     assert seen.totals == [(0, 1), (0, 1), (1, -1)]
 
 
-def tagged():
+def two_inputs():
     return compile_datalog("both(a, b) :- link(a, b), mark(b).", {"link": EDGE, "mark": MARK})
 
 
 def test_a_tagged_union_feeds_several_relations_in_one_micro_batch():
-    sink = ViewSink(tagged())
+    sink = ViewSink(two_inputs())
     table = pa.table(
         {
             "relation": ["link", "mark", "link"],
@@ -196,15 +196,15 @@ def test_columns_of_other_types_and_null_pass_through():
 def test_rows_that_do_not_name_a_relation_are_refused(tags, error, words):
     table = pa.table({"relation": tags, "src": [1, 1], "dst": [2, 3], "node": [4, 4]})
     with pytest.raises(error, match=words):
-        ViewSink(tagged())(Frame(table), 0)
+        ViewSink(two_inputs())(Frame(table), 0)
 
 
 def test_untagged_rows_need_a_circuit_of_one_input_or_the_name_of_the_relation():
     with pytest.raises(UntaggedBatchError, match="add a column 'relation'"):
-        ViewSink(tagged())(Frame(edges((1, 2))), 0)
-    ViewSink(tagged(), relation="link")(Frame(edges((1, 2))), 0)
+        ViewSink(two_inputs())(Frame(edges((1, 2))), 0)
+    ViewSink(two_inputs(), relation="link")(Frame(edges((1, 2))), 0)
     with pytest.raises(UnknownInputError, match="'edges' is not an input"):
-        ViewSink(tagged(), relation="edges")
+        ViewSink(two_inputs(), relation="edges")
 
 
 def write(directory, number, table):
@@ -260,7 +260,7 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
         "payment": pa.schema({name: columns[name] for name in ("person", "day", "amount")}),
     }
     first, second, old = date(2024, 1, 5), date(2024, 2, 7), date(2023, 12, 31)
-    seen = Seen()
+    seen = RecordingTarget()
     sink = ViewSink(compile_sql(views, schemas), seen)
     for number, rows in enumerate(
         [
@@ -297,8 +297,8 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
 
 
 @pytest.mark.spark
-def test_a_query_restarted_in_the_process_goes_on_where_it_was(stream, tmp_path):
-    seen = Seen()
+def test_a_query_restarted_in_the_process_continues(stream, tmp_path):
+    seen = RecordingTarget()
     sink = triangles(seen)
     write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
     stream(sink)
@@ -309,7 +309,7 @@ def test_a_query_restarted_in_the_process_goes_on_where_it_was(stream, tmp_path)
 
 @pytest.mark.spark
 def test_a_micro_batch_whose_commit_spark_forgot_is_not_applied_twice(stream, tmp_path):
-    seen = Seen()
+    seen = RecordingTarget()
     sink = triangles(seen)
     write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
     stream(sink)

@@ -136,9 +136,9 @@ def no_spark(monkeypatch):
 def test_the_command_line_warns_before_spark_starts(tmp_path, capsys):
     with pytest.raises(SparkStarted):
         run(source_of(tmp_path, "keys=nr"))
-    said = capsys.readouterr().err
-    assert WARNING in said and "sequence=updated_at on the command line" in said
-    assert said.index(WARNING) < said.index("Starting Spark")
+    message = capsys.readouterr().err
+    assert WARNING in message and "sequence=updated_at on the command line" in message
+    assert message.index(WARNING) < message.index("Starting Spark")
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_the_command_line_does_not_warn_of_what_has_an_order(tmp_path, capsys, w
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("sequence=at",), "sequence=at orders the changes of a key: add keys=COLUMN"),
         (("keys=nr", "sequence=att"), "sequence=att is not a column; columns: nr, city, at"),
         (("keys=nr", "sequence=tag"), "the sequence 'tag' is of type string, whose codes have no"),
     ],
 )
-def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path, words, said):
+def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path, words, message):
     from dbsp_wcoj.errors import DbspWcojError
 
-    with pytest.raises(DbspWcojError, match=said):
+    with pytest.raises(DbspWcojError, match=message):
         run(source_of(tmp_path, *words))
 
 

@@ -25,8 +25,8 @@ from tests.generators.feeds import (
     SCHEMAS,
     UNLOGGED,
     event,
-    plain,
     reader_of,
+    to_json,
 )
 
 pytestmark = pytest.mark.spark
@@ -123,8 +123,10 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
 
 
 def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
-    gone = UNLOGGED | {"rate": 2}
-    changes = decode_batch(reader(DebeziumFeed(), [event("u", before=GOOD, after=gone)]), INPUTS)
+    unlogged = UNLOGGED | {"rate": 2}
+    changes = decode_batch(
+        reader(DebeziumFeed(), [event("u", before=GOOD, after=unlogged)]), INPUTS
+    )
     rows = changes.tables["r"].to_pylist()
     assert [(row["name"], row["rate"], row["weight"]) for row in rows] == [
         ("x", 1, -1),
@@ -180,17 +182,17 @@ def test_a_text_that_is_no_utf8_is_a_letter_and_never_bent(spark):
 
 def test_types_of_events_that_are_not_known_are_errors_and_never_skipped(reader):
     types = ["INSERT", "upsert", "database-drop", "database-create", "bootstrap-complete"]
-    texts = [plain({"type": type, "table": "r", "database": "d", "data": GOOD}) for type in types]
+    texts = [to_json({"type": type, "table": "r", "database": "d", "data": GOOD}) for type in types]
     reasons = reader(MaxwellFeed(), texts)["error"].to_pylist()
     assert reasons[:2] == ["the type is INSERT", "the type is upsert"]
     assert "database, was dropped" in reasons[2] and len(reasons) == 3
-    elsewhere = plain({"type": "database-drop", "database": "other"})
+    elsewhere = to_json({"type": "database-drop", "database": "other"})
     for database, dropped in (("d", 1), ("other", 0)):
         texts = [elsewhere.replace("other", database)]
         assert reader(MaxwellFeed(tables={"d.r": "r"}), texts).num_rows == dropped
     rows = {"table": "r", "database": "d", "isDdl": False, "data": [{"id": "1"}]}
-    texts = [plain(rows | {"type": type}) for type in ("REPLACE", "XACOMMIT")]
-    texts += [plain(rows | {"type": "QUERY", "sql": sql}) for sql in ("delete from r", "commit")]
+    texts = [to_json(rows | {"type": type}) for type in ("REPLACE", "XACOMMIT")]
+    texts += [to_json(rows | {"type": "QUERY", "sql": sql}) for sql in ("delete from r", "commit")]
     reasons = reader(CanalFeed(), texts)["error"].to_pylist()
     assert reasons == ["the type is REPLACE", "a statement changes rows that are not in the event"]
 

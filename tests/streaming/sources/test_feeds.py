@@ -19,7 +19,7 @@ from streaming.sources.change_feeds import (
     MaxwellFeed,
 )
 from streaming.sources.envelope import decode_batch
-from tests.generators.feeds import INPUTS, KEYS, RULES, SCHEMAS, bag, plain, reader_of
+from tests.generators.feeds import INPUTS, KEYS, RULES, SCHEMAS, bag, reader_of, to_json
 
 pytestmark = pytest.mark.spark
 
@@ -79,7 +79,7 @@ def debezium(relation, before, after, place):
 
     op = "c" if before is None else "d" if after is None else "u"
     source = {"db": "shop", "table": relation, "lsn": place}
-    return plain({"before": image(before), "after": image(after), "op": op, "source": source})
+    return to_json({"before": image(before), "after": image(after), "op": op, "source": source})
 
 
 def maxwell(relation, before, after, place):
@@ -87,7 +87,7 @@ def maxwell(relation, before, after, place):
     event = {"database": "shop", "table": relation, "type": kind, "data": after or before}
     if kind == "update":
         event["old"] = changed(before, after)
-    return plain(event | {"xid": place, "xoffset": 0})
+    return to_json(event | {"xid": place, "xoffset": 0})
 
 
 def as_texts(row):
@@ -105,7 +105,7 @@ def canal(relation, before, after, place):
     event |= {"data": [as_texts(after or before)], "old": None, "es": 1684770072000}
     if kind == "UPDATE":
         event["old"] = [as_texts(changed(before, after))]
-    return plain(event)
+    return to_json(event)
 
 
 TOLD = {
@@ -173,7 +173,7 @@ def test_told_by_key_the_last_row_of_each_key_is_left(reader, format, many):
             expected[relation][key] = after and tuple(after.values())
             place = len(texts)
             if format == "compacted":
-                texts.append((plain({"id": key}), after and plain(after)))
+                texts.append((to_json({"id": key}), after and to_json(after)))
             else:
                 text = TOLD[format][1](relation, before, after, place)
                 # An update without the row before, as of a table that does not log it.

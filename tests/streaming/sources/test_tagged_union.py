@@ -38,8 +38,8 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
     assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert ["the weight is 0.5" in reasons[0], "not a JSON object" in reasons[1]] == [True, True]
-    again = merge({"all": merge({"orders": orders}), "marks": marks})
-    assert decode_batch(again.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}
+    merged_twice = merge({"all": merge({"orders": orders}), "marks": marks})
+    assert decode_batch(merged_twice.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}
 
 
 def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp_path):

@@ -11,7 +11,7 @@ from circuits.schema import Schema
 from streaming import FeedError
 from streaming.sources.change_feeds import DebeziumFeed, Encoding, MaxwellFeed
 from streaming.sources.envelope import decode_batch
-from tests.generators.feeds import plain, reader_of
+from tests.generators.feeds import reader_of, to_json
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +83,7 @@ def once(reader, request):
     """The values of all cases, from one micro-batch."""
     function = test_texts_and_numbers_are_read_as_types_or_refused
     (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
-    texts = [plain({"type": "insert", "table": "t", "data": {c: v}}) for c, v, _ in mark.args[1]]
+    texts = [to_json({"type": "insert", "table": "t", "data": {c: v}}) for c, v, _ in mark.args[1]]
     feed = MaxwellFeed(encoding=Encoding(time_unit={"ns": "us", "ms": "us"}))
     schemas = {"t": TIMES}
     table = reader(feed, texts, schemas=schemas)
@@ -121,8 +121,8 @@ def told(after, *columns):
     """An event of Debezium, with what its schema says of columns."""
     payload = {"after": after, "op": "c", "source": {"table": "t"}}
     if not columns:
-        return plain(payload)
-    return plain(
+        return to_json(payload)
+    return to_json(
         {"schema": {"fields": [{"field": "after", "fields": list(columns)}]}, "payload": payload}
     )
 
@@ -159,7 +159,7 @@ def column(name, type, logical=None, **parameters):
             "5 is not a valid date32",
         ),
         (
-            plain({"after": {"d": 0}}).replace("0", f"1.{'1' * 45}")[:-1]
+            to_json({"after": {"d": 0}}).replace("0", f"1.{'1' * 45}")[:-1]
             + ', "op": "c", "source": {"table": "t"}}',
             "rounded from more than 38 digits, is not a valid decimal128",
         ),

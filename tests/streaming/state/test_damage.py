@@ -14,7 +14,7 @@ from circuits import compile_sql
 from streaming import StateDamagedError, ViewSink
 from streaming.state.manifest import Manifest, manifest_name
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import LINK, ROWS, check, feed, sink_on, views, written
+from tests.support.fed_sink import LINK, ROWS, check, feed, sink_on, views, write_state
 from tests.support.tables import table_of
 
 LAST = 5  # the newest version in these tests
@@ -42,34 +42,34 @@ HARMS = pytest.mark.parametrize("harm", [cut, flip, empty, lose])
 
 
 @pytest.fixture
-def place(tmp_path):
-    written(tmp_path / "state", LAST + 1)
+def state_dir(tmp_path):
+    write_state(tmp_path / "state", LAST + 1)
     return tmp_path / "state"
 
 
-def manifest(place: Path, number: int) -> Manifest:
+def manifest(state_dir: Path, number: int) -> Manifest:
     name = manifest_name(number)
-    return Manifest.decode((place / name).read_bytes(), name)
+    return Manifest.decode((state_dir / name).read_bytes(), name)
 
 
-def only_in_newest(place: Path) -> list[str]:
+def only_in_newest(state_dir: Path) -> list[str]:
     """The data files that the newest version has and the one before has not."""
-    older = manifest(place, LAST - 1).files
-    return [name for name in manifest(place, LAST).data_files if name not in older]
+    older = manifest(state_dir, LAST - 1).files
+    return [name for name in manifest(state_dir, LAST).data_files if name not in older]
 
 
-def shared(place: Path) -> list[str]:
-    older = manifest(place, LAST - 1).files
-    return [name for name in manifest(place, LAST).data_files if name in older]
+def shared(state_dir: Path) -> list[str]:
+    older = manifest(state_dir, LAST - 1).files
+    return [name for name in manifest(state_dir, LAST).data_files if name in older]
 
 
 @HARMS
 def test_a_damaged_data_file_of_the_newest_version_is_made_again_when_spark_replays(
-    place, harm, caplog
+    state_dir, harm, caplog
 ):
-    (name,) = only_in_newest(place)
-    harm(place / name)
-    sink = sink_on(place)
+    (name,) = only_in_newest(state_dir)
+    harm(state_dir / name)
+    sink = sink_on(state_dir)
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST, LAST + 1)
     assert name in caplog.text
@@ -78,10 +78,10 @@ def test_a_damaged_data_file_of_the_newest_version_is_made_again_when_spark_repl
 
 
 @HARMS
-def test_a_damaged_data_file_is_named_when_spark_has_gone_on(place, harm):
-    (name,) = only_in_newest(place)
-    harm(place / name)
-    sink = sink_on(place)
+def test_a_damaged_data_file_is_named_when_spark_has_gone_on(state_dir, harm):
+    (name,) = only_in_newest(state_dir)
+    harm(state_dir / name)
+    sink = sink_on(state_dir)
     for _ in range(2):
         with pytest.raises(StateDamagedError, match=name) as caught:
             feed(sink, LAST + 1)
@@ -91,20 +91,22 @@ def test_a_damaged_data_file_is_named_when_spark_has_gone_on(place, harm):
 
 
 @HARMS
-def test_a_damaged_data_file_of_every_version_is_named_also_when_spark_replays(place, harm):
-    name = shared(place)[0]
-    harm(place / name)
-    sink = sink_on(place)
+def test_a_damaged_data_file_of_every_version_is_named_also_when_spark_replays(state_dir, harm):
+    name = shared(state_dir)[0]
+    harm(state_dir / name)
+    sink = sink_on(state_dir)
     for number in (LAST, LAST + 1):
         with pytest.raises(StateDamagedError, match=name):
             feed(sink, number)
 
 
 @pytest.mark.parametrize("harm", [cut, flip, empty])
-def test_a_damaged_manifest_is_made_again_when_spark_replays_and_else_is_named(place, harm, caplog):
+def test_a_damaged_manifest_is_made_again_when_spark_replays_and_else_is_named(
+    state_dir, harm, caplog
+):
     name = manifest_name(LAST)
-    harm(place / name)
-    sink = sink_on(place)
+    harm(state_dir / name)
+    sink = sink_on(state_dir)
     with pytest.raises(StateDamagedError, match=name):
         feed(sink, LAST + 1)
     with caplog.at_level(logging.WARNING):
@@ -113,35 +115,37 @@ def test_a_damaged_manifest_is_made_again_when_spark_replays_and_else_is_named(p
     check(sink, LAST + 2)
 
 
-def test_an_old_manifest_may_be_damaged(place):
-    empty(place / manifest_name(LAST - 1))
-    sink = sink_on(place)
+def test_an_old_manifest_may_be_damaged(state_dir):
+    empty(state_dir / manifest_name(LAST - 1))
+    sink = sink_on(state_dir)
     feed(sink, LAST + 1)
     check(sink, LAST + 2)
 
 
 @HARMS
-def test_damaged_outputs_are_made_again_when_spark_replays_and_else_are_not_missed(place, harm):
-    (name,) = manifest(place, LAST).outputs["paths"]
-    harm(place / name)
-    sink = sink_on(place)
+def test_damaged_outputs_are_made_again_when_spark_replays_and_else_are_not_missed(state_dir, harm):
+    (name,) = manifest(state_dir, LAST).outputs["paths"]
+    harm(state_dir / name)
+    sink = sink_on(state_dir)
     feed(sink, LAST + 1)
     check(sink, LAST + 2)
     sink.close()
-    (name,) = manifest(place, LAST + 1).outputs["paths"]
-    harm(place / name)
-    sink = sink_on(place)
+    (name,) = manifest(state_dir, LAST + 1).outputs["paths"]
+    harm(state_dir / name)
+    sink = sink_on(state_dir)
     feed(sink, LAST + 1, LAST + 2)
     check(sink, LAST + 3)
 
 
 @HARMS
-def test_a_damaged_identity_is_made_again_from_a_manifest_of_the_same_circuit(place, harm, caplog):
-    path = place / "state.json"
+def test_a_damaged_identity_is_made_again_from_a_manifest_of_the_same_circuit(
+    state_dir, harm, caplog
+):
+    path = state_dir / "state.json"
     whole = path.read_bytes()
     harm(path)
-    harm(place / manifest_name(LAST - 1))
-    sink = sink_on(place)
+    harm(state_dir / manifest_name(LAST - 1))
+    sink = sink_on(state_dir)
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST, LAST + 1)
     assert "state.json" in caplog.text
@@ -150,50 +154,52 @@ def test_a_damaged_identity_is_made_again_from_a_manifest_of_the_same_circuit(pl
 
 
 @HARMS
-def test_a_damaged_identity_is_named_where_the_newest_manifest_is_of_another_circuit(place, harm):
-    harm(place / "state.json")
+def test_a_damaged_identity_is_named_where_the_newest_manifest_is_of_another_circuit(
+    state_dir, harm
+):
+    harm(state_dir / "state.json")
     other = compile_sql("SELECT src FROM link", {"link": LINK})
     with pytest.raises(StateDamagedError, match=r"state\.json"):
-        sink_on(place, other).table("paths")
-    feed(sink_on(place), LAST + 1)
+        sink_on(state_dir, other).table("paths")
+    feed(sink_on(state_dir), LAST + 1)
 
 
 @pytest.mark.parametrize("harm", [cut, flip, empty])
-def test_a_damaged_identity_is_named_where_no_manifest_is_whole(place, harm):
-    for path in (place / "state.json", *(place / "manifests").iterdir()):
+def test_a_damaged_identity_is_named_where_no_manifest_is_whole(state_dir, harm):
+    for path in (state_dir / "state.json", *(state_dir / "manifests").iterdir()):
         harm(path)
     with pytest.raises(StateDamagedError, match=r"state\.json"):
-        feed(sink_on(place), LAST)
+        feed(sink_on(state_dir), LAST)
 
 
-def test_a_state_directory_of_which_a_copy_is_put_back_goes_on(place, tmp_path):
-    (name,) = only_in_newest(place)
-    whole = (place / name).read_bytes()
-    flip(place / name)
-    sink = sink_on(place)
+def test_a_state_directory_of_which_a_copy_is_put_back_goes_on(state_dir, tmp_path):
+    (name,) = only_in_newest(state_dir)
+    whole = (state_dir / name).read_bytes()
+    flip(state_dir / name)
+    sink = sink_on(state_dir)
     with pytest.raises(StateDamagedError, match=name):
         feed(sink, LAST + 1)
-    (place / name).write_bytes(whole)
+    (state_dir / name).write_bytes(whole)
     feed(sink, LAST + 1)
     check(sink, LAST + 2)
 
 
 @HARMS
-def test_metrics_and_the_lock_are_nothing_to_lean_on(place, harm):
-    harm(place / "metrics.jsonl")
-    harm(place / "lock")
-    sink = sink_on(place)
+def test_metrics_and_the_lock_are_nothing_to_lean_on(state_dir, harm):
+    harm(state_dir / "metrics.jsonl")
+    harm(state_dir / "lock")
+    sink = sink_on(state_dir)
     feed(sink, LAST + 1)
     check(sink, LAST + 2)
-    line = (place / "metrics.jsonl").read_text().splitlines()[-1]
+    line = (state_dir / "metrics.jsonl").read_text().splitlines()[-1]
     assert line.endswith("}")
     assert '"batch_id":6' in line
 
 
-def test_lines_of_metrics_are_whole_after_one_that_was_cut(place):
-    cut(place / "metrics.jsonl")
-    feed(sink_on(place), LAST + 1)
-    lines = (place / "metrics.jsonl").read_text().splitlines()
+def test_lines_of_metrics_are_whole_after_one_that_was_cut(state_dir):
+    cut(state_dir / "metrics.jsonl")
+    feed(sink_on(state_dir), LAST + 1)
+    lines = (state_dir / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["batch_id"] == LAST + 1
 
 

@@ -23,14 +23,14 @@ from streaming import (
 from streaming.state import local_files
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import decode_checked, encode_checked
-from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, written
+from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, write_state
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def place(tmp_path):
-    written(tmp_path / "state", 5)
+def state_dir(tmp_path):
+    write_state(tmp_path / "state", 5)
     return tmp_path / "state"
 
 
@@ -68,63 +68,63 @@ MISMATCHES = {
 
 
 @pytest.mark.parametrize("name", MISMATCHES)
-def test_a_state_of_other_views_is_refused_by_what_differs(place, name):
+def test_a_state_of_other_views_is_refused_by_what_differs(state_dir, name):
     make, words = MISMATCHES[name]
     for number in (4, 5):
         with pytest.raises(StateMismatchError, match=words) as caught:
-            feed(sink_on(place, make()), number)
+            feed(sink_on(state_dir, make()), number)
         assert "give the new circuit a new state directory and a new checkpoint" in str(
             caught.value
         )
-    feed(sink_on(place), 5)
+    feed(sink_on(state_dir), 5)
 
 
-def test_a_state_serves_the_same_views_in_another_order(place):
+def test_a_state_serves_the_same_views_in_another_order(state_dir):
     reordered = "\n".join(reversed(VIEWS.strip().split("\n")))
     assert changed_views(reordered).fingerprint == changed_views().fingerprint
-    sink = sink_on(place, changed_views(reordered))
+    sink = sink_on(state_dir, changed_views(reordered))
     feed(sink, 4, 5, 6)  # the targets check each delta, also of the replayed micro-batch
     check(sink, 7)
     sink.close()
-    sink = sink_on(place)
+    sink = sink_on(state_dir)
     feed(sink, 6, 7)
     check(sink, 8)
 
 
 @pytest.mark.parametrize("formula", list(Formula))
-def test_another_formula_and_other_parts_go_on(place, formula):
-    sink = sink_on(place, views(formula=formula, parts=3))
+def test_another_formula_and_other_parts_go_on(state_dir, formula):
+    sink = sink_on(state_dir, views(formula=formula, parts=3))
     feed(sink, 4, 5)
     check(sink, 6)
     sink.close()
-    sink = sink_on(place)
+    sink = sink_on(state_dir)
     feed(sink, 5, 6)
     check(sink, 7)
 
 
-def test_a_newer_format_is_refused(place):
-    path = place / "state.json"
+def test_a_newer_format_is_refused(state_dir):
+    path = state_dir / "state.json"
     body = decode_checked(path.read_bytes(), "state.json")
     path.write_bytes(encode_checked({**body, "format": 99, "more": [1]}))
     with pytest.raises(StateMismatchError, match="has format 99, this version reads 4") as caught:
-        feed(sink_on(place), 5)
+        feed(sink_on(state_dir), 5)
     assert "use the version that wrote it" in str(caught.value)
 
 
-def test_a_deleted_checkpoint_is_refused(place):
+def test_a_deleted_checkpoint_is_refused(state_dir):
     with pytest.raises(BatchOrderError, match="0 is older than the oldest version") as caught:
-        feed(sink_on(place), 0, query="new")
+        feed(sink_on(state_dir), 0, query="new")
     assert "put back the one that belongs to the state, or delete both" in str(caught.value)
 
 
-def test_a_deleted_state_is_refused(place):
-    shutil.rmtree(place)
+def test_a_deleted_state_is_refused(state_dir):
+    shutil.rmtree(state_dir)
     with pytest.raises(BatchOrderError, match=r"first micro-batch has id 5, not 0.*is empty"):
-        feed(sink_on(place), 5)
+        feed(sink_on(state_dir), 5)
 
 
-def test_gaps_and_old_ids_are_refused(place):
-    sink = sink_on(place)
+def test_gaps_and_old_ids_are_refused(state_dir):
+    sink = sink_on(state_dir)
     with pytest.raises(BatchOrderError, match=r"6 follows 4.*: 5 is missing"):
         feed(sink, 6)
     with pytest.raises(BatchOrderError, match=r"9 follows 4.*: 5 to 8 are missing"):
@@ -136,17 +136,17 @@ def test_gaps_and_old_ids_are_refused(place):
 
 
 @pytest.mark.parametrize("number", [2, 4, 5])
-def test_the_checkpoint_of_another_query_is_refused(place, number):
-    sink = sink_on(place)
+def test_the_checkpoint_of_another_query_is_refused(state_dir, number):
+    sink = sink_on(state_dir)
     with pytest.raises(BatchOrderError, match=r"is from query other, .* belongs to query q"):
         feed(sink, number, query="other")
     feed(sink, 5)
     check(sink, 6)
 
 
-def test_a_version_before_the_newest_may_come_again_only_with_its_own_delta(place):
+def test_a_version_before_the_newest_may_come_again_only_with_its_own_delta(state_dir):
     """Spark lost its last commits, as a crash of the machine may do; targets have them."""
-    sink = sink_on(place)
+    sink = sink_on(state_dir)
     feed(sink, 3, 4, 5)
     check(sink, 6)
 
@@ -156,8 +156,8 @@ def test_fewer_versions_than_two_are_refused(tmp_path):
         sink_on(tmp_path, keep=1)
 
 
-def test_a_second_sink_in_the_process_is_refused_until_the_first_is_closed(place):
-    first, second = sink_on(place), sink_on(place)
+def test_a_second_sink_in_the_process_is_refused_until_the_first_is_closed(state_dir):
+    first, second = sink_on(state_dir), sink_on(state_dir)
     feed(first, 5)
     with pytest.raises(StateLockedError, match=r"\(this one\): stop that query and close\(\) its"):
         feed(second, 6)
@@ -181,12 +181,12 @@ sys.stdin.readline()
 
 
 def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_or_killed(
-    place, monkeypatch
+    state_dir, monkeypatch
 ):
     monkeypatch.setattr(local_files, "LOCK_TIMEOUT_S", 0.2)
     for end in ("close", "kill"):
         process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(place)],
+            [sys.executable, "-c", HOLDER, str(state_dir)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -194,7 +194,7 @@ def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_o
         )
         with process:
             assert process.stdout.readline() == "held\n"
-            sink = sink_on(place)
+            sink = sink_on(state_dir)
             with pytest.raises(StateLockedError, match=f"process {process.pid}: stop that query"):
                 feed(sink, 6)
             check(sink, 6)
@@ -211,9 +211,9 @@ def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_o
             process.kill()
 
 
-def test_metrics_have_a_line_for_each_micro_batch(place):
-    feed(sink_on(place), 4, 5)
-    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+def test_metrics_have_a_line_for_each_micro_batch(state_dir):
+    feed(sink_on(state_dir), 4, 5)
+    lines = [json.loads(line) for line in (state_dir / "metrics.jsonl").read_text().splitlines()]
     assert [line["batch_id"] for line in lines] == [0, 1, 2, 3, 4, 4, 5]
     assert [line["replayed"] for line in lines] == [False] * 5 + [True, False]
     assert lines[-1]["rows_in"] == {"link": 2}
@@ -240,8 +240,8 @@ def test_views_are_read_beside_the_sink_that_writes_them(tmp_path):
     check(writer, 7)
 
 
-def test_a_version_that_is_dropped_while_it_is_read_gives_way_to_a_newer_one(place):
-    writer = sink_on(place, keep=2)
+def test_a_version_that_is_dropped_while_it_is_read_gives_way_to_a_newer_one(state_dir):
+    writer = sink_on(state_dir, keep=2)
 
     class Overtaken(LocalFiles):
         """While the first manifest is read the writer does some micro-batches."""
@@ -253,13 +253,13 @@ def test_a_version_that_is_dropped_while_it_is_read_gives_way_to_a_newer_one(pla
             return data
 
     feed(writer, 4)
-    check(sink_on(Overtaken(place)), 12)
+    check(sink_on(Overtaken(state_dir)), 12)
 
 
-def test_what_is_damaged_is_named_to_readers_too(place):
-    writer = sink_on(place)
+def test_what_is_damaged_is_named_to_readers_too(state_dir):
+    writer = sink_on(state_dir)
     feed(writer, 5)
-    for path in (place / "data").iterdir():
+    for path in (state_dir / "data").iterdir():
         path.write_bytes(b"")
     with pytest.raises(StateDamagedError, match="has 0 bytes"):
-        sink_on(place).table("paths")
+        sink_on(state_dir).table("paths")

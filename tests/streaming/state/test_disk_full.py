@@ -21,21 +21,21 @@ DISK = 80  # pages
 @pytest.fixture
 def disk(tmp_path):
     """A file system of a few pages."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK * PAGE}", "none", str(place)]
+    state_dir = tmp_path / "disk"
+    state_dir.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK * PAGE}", "none", str(state_dir)]
     done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield state_dir
+    subprocess.run(["umount", "--lazy", str(state_dir)], check=True)
 
 
 @contextmanager
-def filled(place: Path, free: int):
+def filled(state_dir: Path, free: int):
     """Leave so many pages of the disk free."""
-    stat = os.statvfs(place)
-    ballast = place / "ballast"
+    stat = os.statvfs(state_dir)
+    ballast = state_dir / "ballast"
     with ballast.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(stat.f_bavail - free, 1) * PAGE)
     try:
@@ -55,10 +55,10 @@ def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_room(disk, 
     assert "start the query again" in str(caught.value)
     check(sink, 2)
     sink.close()
-    again = sink_on(disk / "state")
-    check(again, 2)
-    feed(again, 2, 3)
-    check(again, 4)
+    restarted = sink_on(disk / "state")
+    check(restarted, 2)
+    feed(restarted, 2, 3)
+    check(restarted, 4)
 
 
 def test_a_disk_fills_up_and_is_given_room_again_and_again(disk):

@@ -28,11 +28,11 @@ def usual_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def modes(place: Path) -> tuple[set[int], set[int]]:
+def modes(state_dir: Path) -> tuple[set[int], set[int]]:
     """Those of the folders, and of the files."""
-    found = [*place.rglob("*")]
+    found = [*state_dir.rglob("*")]
     return (
-        {stat.S_IMODE(path.stat().st_mode) for path in (place, *found) if path.is_dir()},
+        {stat.S_IMODE(path.stat().st_mode) for path in (state_dir, *found) if path.is_dir()},
         {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()},
     )
 
@@ -49,22 +49,22 @@ def dead_letter(sink: ViewSink, number: int) -> None:
 def test_state_and_dead_letters_are_the_user_s_alone_unless_told_otherwise(
     tmp_path, options, folders, files
 ):
-    place = tmp_path / "deep" / "state"
-    sink = ViewSink(views(), state_dir=place, bad_rows="dead_letter", **options)
+    state_dir = tmp_path / "deep" / "state"
+    sink = ViewSink(views(), state_dir=state_dir, bad_rows="dead_letter", **options)
     for number in range(5):
         dead_letter(sink, number)
     sink.close()
-    assert list((place / "dead_letters").iterdir())
-    assert modes(place) == ({folders}, {files})
-    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o755
+    assert list((state_dir / "dead_letters").iterdir())
+    assert modes(state_dir) == ({folders}, {files})
+    assert stat.S_IMODE(state_dir.parent.stat().st_mode) == 0o755
 
 
 def test_a_directory_that_exists_keeps_its_mode(tmp_path):
-    place = tmp_path / "state"
-    place.mkdir(mode=0o755)
-    feed(sink_on(place), 0)
-    assert stat.S_IMODE(place.stat().st_mode) == 0o755
-    assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o700, 0o600}
+    state_dir = tmp_path / "state"
+    state_dir.mkdir(mode=0o755)
+    feed(sink_on(state_dir), 0)
+    assert stat.S_IMODE(state_dir.stat().st_mode) == 0o755
+    assert {stat.S_IMODE(path.stat().st_mode) for path in state_dir.iterdir()} == {0o700, 0o600}
 
 
 def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_path):

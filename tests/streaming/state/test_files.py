@@ -138,12 +138,12 @@ def test_what_is_created_has_the_mode_that_was_asked_for_whatever_the_umask(tmp_
         files.unlock()
     finally:
         os.umask(before)
-    place = tmp_path / "above" / "state"
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (place, place / "data")} == {mode}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in place.rglob("*") if path.is_file()} == {
-        mode & 0o666
-    }
-    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o777 & ~umask
+    state_dir = tmp_path / "above" / "state"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (state_dir, state_dir / "data")} == {mode}
+    assert {
+        stat.S_IMODE(path.stat().st_mode) for path in state_dir.rglob("*") if path.is_file()
+    } == {mode & 0o666}
+    assert stat.S_IMODE(state_dir.parent.stat().st_mode) == 0o777 & ~umask
 
 
 def test_names_are_sorted_and_of_one_folder(files):

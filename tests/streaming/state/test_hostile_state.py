@@ -44,18 +44,18 @@ NEWEST, OLDEST = manifest_name(LAST), manifest_name(LAST - 2)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    place = tmp_path_factory.mktemp("whole") / "state"
-    sink = ViewSink(views(), state_dir=place, bad_rows="dead_letter")
+    state_dir = tmp_path_factory.mktemp("whole") / "state"
+    sink = ViewSink(views(), state_dir=state_dir, bad_rows="dead_letter")
     for number in range(LAST + 1):
         rows = table_of(LINK, ROWS[number]).append_column("weight", pa.array(["1", "1"]))
         bad = table_of(LINK, [(0, 0, "x")]).append_column("weight", pa.array(["no"]))
         sink(Frame(pa.concat_tables([rows, bad]), "q"), number)
     sink.close()
-    return place
+    return state_dir
 
 
 @pytest.fixture
-def place(whole, tmp_path):
+def state_dir(whole, tmp_path):
     (tmp_path / "outside").mkdir()
     for name in ("secret", "data.arrow"):
         (tmp_path / "outside" / name).write_bytes(SECRET)
@@ -64,28 +64,28 @@ def place(whole, tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def nothing_outside_has_changed(place):
+def nothing_outside_has_changed(state_dir):
     yield
-    outside = place.parent / "outside"
+    outside = state_dir.parent / "outside"
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {
         "secret": SECRET,
         "data.arrow": SECRET,
     }
 
 
-def one_of(place: Path, folder: str) -> str:
+def one_of(state_dir: Path, folder: str) -> str:
     """A file that the newest version needs."""
-    found = Manifest.decode((place / NEWEST).read_bytes(), NEWEST)
+    found = Manifest.decode((state_dir / NEWEST).read_bytes(), NEWEST)
     return next(name for name in found.files if name.startswith(folder))
 
 
-def used(place: Path) -> dict[str, str]:
+def used(state_dir: Path) -> dict[str, str]:
     """The outcome of reading the directory: None, or the name of the error."""
-    said = {}
+    message = {}
 
     def feeds(*numbers: int) -> Callable[[], object]:
         def call() -> None:
-            sink = sink_on(place)
+            sink = sink_on(state_dir)
             try:
                 feed(sink, *numbers)
                 check(sink, numbers[-1] + 1)
@@ -95,9 +95,9 @@ def used(place: Path) -> dict[str, str]:
         return call
 
     calls: dict[str, Callable[[], object]] = {
-        "inspect": lambda: inspect_state(place, check=True),
-        "rescale": lambda: rescale_state(LocalFiles(place), cells=2),
-        "read": lambda: sink_on(place).table("paths"),
+        "inspect": lambda: inspect_state(state_dir, check=True),
+        "rescale": lambda: rescale_state(LocalFiles(state_dir), cells=2),
+        "read": lambda: sink_on(state_dir).table("paths"),
         "go on": feeds(LAST + 1, LAST + 2, LAST + 3, LAST + 4),
         "replay": feeds(LAST),
     }
@@ -105,10 +105,10 @@ def used(place: Path) -> dict[str, str]:
         try:
             call()
         except StreamingError as error:
-            said[name] = type(error).__name__
+            message[name] = type(error).__name__
         else:
-            said[name] = ""
-    return said
+            message[name] = ""
+    return message
 
 
 class Evil:
@@ -144,12 +144,12 @@ TARGETS = [
 ]
 
 
-def path_of(place: Path, name: str) -> Path:
+def path_of(state_dir: Path, name: str) -> Path:
     folders = {"DATA": "data/", "OUTPUT": "outputs/"}
-    return place / (one_of(place, folders[name]) if name in folders else name)
+    return state_dir / (one_of(state_dir, folders[name]) if name in folders else name)
 
 
-def gone(path: Path) -> None:
+def deleted(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -157,16 +157,16 @@ def gone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_no_pickle_is_read_under_any_name(place, name):
-    path = path_of(place, name)
-    gone(path)
-    planted = pickle.dumps(Evil(place.parent / "outside" / "pwned"))
+def test_no_pickle_is_read_under_any_name(state_dir, name):
+    path = path_of(state_dir, name)
+    deleted(path)
+    planted = pickle.dumps(Evil(state_dir.parent / "outside" / "pwned"))
     path.write_bytes(planted + f"\ncrc32 {zlib.crc32(planted):08x}\n".encode())
-    used(place)
+    used(state_dir)
 
 
-def links(place: Path) -> dict[str, Callable[[Path], object]]:
-    outside = place.parent / "outside"
+def links(state_dir: Path) -> dict[str, Callable[[Path], object]]:
+    outside = state_dir.parent / "outside"
 
     def bind(path: Path) -> None:
         here = Path.cwd()
@@ -198,20 +198,20 @@ def links(place: Path) -> dict[str, Callable[[Path], object]]:
 
 KINDS = list(links(Path()))
 PAIRS = [(name, kind) for name in TARGETS for kind in KINDS]
-FEW = [(name, KINDS[place % len(KINDS)]) for place, name in enumerate(TARGETS)]
+FEW = [(name, KINDS[state_dir % len(KINDS)]) for state_dir, name in enumerate(TARGETS)]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [pytest.param(*one, marks=[] if one in FEW else pytest.mark.slow) for one in PAIRS],
 )
-def test_whatever_stands_in_the_place_of_a_file_is_not_followed(place, name, kind):
-    path = path_of(place, name)
-    gone(path)
-    links(place)[kind](path)
-    said = used(place)
+def test_whatever_stands_in_the_place_of_a_file_is_not_followed(state_dir, name, kind):
+    path = path_of(state_dir, name)
+    deleted(path)
+    links(state_dir)[kind](path)
+    message = used(state_dir)
     if name in (NEWEST, "DATA", "data") and kind != "huge":
-        assert said["go on"], "the version that is needed is not there"
+        assert message["go on"], "the version that is needed is not there"
 
 
 def deep(levels: int) -> str:
@@ -245,13 +245,13 @@ TEXTS = {
         ),
     ],
 )
-def test_json_that_is_not_ours_is_a_typed_error(place, name, text):
+def test_json_that_is_not_ours_is_a_typed_error(state_dir, name, text):
     given = TEXTS[text]
     line = given if isinstance(given, bytes) else given.encode()
-    (place / name).write_bytes(line + f"\ncrc32 {zlib.crc32(line):08x}\n".encode())
-    said = used(place)
+    (state_dir / name).write_bytes(line + f"\ncrc32 {zlib.crc32(line):08x}\n".encode())
+    message = used(state_dir)
     if name == NEWEST:
-        assert said["go on"] == "StateDamagedError"
+        assert message["go on"] == "StateDamagedError"
 
 
 NAMES = [
@@ -281,19 +281,19 @@ def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("manifest", [NEWEST, OLDEST])
-def test_names_in_a_manifest_do_not_lead_out_of_the_directory(place, manifest, name):
+def test_names_in_a_manifest_do_not_lead_out_of_the_directory(state_dir, manifest, name):
     """The oldest is dropped, with its files, while the sink goes on."""
 
     def add(body: dict[str, Any]) -> None:
         body["files"][name] = [len(SECRET), zlib.crc32(SECRET)]
         body["outputs"]["paths"] = [name]
 
-    changed(place / manifest, add)
+    changed(state_dir / manifest, add)
     outside = [Path("/etc/hostname")] if Path("/etc/hostname").exists() else []
-    said = used(place)
+    message = used(state_dir)
     assert all(path.exists() for path in outside)
     if manifest == NEWEST:
-        assert said["go on"] == "StateDamagedError"
+        assert message["go on"] == "StateDamagedError"
 
 
 def everywhere(value: Any, change: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
@@ -305,37 +305,37 @@ def everywhere(value: Any, change: Callable[[Any], Iterable[Any]]) -> Iterable[A
             for new in everywhere(part, change):
                 yield {**value, key: new}
     elif isinstance(value, list):
-        for place, part in enumerate(value):
+        for state_dir, part in enumerate(value):
             for new in everywhere(part, change):
-                yield [*value[:place], new, *value[place + 1 :]]
+                yield [*value[:state_dir], new, *value[state_dir + 1 :]]
 
 
 WRONG = [None, True, -1, 2**62, 2**70, 0.5, "x", "../outside/secret", [], {}, [[]]]
 
 
-def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(place):
-    data = (place / NEWEST).read_bytes()
+def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(state_dir):
+    data = (state_dir / NEWEST).read_bytes()
     body = decode_checked(data, NEWEST)
     rng = np.random.default_rng(0)
     forged = [*everywhere(body, lambda part: WRONG)]
     for number in rng.permutation(len(forged))[:250]:
         text = encode_checked(forged[number]) if isinstance(forged[number], dict) else b""
-        (place / NEWEST).write_bytes(text)
-        sink = sink_on(LocalFiles(place))
+        (state_dir / NEWEST).write_bytes(text)
+        sink = sink_on(LocalFiles(state_dir))
         with contextlib.suppress(StreamingError):
             sink.table("paths")
-    (place / NEWEST).write_bytes(data)
+    (state_dir / NEWEST).write_bytes(data)
 
 
-def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(place):
-    body = decode_checked((place / OLDEST).read_bytes(), OLDEST)
-    before = sorted(path.name for path in (place / "dead_letters").iterdir())
+def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(state_dir):
+    body = decode_checked((state_dir / OLDEST).read_bytes(), OLDEST)
+    before = sorted(path.name for path in (state_dir / "dead_letters").iterdir())
     forged = [*everywhere({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG)]
     for number, one in enumerate(forged[:: max(1, len(forged) // 30)]):
         if not isinstance(one, dict):
             continue
-        copy = place.parent / f"copy {number}"
-        shutil.copytree(place, copy)
+        copy = state_dir.parent / f"copy {number}"
+        shutil.copytree(state_dir, copy)
         (copy / OLDEST).write_bytes(encode_checked({**body, **one}))
         sink = sink_on(copy)
         feed(sink, LAST + 1, LAST + 2)
@@ -345,28 +345,28 @@ def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(pla
         shutil.rmtree(copy)
 
 
-def forged_segment(place: Path, change: Callable[[bytes], bytes]) -> None:
+def forged_segment(state_dir: Path, change: Callable[[bytes], bytes]) -> None:
     """Change a data file of the newest version, and its checksum with it."""
-    name = one_of(place, "data/")
-    data = change((place / name).read_bytes())
-    (place / name).write_bytes(data)
+    name = one_of(state_dir, "data/")
+    data = change((state_dir / name).read_bytes())
+    (state_dir / name).write_bytes(data)
     for number in range(LAST - 2, LAST + 1):
         changed(
-            place / manifest_name(number),
+            state_dir / manifest_name(number),
             lambda body: body["files"].update(
                 {name: [len(data), zlib.crc32(data)]} if name in body["files"] else {}
             ),
         )
 
 
-def test_words_of_a_segment_that_lead_elsewhere_are_typed_errors(place):
+def test_words_of_a_segment_that_lead_elsewhere_are_typed_errors(state_dir):
     """Positions in runs are followed by compiled code."""
     rng = np.random.default_rng(1)
-    data = (place / one_of(place, "data/")).read_bytes()
+    data = (state_dir / one_of(state_dir, "data/")).read_bytes()
     outcomes = set()
     for _ in range(40):
-        copy = place.parent / "copy"
-        shutil.copytree(place, copy)
+        copy = state_dir.parent / "copy"
+        shutil.copytree(state_dir, copy)
         at = 8 * int(rng.integers(1, len(data) // 8 - 1))
         word = int(rng.choice([-1, 0, 1, 7, 2**20, 2**40, -(2**62), 2**62]))
         forged_segment(copy, lambda d, at=at, word=word: _with_word(d, at, word))
@@ -430,7 +430,7 @@ def test_what_is_no_segment_and_no_parquet_file_is_a_typed_error(data):
         read_parquet(data, "x")
 
 
-def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(place):
+def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(state_dir):
     for change in (
         lambda body: body["source"].update(text="SELECT src FROM link"),
         lambda body: body["source"].update(text="DROP TABLE link"),
@@ -449,11 +449,11 @@ def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(place):
         lambda body: body["options"].update(parts={"a": 1}),
         lambda body: body.pop("source"),
     ):
-        data = (place / "views.json").read_bytes()
-        changed(place / "views.json", change)
+        data = (state_dir / "views.json").read_bytes()
+        changed(state_dir / "views.json", change)
         with pytest.raises(StateError):
-            rescale_state(LocalFiles(place), cells=2)
-        (place / "views.json").write_bytes(data)
+            rescale_state(LocalFiles(state_dir), cells=2)
+        (state_dir / "views.json").write_bytes(data)
 
 
 def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):

@@ -45,9 +45,9 @@ def test_the_files_of_the_state_are_not_those_of_the_outputs():
 @given(st.data())
 def test_every_flipped_bit_and_every_cut_is_noticed(data):
     written = MANIFEST.encode()
-    place = data.draw(st.integers(0, len(written) - 1))
+    state_dir = data.draw(st.integers(0, len(written) - 1))
     flipped = bytearray(written)
-    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
-    for changed in (bytes(flipped), written[:place], written + b"x"):
+    flipped[state_dir] ^= 1 << data.draw(st.integers(0, 7))
+    for changed in (bytes(flipped), written[:state_dir], written + b"x"):
         with pytest.raises(StateDamagedError, match="manifest"):
             Manifest.decode(changed, "manifest")

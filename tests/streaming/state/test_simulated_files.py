@@ -16,19 +16,19 @@ def content_of(disk, name):
 
 
 def outcomes(prepare, *names):
-    """The contents of the files after a power loss, for many seeds; None for a missing one."""
-    found = set()
+    """Return the contents of the files after a power loss, for many seeds; None if missing."""
+    contents_by_seed = set()
     for seed in SEEDS:
         disk = SimulatedDisk(seed)
         files = disk.files()
         prepare(files)
         disk.lose_power()
         contents = tuple(content_of(disk, name) for name in names)
-        found.add(contents if len(names) > 1 else contents[0])
-    return found
+        contents_by_seed.add(contents if len(names) > 1 else contents[0])
+    return contents_by_seed
 
 
-def kept(files, name, content):
+def write_durably(files, name, content):
     files.write(name, [content])
     files.sync(name)
     files.sync_folder(name.rpartition("/")[0])
@@ -36,7 +36,7 @@ def kept(files, name, content):
 
 
 def test_synced_bytes_under_a_synced_name_are_always_there():
-    assert outcomes(lambda files: kept(files, "data/a", b"one"), "data/a") == {b"one"}
+    assert outcomes(lambda files: write_durably(files, "data/a", b"one"), "data/a") == {b"one"}
 
 
 def test_unsynced_bytes_may_be_whole_missing_cut_zero_or_garbage():
@@ -53,7 +53,7 @@ def test_unsynced_bytes_may_be_whole_missing_cut_zero_or_garbage():
 
 def test_a_file_written_over_may_be_the_old_one_the_new_one_or_a_mixture():
     def prepare(files):
-        kept(files, "a", b"x" * 200)
+        write_durably(files, "a", b"x" * 200)
         files.write("a", [b"y" * 200])
 
     found = outcomes(prepare, "a")
@@ -80,7 +80,7 @@ def test_a_new_folder_may_be_missing_until_the_directory_is_synced():
 
 def test_a_rename_leaves_either_name_both_or_none():
     def prepare(files):
-        kept(files, "a", b"one")
+        write_durably(files, "a", b"one")
         files.rename("a", "b")
 
     assert outcomes(prepare, "a", "b") == {
@@ -93,8 +93,8 @@ def test_a_rename_leaves_either_name_both_or_none():
 
 def test_a_rename_over_a_file_leaves_one_of_the_two():
     def prepare(files):
-        kept(files, "a", b"old")
-        kept(files, "b", b"new")
+        write_durably(files, "a", b"old")
+        write_durably(files, "b", b"new")
         files.rename("b", "a")
 
     assert outcomes(prepare, "a") == {b"old", b"new"}
@@ -102,8 +102,8 @@ def test_a_rename_over_a_file_leaves_one_of_the_two():
 
 def test_renames_are_kept_in_any_order():
     def prepare(files):
-        kept(files, "a", b"one")
-        kept(files, "b", b"two")
+        write_durably(files, "a", b"one")
+        write_durably(files, "b", b"two")
         files.rename("a", "c")
         files.rename("b", "d")
 
@@ -113,7 +113,7 @@ def test_renames_are_kept_in_any_order():
 
 def test_what_was_removed_may_come_back_until_the_folder_is_synced():
     def prepare(files):
-        kept(files, "a", b"one")
+        write_durably(files, "a", b"one")
         files.remove("a")
 
     def synced(files):
@@ -126,7 +126,7 @@ def test_what_was_removed_may_come_back_until_the_folder_is_synced():
 
 def test_appended_text_may_be_lost_and_what_was_before_it_not():
     def prepare(files):
-        kept(files, "log", b"one ")
+        write_durably(files, "log", b"one ")
         files.append("log", "two")
 
     found = outcomes(prepare, "log")
@@ -205,7 +205,7 @@ def test_an_error_leaves_nothing_half_or_all_of_a_write_and_the_process_lives(wh
 def test_a_full_disk_takes_no_writes_until_there_is_space():
     disk = SimulatedDisk(1)
     files = disk.files()
-    kept(files, "old", b"one")
+    write_durably(files, "old", b"one")
     disk.plan(Fault(0, "full", "during"))
     for _ in range(3):
         with pytest.raises(OSError, match="No space"):
@@ -243,13 +243,15 @@ def test_any_sequence_of_calls_keeps_what_it_was_promised():
     for seed in range(1500):
         random, disk = Random(seed), SimulatedDisk(f"disk {seed}")
         files = disk.files()
-        bytes_of, synced, sure, folders = {}, {}, {}, {"": True}  # by name
+        # By name: the bytes of a file, whether these are synced, whether it is certain that the
+        # name exists or not, and whether a folder is synced.
+        bytes_of, synced, has_certain_name, folders = {}, {}, {}, {"": True}
         for _ in range(random.randrange(1, 30)):
             name = random.choice(["a", "b", "d/a", "d/b", "e/a"])
             folder = name.rpartition("/")[0]
             call = random.randrange(6)
             if call < 2:
-                sure[name] = sure.get(name, False) and name in bytes_of
+                has_certain_name[name] = has_certain_name.get(name, False) and name in bytes_of
                 bytes_of[name] = random.randbytes(random.randrange(200))
                 synced[name] = False
                 folders.setdefault(folder, False)
@@ -258,25 +260,27 @@ def test_any_sequence_of_calls_keeps_what_it_was_promised():
                 synced[name] = True
                 files.sync(name)
             elif call == 3:
-                sure.update({n: True for n in sure if n.rpartition("/")[0] == folder})
+                has_certain_name.update(
+                    {n: True for n in has_certain_name if n.rpartition("/")[0] == folder}
+                )
                 if folder == "":
                     folders.update(dict.fromkeys(folders, True))
                 files.sync_folder(folder)
             elif call == 4 and name in bytes_of:
                 new = f"{folder}/c" if folder else "c"
                 bytes_of[new], synced[new] = bytes_of.pop(name), synced.pop(name)
-                sure[name] = sure[new] = False
+                has_certain_name[name] = has_certain_name[new] = False
                 files.rename(name, new)
             elif call == 5:
-                sure[name] = sure.get(name, True) and name not in bytes_of
+                has_certain_name[name] = has_certain_name.get(name, True) and name not in bytes_of
                 bytes_of.pop(name, None)
                 files.remove(name)
         assert {name: disk.content(name) for name in disk.names()} == bytes_of
         disk.lose_power()
-        for name, certain in sure.items():
-            there = name in disk.names()
-            if not certain or not folders.get(name.rpartition("/")[0], True):
+        for name, is_certain in has_certain_name.items():
+            exists = name in disk.names()
+            if not is_certain or not folders.get(name.rpartition("/")[0], True):
                 continue
-            assert there == (name in bytes_of), (seed, name)
-            if there and synced[name]:
+            assert exists == (name in bytes_of), (seed, name)
+            if exists and synced[name]:
                 assert disk.content(name) == bytes_of[name], (seed, name)

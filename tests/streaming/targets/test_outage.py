@@ -22,7 +22,7 @@ from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
 from tests.generators.view_histories import table_of
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.databases import fresh
+from tests.support.databases import new_table_name
 from tests.support.tables import EDGE, edges
 
 AT_ONCE = Retry(max_attempts=3, first_pause_seconds=0)
@@ -54,7 +54,7 @@ def test_a_loss_at_any_call_before_or_after_it_writes_each_micro_batch_once(data
     keys = ("k",) if mode == "upsert" else ()
     columns = "k, s, x" if mode == "upsert" else "k, s, x, weight"
     for call, after in itertools.product(range(9), (False, True)):
-        table = fresh()
+        table = new_table_name()
         target = SqlTarget(database.connect, table, retry=AT_ONCE)
         target.write(ViewDelta("v", 0, ONE, mode, keys))
         lose(call, after=after)
@@ -70,7 +70,7 @@ def test_a_loss_at_any_call_before_or_after_it_writes_each_micro_batch_once(data
 
 def test_the_first_micro_batch_may_be_lost_while_it_commits(database, lose):
     for call, after in itertools.product(range(9), (False, True)):
-        table = fresh()
+        table = new_table_name()
         target = SqlTarget(database.connect, table, batches=f"b_{table}", retry=AT_ONCE)
         lose(call, after=after)
         target.write(ViewDelta("v", 0, ONE))
@@ -80,7 +80,7 @@ def test_the_first_micro_batch_may_be_lost_while_it_commits(database, lose):
 
 
 def test_an_error_that_time_does_not_mend_is_not_tried_again(database):
-    table, opened = fresh(), []
+    table, opened = new_table_name(), []
 
     def connect():
         opened.append(database.connect())

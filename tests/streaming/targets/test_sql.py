@@ -19,7 +19,7 @@ from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
 from tests.generators.view_histories import canonical, histories, table_of
-from tests.support.databases import Crash, fresh
+from tests.support.databases import Crash, new_table_name
 
 LAW = settings(
     max_examples=40,
@@ -47,7 +47,7 @@ def contents(database, table, mode):
 @given(history=HISTORIES, again=st.lists(st.integers(1, 3), min_size=6, max_size=6))
 @LAW
 def test_a_table_holds_each_micro_batch_once_however_often_it_is_written(database, history, again):
-    table = fresh()
+    table = new_table_name()
     target = SqlTarget(database.connect, table)
     for delta, content, times in zip(history.deltas, history.contents, again, strict=False):
         for _ in range(times):
@@ -70,7 +70,7 @@ def test_a_table_holds_each_micro_batch_once_however_often_it_is_written(databas
 def test_a_crash_at_any_call_and_the_same_micro_batch_again_leave_it_there_once(
     database, history, faults, after
 ):
-    table = fresh()
+    table = new_table_name()
     target = SqlTarget(database.connect, table)
     before = None
     for delta, content, fault in zip(history.deltas, history.contents, faults, strict=False):
@@ -90,7 +90,7 @@ def test_a_crash_at_any_call_and_the_same_micro_batch_again_leave_it_there_once(
 
 def test_an_error_at_any_call_leaves_the_table_as_it_was(database):
     for mode, calls in itertools.product(("delta", "upsert", "complete"), range(8)):
-        table, keys = fresh(), ("k",) if mode == "upsert" else ()
+        table, keys = new_table_name(), ("k",) if mode == "upsert" else ()
         target = SqlTarget(database.connect, table)
         target.write(ViewDelta("v", 0, ONE, mode, keys))
         database.faults.plan(calls, error=ValueError)
@@ -109,7 +109,7 @@ def test_an_error_at_any_call_leaves_the_table_as_it_was(database):
 
 
 def test_a_connection_that_died_is_opened_again_and_not_for_ever(database):
-    table = fresh()
+    table = new_table_name()
     opened = []
 
     def connect():
@@ -137,7 +137,7 @@ def test_a_connection_that_died_is_opened_again_and_not_for_ever(database):
 def test_a_server_that_ended_the_session_is_asked_again(postgres):
     import psycopg
 
-    table = fresh()
+    table = new_table_name()
     target = SqlTarget(lambda: psycopg.connect(postgres), table)
     target.write(ViewDelta("v", 0, ONE))
     with psycopg.connect(postgres) as other:
@@ -157,7 +157,7 @@ def test_two_writers_of_one_micro_batch_apply_it_once(postgres):
 
     import psycopg
 
-    table = fresh()
+    table = new_table_name()
     first = SqlTarget(lambda: psycopg.connect(postgres), table)
     first.write(ViewDelta("v", 0, ONE))
     first.close()
@@ -181,7 +181,7 @@ NAMES = ["a b", 'qu"ote', "per%cent", "select", "Größe", "view", "%s", "?"]
 
 @pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
 def test_names_of_all_kinds_are_quoted(database, mode):
-    table = f'T {fresh()} % "x"'
+    table = f'T {new_table_name()} % "x"'
     columns = {name: [number, None] for number, name in enumerate(NAMES)}
     rows = pa.table({**columns, "weight": [1, 1]})
     keys = tuple(NAMES[:3]) if mode == "upsert" else ()
@@ -199,7 +199,7 @@ def test_names_of_all_kinds_are_quoted(database, mode):
 
 def test_a_schema_may_be_given(database):
     schema = "main" if database.name == "sqlite" else "public"
-    table = fresh()
+    table = new_table_name()
     target = SqlTarget(database.connect, table, schema=schema)
 
     for batch_id in (0, 1, 1):
@@ -210,7 +210,7 @@ def test_a_schema_may_be_given(database):
 
 
 def test_one_view_may_go_to_several_tables_and_several_views_to_one_database(database):
-    suffix = fresh()
+    suffix = new_table_name()
     targets = [SqlTarget(database.connect, f"{{view}}_{kind}_{suffix}") for kind in ("a", "b")]
     for target in targets:
         for view in ("v", "w"):
@@ -221,7 +221,7 @@ def test_one_view_may_go_to_several_tables_and_several_views_to_one_database(dat
 
 @pytest.mark.parametrize("mode", ["delta", "upsert"])
 def test_rows_of_another_state_directory_are_not_mixed_with(database, mode):
-    table, keys = fresh(), ("k",) if mode == "upsert" else ()
+    table, keys = new_table_name(), ("k",) if mode == "upsert" else ()
     target = SqlTarget(database.connect, table)
     target.write(ViewDelta("v", 0, ONE, mode, keys, "one"))
 
@@ -232,7 +232,7 @@ def test_rows_of_another_state_directory_are_not_mixed_with(database, mode):
 
 
 def test_the_table_may_be_the_users_own(database):
-    table = fresh()
+    table = new_table_name()
     database.run(
         f"CREATE TABLE {table} (k BIGINT PRIMARY KEY, s TEXT, x REAL, note TEXT DEFAULT 'n')"
     )
@@ -246,7 +246,7 @@ def test_the_table_may_be_the_users_own(database):
 
 
 def test_a_table_that_does_not_fit_is_an_error_and_can_be_mended(database):
-    table = fresh()
+    table = new_table_name()
     database.run(f"CREATE TABLE {table} (k BIGINT)")
     target = SqlTarget(database.connect, table)
 
@@ -293,7 +293,7 @@ def test_columns_that_the_log_adds_are_refused(tmp_path):
 
 def test_many_upserts_and_tombstones_are_applied_like_few(database):
     columns = {"nr": pa.int64(), "s": pa.string(), "per%cent": pa.float64(), "weight": pa.int64()}
-    table = fresh()
+    table = new_table_name()
     target = SqlTarget(database.connect, table)
     random = np.random.default_rng(3)
     view = {}

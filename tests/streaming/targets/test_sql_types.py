@@ -12,7 +12,7 @@ from streaming.errors import TargetError
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
 from tests.generators.view_histories import canonical
-from tests.support.databases import fresh
+from tests.support.databases import new_table_name
 
 UTC = datetime.UTC
 MICROS = 1_700_000_000_123_456
@@ -76,7 +76,7 @@ def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sql
         if mode == "upsert" and pa.types.is_null(type_):
             continue  # both rows have the same key
         keys = ("key",) if mode == "upsert" else ()
-        table = fresh()
+        table = new_table_name()
         target = SqlTarget(database.connect, table)
         if expected is TargetError:
             with pytest.raises(TargetError):
@@ -91,7 +91,7 @@ def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sql
         assert canonical(found[0]) == canonical((expected, 1))
         assert found[1:] == [(None, 2)]
         if mode == "upsert":
-            gone = rows.set_column(2, "weight", pa.array([-1, -1]))
-            target.write(ViewDelta("v", 2, gone, mode, keys))
+            deleted = rows.set_column(2, "weight", pa.array([-1, -1]))
+            target.write(ViewDelta("v", 2, deleted, mode, keys))
             assert database.rows(f'SELECT * FROM "{table}"') == []
         target.close()

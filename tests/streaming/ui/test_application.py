@@ -149,8 +149,8 @@ def test_the_token_is_in_no_address_and_no_cookie(ask_with_token):
     assert TOKEN not in name + session and len(session) >= 43
     assert ask("/snapshot", Cookie=f"{name}={TOKEN}")[0] == 401
     assert ask("/snapshot", Cookie=f"{name}={session[:-1]}")[0] == 401
-    again = sign_in(ask, TOKEN)[1]["set-cookie"].partition(";")[0].partition("=")[2]
-    assert again != session
+    second_token = sign_in(ask, TOKEN)[1]["set-cookie"].partition(";")[0].partition("=")[2]
+    assert second_token != session
 
 
 @pytest.mark.parametrize(

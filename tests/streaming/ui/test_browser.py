@@ -67,7 +67,7 @@ def opened(browser, live, scheme="light", size=(1280, 900)):
     )
     page = context.new_page()
     page.wrong, page.asked = [], []
-    page.on("console", lambda said: said.type == "error" and page.wrong.append(said.text))
+    page.on("console", lambda message: message.type == "error" and page.wrong.append(message.text))
     page.on("pageerror", lambda error: page.wrong.append(str(error)))
     page.on("request", lambda request: page.asked.append(request.url))
     page.goto(served.address)

@@ -200,8 +200,8 @@ def test_streams_are_not_closed_for_others_and_are_bounded(visit, caplog):
     streams = [page.connect(STREAM) for _ in range(4)]
     assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
     assert is_closed(page.connect())
-    (said,) = caplog.messages
-    assert "4 of one address are open" in said
+    (message,) = caplog.messages
+    assert "4 of one address are open" in message
     streams.pop().close()
     page.wait_for(3)
     assert page.status() == 200

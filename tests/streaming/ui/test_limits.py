@@ -137,11 +137,11 @@ def test_hundreds_of_connections_leave_the_sink_its_files_and_the_page_answers_a
     before = victim.tell("step")["steps"]
     for _ in range(3):
         victim.connect(LIMIT, sent)
-        said = victim.tell("step")
-        assert said["open"] < 3 * LIMIT // 4
-    assert said["steps"] == before + 30
+        message = victim.tell("step")
+        assert message["open"] < 3 * LIMIT // 4
+    assert message["steps"] == before + 30
     victim.let_go()
-    assert victim.ask_until_answered(**BEARER)["batches"] == said["steps"]
+    assert victim.ask_until_answered(**BEARER)["batches"] == message["steps"]
 
 
 def test_streams_that_nobody_reads_hold_little_and_the_page_answers_again(victim_of):
@@ -149,10 +149,10 @@ def test_streams_that_nobody_reads_hold_little_and_the_page_answers_again(victim
     for _ in range(3):
         victim.connect(20, STREAM, receive_bytes=4096)
         for _ in range(3):
-            said = victim.tell("step")
-        assert said["open"] < 3 * LIMIT // 4
+            message = victim.tell("step")
+        assert message["open"] < 3 * LIMIT // 4
     victim.let_go()
-    assert victim.ask_until_answered()["batches"] == said["steps"]
+    assert victim.ask_until_answered()["batches"] == message["steps"]
 
 
 def test_a_process_without_free_files_is_waited_for(victim_of):
@@ -161,11 +161,11 @@ def test_a_process_without_free_files_is_waited_for(victim_of):
     victim.connect(10, STREAM)
     with pytest.raises(OSError):
         victim.ask()
-    assert any("cannot accept connections now" in text for text in victim.tell("wait")["said"])
+    assert any("cannot accept connections now" in text for text in victim.tell("wait")["log"])
     victim.tell("release")
-    said = victim.tell("step")
+    message = victim.tell("step")
     victim.let_go()
-    assert victim.ask_until_answered()["batches"] == said["steps"]
+    assert victim.ask_until_answered()["batches"] == message["steps"]
 
 
 def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path):
@@ -178,8 +178,8 @@ def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path):
         assert victim.tell("step")["steps"] == 20
         victim.tell("kill-page")
         assert victim.tell("step")["steps"] == 30
-        said = victim.tell("wait")["said"]
-        assert any("has ended, the sink continues without it" in text for text in said)
+        message = victim.tell("wait")["log"]
+        assert any("has ended, the sink continues without it" in text for text in message)
         with pytest.raises(OSError):
             victim.ask()
         assert victim.tell("stop") == {"stopped": True}

@@ -148,9 +148,9 @@ def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_
     feed((1, 2), (5, 5), batch=2)
     values = now(history)["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([4], [None])
-    again, feed = shown(views, first)  # stepped before the page was there
+    restarted, feed = shown(views, first)  # stepped before the page was there
     feed((5, 5), weight=-1, batch=3)
-    found = now(again)
+    found = now(restarted)
     assert found["timeline"][-1]["values"]["rings"] == [None]
     assert found["partial"] == ["rings"]
 

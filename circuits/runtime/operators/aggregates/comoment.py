@@ -37,9 +37,9 @@ Float64Array = npt.NDArray[np.float64]
 # The unit of the digits of floats.
 _UNIT_BITS: Final = 1074
 # Below this share of its terms, the difference is computed exactly.
-_LEAST_SHARE: Final = 2.0**-45
+_MIN_SHARE: Final = 2.0**-45
 # Products beyond these limits may lose their low halves.
-_LEAST_PRODUCT: Final = 2.0**-900
+_MIN_PRODUCT: Final = 2.0**-900
 _GREATEST_PRODUCT: Final = 2.0**960
 _SPLITTER: Final = 2.0**27 + 1
 
@@ -65,8 +65,8 @@ def comoment_codes(
         high, low = _two_sum(left[0], -right[0])
         difference = high + (low + (left[1] - right[1]))
         scale = abs(left[0]) + abs(right[0])
-        in_range = (scale == 0) | ((scale > _LEAST_PRODUCT) & (scale < _GREATEST_PRODUCT))
-        accurate = (abs(difference) >= _LEAST_SHARE * scale) & in_range & (abs(n) < 2**52)
+        in_range = (scale == 0) | ((scale > _MIN_PRODUCT) & (scale < _GREATEST_PRODUCT))
+        accurate = (abs(difference) >= _MIN_SHARE * scale) & in_range & (abs(n) < 2**52)
         values = difference / n
     for index in np.flatnonzero(present & ~accurate).tolist():
         values[index] = _exact_value(index, x, y, xy, int(counts[index]))

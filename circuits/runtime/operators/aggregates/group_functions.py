@@ -28,7 +28,7 @@ from dbsp_wcoj.zset import Int64Array
 __all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows", "RankedGroups"]
 
 #: The maximal number of values of a text or list, in which a value of weight w occurs w times.
-_MOST_COPIES: Final = 2**31 - 1
+_MAX_COPIES: Final = 2**31 - 1
 
 
 class RankedGroups(Protocol):
@@ -126,10 +126,10 @@ class GroupedRows:
 
     def repeated(self) -> tuple[Int64Array, Int64Array]:
         """Return the group and the position of each value, as often as its weight."""
-        if int(self.sizes.max(initial=0)) > _MOST_COPIES:
+        if int(self.sizes.max(initial=0)) > _MAX_COPIES:
             raise EvaluationError(
                 f"{self.call.function}(#{self.call.argument}) as {self.call.name!r} has more than "
-                f"{_MOST_COPIES} values in some group; aggregate fewer rows"
+                f"{_MAX_COPIES} values in some group; aggregate fewer rows"
             )
         positions = np.repeat(np.arange(len(self.groups)), self.weights)
         return self.groups[positions], positions

@@ -72,7 +72,7 @@ def _assert_true(
     return clause.call(node, "assert_true", condition, message)
 
 
-def _converted(target: pa.DataType) -> Builder:
+def _cast_reader(target: pa.DataType) -> Builder:
     """Read ``int(x)``, ``string(x)``...: casts by the name of the type."""
 
     def convert(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -91,15 +91,15 @@ BUILDERS: Final[dict[str, Builder]] = {
     "typeof": fixed(1, _typeof),
     "raise_error": named("raise_error"),
     "assert_true": fixed((1, 2), _assert_true),
-    "int": _converted(pa.int32()),
-    "bigint": _converted(pa.int64()),
-    "smallint": _converted(pa.int16()),
-    "tinyint": _converted(pa.int8()),
-    "double": _converted(pa.float64()),
-    "float": _converted(pa.float32()),
-    "string": _converted(pa.string()),
-    "boolean": _converted(pa.bool_()),
-    "date": _converted(pa.date32()),
-    "timestamp": _converted(INSTANT),
-    "binary": _converted(pa.binary()),
+    "int": _cast_reader(pa.int32()),
+    "bigint": _cast_reader(pa.int64()),
+    "smallint": _cast_reader(pa.int16()),
+    "tinyint": _cast_reader(pa.int8()),
+    "double": _cast_reader(pa.float64()),
+    "float": _cast_reader(pa.float32()),
+    "string": _cast_reader(pa.string()),
+    "boolean": _cast_reader(pa.bool_()),
+    "date": _cast_reader(pa.date32()),
+    "timestamp": _cast_reader(INSTANT),
+    "binary": _cast_reader(pa.binary()),
 }

@@ -189,7 +189,7 @@ def _weekday(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     )
 
 
-def _formatted(pattern: str) -> Callable[..., Expression]:
+def _format_reader(pattern: str) -> Callable[..., Expression]:
     def read(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         (value,) = coerce(clause, node, [value], "m")
         return clause.call(node, "date_format", value, string_literal(pattern))
@@ -274,8 +274,8 @@ BUILDERS: Final[dict[str, Builder]] = {
     **{name: named(function, kinds="m") for name, function in _TIMESTAMP_FIELDS.items()},
     "dayofweek": fixed(1, _day_of_week),
     "weekday": fixed(1, _weekday),
-    "dayname": fixed(1, _formatted("EEE")),
-    "monthname": fixed(1, _formatted("MMM")),
+    "dayname": fixed(1, _format_reader("EEE")),
+    "monthname": fixed(1, _format_reader("MMM")),
     "add_months": named("add_months"),
     "months_between": named("months_between", defaults=[Literal(True, pa.bool_())], least=2),
     "make_dt_interval": _make_interval,

@@ -10,7 +10,14 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
-from circuits.sql.expressions.named_functions import Arguments, Builder, coerce, count_error, fixed
+from circuits.sql.expressions.named_functions import (
+    Arguments,
+    Builder,
+    coerce,
+    count_error,
+    fixed,
+    named,
+)
 from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["BUILDERS", "unless_null"]
@@ -101,4 +108,5 @@ def _array_insert(
 BUILDERS: Final[dict[str, Builder]] = {
     "array_insert": fixed(3, _array_insert),
     "arrays_zip": _arrays_zip,
+    "map_concat": named("map_concat"),
 }

@@ -4,11 +4,13 @@ As in DuckDB, a float is rounded to the nearest integer, half to even. A decimal
 decimal point cast to an integer, a float cast to a decimal, and a timestamp cast to a coarser unit
 are rounded half away from zero. A cast of a timestamp to a date drops the time.
 
-Deviations from DuckDB: bytes and text are cast to each other as UTF-8, without ``\\x`` escapes. A
-timestamp with a zone is cast to one without as the local time of its own zone, not of a session. A
-float cast to a decimal of more than 18 digits is exact (in DuckDB, 2.5 becomes 2.49999999999999969
-in DECIMAL(38, 29)). ``true`` cannot be cast to a decimal without digits before the point (DuckDB
-returns the least decimal above zero).
+Bytes and text are cast to each other as UTF-8. The casts of SQL in dialect duckdb, which have
+``\\x`` escapes, are the functions ``unescape_bytes`` and ``escape_bytes``.
+
+Deviations from DuckDB: a timestamp with a zone is cast to one without as the local time of its own
+zone, not of a session. A float cast to a decimal of more than 18 digits is exact (in DuckDB, 2.5
+becomes 2.49999999999999969 in DECIMAL(38, 29)). ``true`` cannot be cast to a decimal without digits
+before the point (DuckDB returns the least decimal above zero).
 """
 
 from __future__ import annotations

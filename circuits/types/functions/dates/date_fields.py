@@ -50,7 +50,7 @@ def _micros(values: pa.Array) -> pa.Array:
     return pc.cast(values, _INT)
 
 
-def _floor_divided(divisor: int) -> Callable[[pa.Array], pa.Array]:
+def _floor_divider(divisor: int) -> Callable[[pa.Array], pa.Array]:
     def apply(values: pa.Array) -> pa.Array:
         numbers = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False) // divisor
         return pc.if_else(pc.is_valid(values), pa.array(numbers), None)
@@ -177,8 +177,8 @@ FUNCTIONS = (
     _field("millisecond", "the milliseconds of the minute", _part_of_minute(1000)),
     _field("microsecond", "the microseconds of the minute", _part_of_minute(1)),
     _field("epoch", "the seconds since 1970", _epoch, pa.float64()),
-    _field("epoch_second", "the whole seconds since 1970", _floor_divided(1_000_000)),
-    _field("epoch_millisecond", "the whole milliseconds since 1970", _floor_divided(1000)),
+    _field("epoch_second", "the whole seconds since 1970", _floor_divider(1_000_000)),
+    _field("epoch_millisecond", "the whole milliseconds since 1970", _floor_divider(1000)),
     _field("epoch_microsecond", "the microseconds since 1970", _micros),
     _field("epoch_day", "the days since 1970", _days),
     _field(

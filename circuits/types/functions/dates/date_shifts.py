@@ -279,7 +279,27 @@ def _function(
     )
 
 
+def _time_on_date_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 2, 2)
+    day, clock = arguments
+    if not pa.types.is_date(day.type) or not pa.types.is_time(clock.type):
+        raise argument_error(name, arguments, "it takes a date and a time")
+    return (cast_to(day, _DATE), cast_to(clock, pa.time64("us"))), _TIMESTAMP
+
+
+def _time_on_date(days: pa.Array, clocks: pa.Array) -> pa.Array:
+    return pc.add(pc.cast(days, _TIMESTAMP), pc.cast(pc.cast(clocks, _INT), pa.duration("us")))
+
+
 FUNCTIONS = (
+    Function(
+        "time_on_date",
+        "the timestamp of the date a and the time b",
+        _time_on_date_rule,
+        column_kernel(_time_on_date),
+    ),
     _function(
         "add_months",
         "a plus b months, at most the last day of the month",

@@ -269,9 +269,13 @@ def _to_json(*, keep_nulls: bool) -> Kernel:
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = arguments[0]
+        try:
+            values = array.to_pylist()
+        except OverflowError as error:  # a date or timestamp that Python cannot represent
+            raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
         texts = [
             None if value is None else _write(_to_json_value(value, array.type, keep_nulls))
-            for value in array.to_pylist()
+            for value in values
         ]
         return pa.array(texts, pa.string())
 

@@ -254,7 +254,22 @@ def _map_concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values
     rows = row_count(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     valid = valid_all(arrays)
+    counts, keys, values = _all_entries(arrays, valid)
+    _check_keys(counts, keys)
+    return list_array(result_type, counts, [keys, values], valid)
+
+
+def _all_entries(
+    arrays: Sequence[pa.Array], valid: np.ndarray | None
+) -> tuple[np.ndarray, pa.Array, pa.Array]:
+    """Return the entries of several maps in each row: their counts, keys and values.
+
+    Args:
+        arrays: The maps.
+        valid: A mask of the rows to keep; None to keep all. Other rows have no entries.
+    """
     maps = [list_parts(array) for array in arrays]
+    rows = len(arrays[0])
     map_rows = np.concatenate([np.repeat(np.arange(rows), counts) for counts, _ in maps])
     order = np.argsort(map_rows, kind="stable")
     if valid is not None:
@@ -263,9 +278,30 @@ def _map_concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values
         pa.concat_arrays([parts[part] for _, parts in maps]).take(pa.array(order))
         for part in (0, 1)
     )
-    counts = np.bincount(map_rows[order], minlength=rows)
-    _check_keys(counts, keys)
-    return list_array(result_type, counts, [keys, values], valid)
+    return np.bincount(map_rows[order], minlength=rows), keys, values
+
+
+def _map_merge(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    """Join the entries of maps; a key has its last value at its first place."""
+    rows = row_count(arguments)
+    arrays = [fill_rows(values, rows) for values in arguments]
+    counts, keys, values = _all_entries(arrays, None)
+    codes = Codecs().codec(keys.type).encode(keys)
+    map_rows = np.repeat(np.arange(rows), counts)
+    order = np.lexsort((codes, map_rows))  # stable: the entries of a key stay in their order
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (np.diff(codes[order]) != 0) | (np.diff(map_rows[order]) != 0)
+    starts = np.flatnonzero(is_first)
+    ends = np.append(starts[1:], len(order)) - 1
+    first, last = order[starts], order[ends[: len(starts)]]
+    by_place = np.argsort(first)
+    first, last = first[by_place], last[by_place]
+    is_null = np.logical_and.reduce(
+        [array.is_null().to_numpy(zero_copy_only=False) for array in arrays]
+    )
+    parts = [keys.take(pa.array(first)), values.take(pa.array(last))]
+    merged_counts = np.bincount(map_rows[first], minlength=rows)
+    return list_array(result_type, merged_counts, parts, ~is_null if is_null.any() else None)
 
 
 def _histogram_rule(
@@ -324,6 +360,12 @@ FUNCTIONS = (
         "map_contains", "true if the map a has the key b", _key_rule(pa.bool_()), _map_contains
     ),
     Function("map_concat", "the entries of all maps", _map_concat_rule, _map_concat),
+    Function(
+        "map_merge",
+        "the entries of all maps; the last one of a key counts, and NULL has none",
+        _map_concat_rule,
+        _map_merge,
+    ),
     Function(
         "sorted_list_histogram",
         "the map from each value of the sorted list a to its number; NULL without values",

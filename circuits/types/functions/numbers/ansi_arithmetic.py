@@ -82,7 +82,7 @@ def ansi_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) 
     return typed, adjusted_decimal(max(whole_digits) + larger_scale + 1, larger_scale)
 
 
-def _checked(function: Callable[..., Any]) -> Kernel:
+def _with_overflow_check(function: Callable[..., Any]) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         if not arrow.is_decimal(result_type):
             return function(*arguments)
@@ -115,17 +115,22 @@ def _widen(values: Values, rows: int, scale: int, digits: int) -> pa.Array:
 
 
 FUNCTIONS = (
-    Function("add_ansi", "a + b, in the type of Spark's sum", ansi_rule, _checked(pc.add_checked)),
+    Function(
+        "add_ansi",
+        "a + b, in the type of Spark's sum",
+        ansi_rule,
+        _with_overflow_check(pc.add_checked),
+    ),
     Function(
         "subtract_ansi",
         "a - b, in the type of Spark's difference",
         ansi_rule,
-        _checked(pc.subtract_checked),
+        _with_overflow_check(pc.subtract_checked),
     ),
     Function(
         "multiply_ansi",
         "a * b, in the type of Spark's product",
         ansi_rule,
-        _checked(pc.multiply_checked),
+        _with_overflow_check(pc.multiply_checked),
     ),
 )

@@ -91,7 +91,7 @@ def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return pc.cast(rounded, result_type)
 
 
-def _checked(function: Kernel) -> Kernel:
+def _with_row_check(function: Kernel) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         _check_rows(arguments)
         return function(arguments, result_type)
@@ -147,7 +147,7 @@ FUNCTIONS = (
         "modulo_ansi",
         "the remainder of a / b with the sign of a; an error where b is 0",
         ansi_rule,
-        _checked(modulo),
+        _with_row_check(modulo),
     ),
     Function(
         "positive_modulo",

@@ -60,6 +60,27 @@ def _factorial(number: int) -> int | None:
     return math.factorial(number) if 0 <= number <= 20 else None
 
 
+def _binomial(total: int, chosen: int) -> int:
+    if total < 0 or chosen < 0:
+        raise ValueError(f"binom({total}, {chosen}) of a negative number")
+    result = math.comb(total, chosen) if chosen <= total <= 10_000 else 0
+    if total > 10_000 or result >= 2**63:
+        raise OverflowError(f"binom({total}, {chosen}) does not fit 64 bits")
+    return result
+
+
+def _bits_of_bytes(value: str | bytes) -> str:
+    encoded = value.encode() if isinstance(value, str) else value
+    return "".join(f"{byte:08b}" for byte in encoded)
+
+
+def _bytes_of_bits(digits: str) -> bytes:
+    if digits.strip("01"):
+        raise ValueError(f"{digits!r} is not made of binary digits")
+    size = -(-len(digits) // 8)
+    return int(digits or "0", 2).to_bytes(size, "big")
+
+
 def _lcm(left: int, right: int) -> int:
     # numpy's lcm wraps around; a result of Python beyond int64 is an error.
     return math.lcm(left, right)
@@ -117,6 +138,24 @@ FUNCTIONS = (
         "the product of 1 to a; NULL outside 0 to 20",
         Signature("i", _INT),
         per_distinct_row(_factorial),
+    ),
+    Function(
+        "binomial",
+        "the number of ways to choose b of a things",
+        Signature("ii", _INT),
+        per_distinct_row(_binomial),
+    ),
+    Function(
+        "bits_of_bytes",
+        "the binary digits of the bytes of a",
+        Signature("y", pa.string()),
+        per_distinct_row(_bits_of_bytes),
+    ),
+    Function(
+        "bytes_of_bits",
+        "the bytes with the binary digits a",
+        Signature("t", pa.binary()),
+        per_distinct_row(_bytes_of_bits),
     ),
     _function("gcd", "the greatest common divisor", "ii", _integers(np.gcd)),
     Function("lcm", "the least common multiple", Signature("ii", _INT), per_distinct_row(_lcm)),

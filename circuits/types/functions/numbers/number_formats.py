@@ -40,7 +40,7 @@ def _exact(value: float | int | Decimal) -> Decimal:
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
 
-def _rounded(value: Decimal, digits: int, rounding: str) -> Decimal:
+def _round(value: Decimal, digits: int, rounding: str) -> Decimal:
     with localcontext() as context:
         context.prec = 400
         return value.quantize(Decimal(1).scaleb(-digits), rounding=rounding)
@@ -53,7 +53,7 @@ def _format_number(value: Any, digits: int) -> str | None:
         return "NaN"
     if isinstance(value, float) and abs(value) == float("inf"):
         return "∞" if value > 0 else "-∞"
-    number = _rounded(_exact(value), digits, ROUND_HALF_EVEN)
+    number = _round(_exact(value), digits, ROUND_HALF_EVEN)
     return f"{number:,.{digits}f}"
 
 
@@ -62,7 +62,7 @@ def _format_number_pattern(value: Any, pattern: str) -> str:
     if not re.fullmatch(r"[#,0]*(?:\.[0#]*)?", pattern):
         raise ValueError(f"the pattern {pattern!r} has other characters than # 0 , .")
     integer_pattern, _, fraction = pattern.partition(".")
-    number = _rounded(_exact(value), len(fraction), ROUND_HALF_EVEN)
+    number = _round(_exact(value), len(fraction), ROUND_HALF_EVEN)
     text = f"{number.copy_abs():f}"
     integer_digits, _, fraction_digits = text.partition(".")
     min_fraction_digits = fraction.count("0")
@@ -193,7 +193,7 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
         if isinstance(value, float) and not abs(value) < float("inf"):
             text = java_float(abs(value))
         elif lower == "f":
-            rounded = abs(_rounded(_exact(value), digits, ROUND_HALF_UP))
+            rounded = abs(_round(_exact(value), digits, ROUND_HALF_UP))
             text = f"{rounded:{',' if ',' in flags else ''}.{digits}f}"
         else:
             text = f"{abs(_exact(value)):.{digits}e}"

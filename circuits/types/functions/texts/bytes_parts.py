@@ -1,13 +1,18 @@
-"""Parts of bytes: as the functions of text with these names, but a position counts bytes."""
+"""Parts of bytes: as the functions of text with these names, but a position counts bytes.
+
+Also bytes as text in DuckDB's notation, where ``\\xHH`` stands for a byte.
+"""
 
 from __future__ import annotations
 
 import hmac
+import re
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from circuits.types.functions.function import Function
+from circuits.types.functions.function import Function, Values
 from circuits.types.functions.length_limits import MAX_STRING_BYTES
 from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
 
@@ -58,11 +63,6 @@ def _overlay(value: bytes, new: bytes, start: int, length: int = -1) -> bytes:
     return value[: max(start - 1, 0)] + new + value[max(start - 1, 0) + length :]
 
 
-def _concat(*parts: pa.Array) -> pa.Array:
-    parts = tuple(pc.cast(part, _BYTES) for part in parts)
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
-
-
 def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> bytes:
     hash_name = _HASHES.get(name.upper())
     if hash_name is None:
@@ -70,12 +70,72 @@ def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> byte
     return hmac.digest(_as_bytes(key), _as_bytes(message), hash_name)
 
 
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2}))?")
+#: The printable ASCII characters that need no escape.
+_PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
+_MAX_SHOWN_BYTES = [chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in range(256)]
+
+
+def _unescape(text: str) -> bytes:
+    if not text.isascii():
+        raise ValueError(f"{text!r} is not ASCII; write other bytes as \\xHH, or use encode()")
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        if match[1] is None:
+            raise ValueError(f"{text!r} has a backslash without xHH after it")
+        return bytes.fromhex(match[1].decode())
+
+    return _ESCAPE.sub(replace, text.encode())
+
+
+def _escape(value: bytes) -> str:
+    return "".join(map(_MAX_SHOWN_BYTES.__getitem__, value))
+
+
+def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    parts = [pc.cast(values, _BYTES) for values in arguments]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
+
+
+def _repeat(value: bytes, count: int) -> bytes:
+    if len(value) * count > MAX_STRING_BYTES:
+        raise ValueError(f"{len(value) * count} bytes; the maximum is {MAX_STRING_BYTES:,}")
+    return value * max(count, 0)
+
+
+def _decode_utf8(value: str | bytes, errors: str = "strict") -> str:
+    if isinstance(value, str):
+        return value
+    if errors not in ("strict", "replace", "ignore"):
+        raise ValueError(f"{errors!r} is not strict, replace or ignore")
+    return value.decode("utf-8", errors).replace("\ufffd", "?" if errors == "replace" else "\ufffd")
+
+
 FUNCTIONS = (
     Function(
-        "bytes_concat",
-        "the arguments, which are bytes, joined",
-        Signature("yy*", _BYTES),
-        column_kernel(_concat),
+        "unescape_bytes",
+        "the bytes of an ASCII text, in which \\xHH stands for a byte; an error for other texts",
+        Signature("t", _BYTES),
+        per_distinct_row(_unescape),
+    ),
+    Function(
+        "escape_bytes",
+        "bytes as a text: printable ASCII characters, and \\xHH for the others",
+        Signature("y", pa.string()),
+        per_distinct_row(_escape),
+    ),
+    Function("bytes_concat", "the bytes of all arguments", Signature("y|y*", _BYTES), _concat),
+    Function(
+        "bytes_repeat",
+        "the bytes a b times",
+        Signature("yi", _BYTES),
+        per_distinct_row(_repeat),
+    ),
+    Function(
+        "decode_utf8",
+        "the text of UTF-8 bytes; b says what is done with others: strict, replace or ignore",
+        Signature("y|t", pa.string()),
+        per_distinct_row(_decode_utf8),
     ),
     Function(
         "bytes_reverse",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -109,20 +109,20 @@ def _soundex(text: str) -> str:
 
 
 _MAX_PREFIX, _PREFIX_WEIGHT = 4, 0.1
+#: DuckDB counts a common prefix only for texts that are more similar than this.
+_MIN_SIMILARITY_FOR_PREFIX = 0.7
 
 
-def _jaro_winkler(left: str, right: str) -> float:
-    """Return the similarity of Jaro and Winkler, from 0 to 1.
+def _jaro(left: Sequence[Any], right: Sequence[Any]) -> float:
+    """Return the similarity of Jaro, from 0 to 1; 0 for an empty text.
 
     Source: Winkler, String Comparator Metrics and Enhanced Decision Rules, 1990.
     """
-    if left == right:
-        return 1.0
     if not left or not right:
         return 0.0
     window = max(max(len(left), len(right)) // 2 - 1, 0)
     is_matched = [False] * len(right)
-    matches: list[str] = []
+    matches: list[Any] = []
     for place, letter in enumerate(left):
         for other in range(max(0, place - window), min(len(right), place + window + 1)):
             if not is_matched[other] and right[other] == letter:
@@ -136,13 +136,27 @@ def _jaro_winkler(left: str, right: str) -> float:
     right_matches = [letter for letter, flag in zip(right, is_matched, strict=True) if flag]
     transpositions = sum(a != b for a, b in zip(matches, right_matches, strict=True)) // 2
     count = len(matches)
-    jaro = (count / len(left) + count / len(right) + (count - transpositions) / count) / 3
+    similarity: float = count / len(left) + count / len(right) + (count - transpositions) / count
+    return similarity / 3
+
+
+def _add_prefix(left: Sequence[Any], right: Sequence[Any], jaro: float) -> float:
+    """Return the similarity of Winkler: that of Jaro, increased for a common prefix."""
     prefix = 0
     for a, b in zip(left[:_MAX_PREFIX], right, strict=False):
         if a != b:
             break
         prefix += 1
     return jaro + prefix * _PREFIX_WEIGHT * (1 - jaro)
+
+
+def _jaro_winkler(left: str, right: str) -> float:
+    return 1.0 if left == right else _add_prefix(left, right, _jaro(left, right))
+
+
+def _jaro_winkler_similarity(left: bytes, right: bytes) -> float:
+    jaro: float = _jaro(left, right)
+    return _add_prefix(left, right, jaro) if jaro > _MIN_SIMILARITY_FOR_PREFIX else jaro
 
 
 # The letters of a `Signature`: t is a text, i an integer; parameters after | are optional.
@@ -152,6 +166,18 @@ FUNCTIONS = (
         "the similarity of Jaro and Winkler of a and b, from 0 to 1",
         Signature("tt", pa.float64()),
         per_distinct_row(_jaro_winkler),
+    ),
+    Function(
+        "jaro_similarity",
+        "the similarity of Jaro of the bytes of a and b, from 0 to 1; as in DuckDB",
+        Signature("tt", pa.float64()),
+        per_distinct_row(_of_bytes(_jaro)),
+    ),
+    Function(
+        "jaro_winkler_similarity",
+        "the similarity of Jaro and Winkler of the bytes of a and b; as in DuckDB",
+        Signature("tt", pa.float64()),
+        per_distinct_row(_of_bytes(_jaro_winkler_similarity)),
     ),
     Function(
         "levenshtein",

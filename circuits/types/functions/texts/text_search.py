@@ -89,6 +89,21 @@ def _space(counts: pa.Array) -> pa.Array:
     )
 
 
+def _strip_accents(values: pa.Array) -> pa.Array:
+    """Decompose characters, and remove the combining marks."""
+    decomposed = pc.utf8_normalize(values, form="NFD")
+    return pc.replace_substring_regex(decomposed, r"\p{Mn}", "")
+
+
+def _normalize(values: pa.Array) -> pa.Array:
+    return pc.utf8_normalize(values, form="NFC")
+
+
+def _escape_pattern(values: pa.Array) -> pa.Array:
+    """Put a backslash before each character that is not a letter, a digit, ``_`` or not ASCII."""
+    return pc.replace_substring_regex(values, r"([^0-9A-Za-z_\x{80}-\x{10FFFF}])", r"\\\1")
+
+
 def _split_part_checked(text: str, separator: str, index: int) -> str:
     if index == 0:
         raise ValueError("part 0 does not exist; parts count from 1, or from -1 at the end")
@@ -98,6 +113,24 @@ def _split_part_checked(text: str, separator: str, index: int) -> str:
 
 
 FUNCTIONS = (
+    Function(
+        "strip_accents",
+        "the text a without accents",
+        Signature("t", _TEXT),
+        column_kernel(_strip_accents),
+    ),
+    Function(
+        "normalize_nfc",
+        "the text a in the normal form NFC of Unicode",
+        Signature("t", _TEXT),
+        column_kernel(_normalize),
+    ),
+    Function(
+        "regexp_escape",
+        "the text a as a regular expression that matches just this text",
+        Signature("t", _TEXT),
+        column_kernel(_escape_pattern),
+    ),
     Function(
         "locate",
         "where b contains a, from position c on; 0 if nowhere",

@@ -24,8 +24,8 @@ class Selection:
         caption: The sentence before the table.
         columns: The columns to show, in this order; a mapping renames them; empty for all.
         where: For some columns the accepted values.
-        across: A column whose values become columns, ...
-        value: ... with the cells of this column, or the row's note if there is no value.
+        across: A column whose values become columns; None if the table is not turned.
+        value: The column whose cells they contain; the row's note stands for a missing cell.
     """
 
     result: str
@@ -46,30 +46,30 @@ class Selection:
         """
         result = results.get(self.result)
         table = [] if result is None else result.tables.get(self.table, [])
-        chosen = [row for row in table if _matches(row, self.where)]
-        columns = self.columns or tuple(dict.fromkeys(name for row in chosen for name in row))
-        named = columns if isinstance(columns, Mapping) else {n: n for n in columns}
-        present = {name: shown for name, shown in named.items() if any(name in r for r in chosen)}
+        rows = [row for row in table if _matches(row, self.where)]
+        columns = self.columns or tuple(dict.fromkeys(name for row in rows for name in row))
+        titles = columns if isinstance(columns, Mapping) else {n: n for n in columns}
+        titles = {name: title for name, title in titles.items() if any(name in r for r in rows)}
         if self.across is None:
-            return [{shown: row.get(name) for name, shown in present.items()} for row in chosen]
-        return self._pivot(chosen, present)
+            return [{title: row.get(name) for name, title in titles.items()} for row in rows]
+        return self._pivot(rows, titles)
 
-    def _pivot(self, rows: list[Row], kept: Mapping[str, str]) -> list[Row]:
-        """One row for each value of the kept columns."""
+    def _pivot(self, rows: list[Row], titles: Mapping[str, str]) -> list[Row]:
+        """One row for each combination of values in the columns with a title."""
         across, value = self.across or "", self.value or ""
         if not any(across in row and value in row for row in rows):
             return []
         names = list(dict.fromkeys(text(row[across]) for row in rows))
-        turned: dict[tuple[Cell, ...], Row] = {}
+        rows_by_key: dict[tuple[Cell, ...], Row] = {}
         for row in rows:
-            key = tuple(row.get(name) for name in kept)
-            empty = {**dict(zip(kept.values(), key, strict=True)), **dict.fromkeys(names)}
-            turned.setdefault(key, empty)[text(row[across])] = _cell_or_note(row, value)
-        return list(turned.values())
+            key = tuple(row.get(name) for name in titles)
+            empty = {**dict(zip(titles.values(), key, strict=True)), **dict.fromkeys(names)}
+            rows_by_key.setdefault(key, empty)[text(row[across])] = _cell_or_note(row, value)
+        return list(rows_by_key.values())
 
 
 def _cell_or_note(row: Row, value: str) -> Cell:
-    """A cell; of a system that was stopped it is a lower bound, and one without says why.
+    """A cell as text: a lower bound if the system was stopped, the note if there is no value.
 
     >>> _cell_or_note({"times": 20.0, "note": "stopped after 9 s"}, "times")
     '> 20'
@@ -112,14 +112,14 @@ class Headline:
         """
         result = results.get(self.result)
         table = [] if result is None else result.tables.get(self.table, [])
-        chosen = [row for row in table if self.where.items() <= row.items()]
+        rows = [row for row in table if self.where.items() <= row.items()]
         return [
             {
                 "task": self.task,
                 "compared with": self.against,
                 "times faster": _cell_or_note(row, "times faster"),
             }
-            for row in chosen
+            for row in rows
         ]
 
 
@@ -252,7 +252,12 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "formulas",
         "Choice",
         "Time of a step relative to the fastest of the six formulas, over all cases",
-        ("formula", "cases", "stopped", "within 10 %", "by the fastest, mean", "worst"),
+        {
+            **{name: name for name in ("formula", "cases", "stopped")},
+            "within 10 %": "within 10 % of the fastest",
+            "by the fastest, mean": "mean ratio to the fastest",
+            "worst": "worst ratio",
+        },
     ),
     Selection(
         "formulas",
@@ -274,18 +279,22 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "recursion",
         "Median step against asking again",
         "A commit of Kafka's history: the closure of its imports kept up to date, and recomputed",
-        ("system", "asked again CPU s", "step CPU ms", "times faster", "target", "met"),
+        {
+            "system": "system",
+            "asked again CPU s": "recompute CPU s",
+            **{name: name for name in ("step CPU ms", "times faster", "target", "met")},
+        },
     ),
     Selection(
         "recursion",
         "Kept live by another system",
-        "The same by pydbsp, for as many commits as it processes in a minute",
+        "The same view in pydbsp, for as many commits as pydbsp processes in a minute",
         {
             "transactions": "commits",
             "pairs": "pairs",
             "step CPU ms": "step CPU ms",
-            "its step CPU ms": "its step",
-            "its last steps CPU ms": "its last steps",
+            "its step CPU ms": "pydbsp step CPU ms",
+            "its last steps CPU ms": "pydbsp last steps CPU ms",
             "times faster": "times faster",
         },
     ),

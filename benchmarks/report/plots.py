@@ -1,6 +1,6 @@
 """Draws charts as SVG files, one for light pages and one for dark pages.
 
-`benchmarks.styles` chooses how each line and bar looks. The same data gives the same bytes: the
+`styles` chooses how each line and bar looks. The same data gives the same bytes: the
 files have no date and fixed ids. Each SVG contains a digest of its data, so `is_drawn`
 tells if it is up to date without drawing it.
 """
@@ -20,11 +20,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from benchmarks.charts import Chart, Lines, Panels
+from benchmarks.report.charts import Chart, Lines, Panels
+from benchmarks.report.styles import LINE_COLOUR, Style, styles_of
 from benchmarks.result import Cell, Result, text
-from benchmarks.styles import LINE_COLOUR, Style, styles_of
 
-# Raised when the drawing changes, so that all plots are drawn again.
+# Increase it when the drawing changes; then all plots are drawn again.
 EDITION: Final = 3
 
 _MAX_PANELS_PER_ROW = 4
@@ -39,9 +39,11 @@ _LEGEND_LETTERS_PER_INCH = 11.5  # with the line or box before each label
 
 @dataclass(frozen=True)
 class _Theme:
-    ink: str
-    pale: str
-    ground: str
+    """The colours of text and axes, of grid lines, and of the background."""
+
+    text: str
+    grid: str
+    background: str
 
 
 _LIGHT = _Theme("#1f2328", "#d8dee4", "#ffffff")
@@ -92,22 +94,22 @@ def _settings(theme: _Theme, digest: str) -> dict[str, object]:
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans", "Arial", "sans-serif"],
         "font.size": 9,
-        "text.color": theme.ink,
-        "axes.labelcolor": theme.ink,
-        "axes.edgecolor": theme.ink,
-        "axes.facecolor": theme.ground,
-        "figure.facecolor": theme.ground,
-        "savefig.facecolor": theme.ground,
-        "xtick.color": theme.ink,
-        "ytick.color": theme.ink,
-        "grid.color": theme.pale,
+        "text.color": theme.text,
+        "axes.labelcolor": theme.text,
+        "axes.edgecolor": theme.text,
+        "axes.facecolor": theme.background,
+        "figure.facecolor": theme.background,
+        "savefig.facecolor": theme.background,
+        "xtick.color": theme.text,
+        "ytick.color": theme.text,
+        "grid.color": theme.grid,
         "axes.grid": True,
         "axes.axisbelow": True,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "legend.frameon": False,
         "legend.title_fontsize": 8,
-        "legend.labelcolor": theme.ink,
+        "legend.labelcolor": theme.text,
         "lines.linewidth": 1.6,
         "lines.markersize": 4.5,
         "hatch.linewidth": 0.8,
@@ -181,10 +183,10 @@ def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
     """Draw groups of bars; a lower bound is hatched, and its label begins with ">"."""
     groups = list(dict.fromkeys(point.x for points in lines.values() for point in points))
     width = 0.8 / max(len(lines), 1)
-    for place, (label, points) in enumerate(lines.items()):
+    for position, (label, points) in enumerate(lines.items()):
         style = styles[label]
-        shift = (place - (len(lines) - 1) / 2) * width
-        drawn = axes.bar(
+        shift = (position - (len(lines) - 1) / 2) * width
+        bars = axes.bar(
             [groups.index(point.x) + shift for point in points],
             [point.y for point in points],
             width * 0.92,
@@ -194,7 +196,7 @@ def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
             edgecolor=axes.get_facecolor(),
             linewidth=0.5,
         )
-        for bar, point in zip(drawn, points, strict=True):
+        for bar, point in zip(bars, points, strict=True):
             if point.open:
                 bar.set_hatch(LOWER_BOUND_HATCH)
             label_text = f"> {text(point.y)}" if point.open else text(point.y)
@@ -213,14 +215,14 @@ def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
 def _scales(axes: Axes, chart: Chart, lines: Lines) -> None:
     for axis in chart.log:
         (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
-    shown = FuncFormatter(lambda value, _: _tick(value))
+    tick_format = FuncFormatter(lambda value, _: _tick(value))
     if chart.kind == "lines":
         values = sorted({point.x for points in lines.values() for point in points})
-        axes.xaxis.set_major_formatter(shown)
+        axes.xaxis.set_major_formatter(tick_format)
         if len(values) <= 8:
             axes.set_xticks(values)
         axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(shown)
+    axes.yaxis.set_major_formatter(tick_format)
     if "y" in chart.log:
         axes.margins(y=0.12)
         low, high = axes.get_ylim()

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.result import Row
-from benchmarks.sink_graph import (
+from benchmarks.sink.graph import (
     Integers,
     changes_table,
     count_change,
@@ -34,7 +34,7 @@ from circuits import Circuit
 from streaming import ViewSink
 
 BATCHES = 20
-SMALL = 100  # rows of the first micro-batch afterwards
+NEXT_ROWS = 100  # rows of the first micro-batch after a restart
 TARGET_ROWS, TARGET_SECONDS = 10_000_000, 2.0
 DEGREE = 4
 
@@ -43,45 +43,45 @@ def measure_restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict:
     """Build, restart warm and cold, and rebuild."""
     random = np.random.default_rng(seed)
     nodes = max(rows // DEGREE, 20)
-    source, target = (random.integers(0, nodes, rows + 2 * SMALL) for _ in range(2))
+    source, target = (random.integers(0, nodes, rows + 2 * NEXT_ROWS) for _ in range(2))
     circuit = triangles_circuit(pa.string() if texts else None)
-    definition = pickle.dumps(circuit.spec)
-    begun = time.perf_counter()
+    spec = pickle.dumps(circuit.spec)
+    start = time.perf_counter()
     sink = ViewSink(circuit, state_dir=folder)
     total = 0
     for number, places in enumerate(np.array_split(np.arange(rows), BATCHES)):
         sink(micro_batch_of(_table(source[places], target[places], texts)), number)
-        total += _change(sink)
-    built = time.perf_counter() - begun
+        total += _last_change(sink)
+    built = time.perf_counter() - start
     size = sum(path.stat().st_size for path in (folder / "data").iterdir())
     files = len(list((folder / "data").iterdir()))
     sink.close()
     del sink, circuit
-    measured = []
-    for turn, cold in enumerate((False, True)):
+    restarts = []
+    for restart, is_cold in enumerate((False, True)):
         gc.collect()
-        if cold:
-            _give_back(folder)
-        more = slice(rows + turn * SMALL, rows + (turn + 1) * SMALL)
-        table = _table(source[more], target[more], texts)
-        begun = time.perf_counter()
-        sink = ViewSink(Circuit(pickle.loads(definition)), state_dir=folder)
-        sink(micro_batch_of(table), BATCHES + turn)
-        done = time.perf_counter() - begun
-        measured.append((done - _after_load(sink), done))
-        total += _change(sink)
+        if is_cold:
+            _drop_from_page_cache(folder)
+        next_rows = slice(rows + restart * NEXT_ROWS, rows + (restart + 1) * NEXT_ROWS)
+        table = _table(source[next_rows], target[next_rows], texts)
+        start = time.perf_counter()
+        sink = ViewSink(Circuit(pickle.loads(spec)), state_dir=folder)
+        sink(micro_batch_of(table), BATCHES + restart)
+        seconds = time.perf_counter() - start
+        restarts.append((seconds - _after_load(sink), seconds))
+        total += _last_change(sink)
         sink.close()
         del sink
     gc.collect()
     everything = _table(source, target, texts)
-    rebuilt: Circuit = Circuit(pickle.loads(definition))
-    begun = time.perf_counter()
+    rebuilt: Circuit = Circuit(pickle.loads(spec))
+    start = time.perf_counter()
     output = rebuilt.step({"e": everything})
-    rebuild = time.perf_counter() - begun
-    what = f"triangles of {rows:,} rows of {'strings' if texts else 'int64'}, rebuilt"
-    verdict.set_truth(what, count_change(output["triangles"]))
-    verdict.compare("built in pieces and restarted twice", what, total)
-    (warm, warm_step), (cold_load, _) = measured
+    rebuild = time.perf_counter() - start
+    case = f"triangles of {rows:,} rows of {'strings' if texts else 'int64'}, rebuilt"
+    verdict.set_truth(case, count_change(output["triangles"]))
+    verdict.compare("built in pieces and restarted twice", case, total)
+    (warm, warm_step), (cold_load, _) = restarts
     return {
         "rows": rows,
         "columns": "string" if texts else "int64",
@@ -104,7 +104,7 @@ def _after_load(sink: ViewSink) -> float:
     return seconds["all"] - seconds["load"]
 
 
-def _change(sink: ViewSink) -> int:
+def _last_change(sink: ViewSink) -> int:
     assert sink.last is not None
     return count_change(sink.last.outputs["triangles"])
 
@@ -120,8 +120,8 @@ def _table(source: Integers, target: Integers, texts: bool) -> pa.Table:
     return table
 
 
-def _give_back(folder: Path) -> None:
-    """Have the system forget the pages of the files, which are synced."""
+def _drop_from_page_cache(folder: Path) -> None:
+    """Drop the pages of the files from memory, after syncing them."""
     for path in folder.rglob("*"):
         if path.is_file():
             handle = os.open(path, os.O_RDONLY)

@@ -8,10 +8,10 @@ deltas as embedded views.
 
 Parts, each in a module of its own:
 
-cells      `benchmarks.scale_cells`: load of cells, and copies of a row against theory
-bytes      `benchmarks.scale_bytes`: bytes shuffled, against plans of binary joins
-speed      `benchmarks.scale_speed`: the counted work of every cell, and the speed-up it allows
-batches    `benchmarks.scale_batches`: micro-batches on Spark with this machine's cores
+cells      `benchmarks.scale.cells`: load of cells, and copies of a row against theory
+bytes      `benchmarks.scale.shuffled_bytes`: bytes shuffled, against plans of binary joins
+speed      `benchmarks.scale.speed`: the counted work of every cell, and the speed-up it allows
+batches    `benchmarks.scale.batches`: micro-batches on Spark with this machine's cores
 
 Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed triangles and
 4-cliques. If the real graph is missing, the run says so and leaves it out.
@@ -33,10 +33,10 @@ from benchmarks.engine import warm_up
 from benchmarks.graph import Graph, generate_graph, read_graph
 from benchmarks.options import check_names
 from benchmarks.result import Result, Row, copy_missing_tables, terminal
-from benchmarks.scale_batches import micro_batches
-from benchmarks.scale_bytes import measure_shuffled_bytes
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, generate_hub_graph, measure_cells
-from benchmarks.scale_speed import Scaling, measure_speed_ups
+from benchmarks.scale.batches import micro_batches
+from benchmarks.scale.cells import CLIQUES, TRIANGLES, Pattern, generate_hub_graph, measure_cells
+from benchmarks.scale.shuffled_bytes import measure_shuffled_bytes
+from benchmarks.scale.speed import Scaling, measure_speed_ups
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -50,7 +50,7 @@ CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
 SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
 PARTS = ("cells", "bytes", "speed", "batches")
 
-_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[2] / "shared"))
+_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
 _GRAPH = _SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
 
 Numbers = tuple[int, ...]
@@ -58,12 +58,26 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of all parts; numbers of cells by kind of graph and pattern."""
+    """The sizes of all parts.
+
+    Attributes:
+        rmat, large, fewer: Scale and edges of RMAT graphs: the usual one, a large one for the part
+            ``cells``, and a small one for the part ``speed``.
+        hub: Scale and edges of the graph with a hub.
+        cells: The numbers of cells by pattern, for the part ``cells``.
+        bytes: The numbers of cells for the part ``bytes``.
+        sampled: The number of sampled rows of the part ``bytes``.
+        speed: By kind of graph and pattern, for the part ``speed``.
+        batches: The numbers of cells by pattern, for the part ``batches``.
+        rows: New edges in a micro-batch.
+        rounds: The number of timed micro-batches.
+        warm: The number of micro-batches before them that are not timed.
+    """
 
     rmat: tuple[int, int]
     large: tuple[int, int]
     hub: tuple[int, int]
-    cells: dict[str, Numbers]  # triangles, 4-cliques
+    cells: dict[str, Numbers]
     bytes: Numbers
     sampled: int
     fewer: tuple[int, int]
@@ -84,7 +98,7 @@ FULL = Sizes(
     fewer=(13, 50_000),
     speed={
         ("real", TRIANGLES.name): Scaling((1, 2, 4, 8, 64)),
-        ("real", CLIQUES.name): Scaling((1, 2, 4, 8), edges=100, counted=False),
+        ("real", CLIQUES.name): Scaling((1, 2, 4, 8), edges=100, is_counted=False),
         ("rmat", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
         ("fewer", CLIQUES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
         ("hub", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
@@ -104,7 +118,7 @@ QUICK = Sizes(
     fewer=(7, 400),
     speed={
         ("rmat", TRIANGLES.name): Scaling((8,)),
-        ("fewer", CLIQUES.name): Scaling((4,), edges=5, counted=False),
+        ("fewer", CLIQUES.name): Scaling((4,), edges=5, is_counted=False),
         ("hub", TRIANGLES.name): Scaling((8,)),
     },
     batches={TRIANGLES.name: (2,)},
@@ -115,13 +129,15 @@ QUICK = Sizes(
 
 
 def main(
-    part: Annotated[list[str], typer.Option(help=f"Of {', '.join(PARTS)}; all.")] = list(PARTS),  # noqa: B006
+    part: Annotated[
+        list[str], typer.Option(help=f"Parts to run, of {', '.join(PARTS)}; all by default.")
+    ] = list(PARTS),  # noqa: B006
     graph: Annotated[Path, typer.Option(help="The real graph.")] = _GRAPH,
     quick: Annotated[bool, typer.Option(help="Small sizes, no real graph.")] = False,
     seed: int = 0,
     json: Annotated[
         Path | None,
-        typer.Option(help="Write the result here; tables of other parts that are there stay."),
+        typer.Option(help="Write the result here; existing tables of other parts are kept."),
     ] = None,
 ) -> None:
     """Measure; exit status 1 if an answer is wrong."""
@@ -130,12 +146,12 @@ def main(
     if not quick and graph.is_file():
         real = read_graph(graph)
     else:
-        why = "small sizes were asked for" if quick else f"there is no {graph.name}"
-        terminal().print(f"the real graph is left out: {why}")
+        reason = "--quick is set" if quick else f"there is no {graph.name}"
+        terminal().print(f"the real graph is left out: {reason}")
     warm_up(1)
-    with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-scale-") as place:
+    with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-scale-") as folder:
         measure(
-            Path(place),
+            Path(folder),
             QUICK if quick else FULL,
             part=part,
             real=real,
@@ -157,10 +173,10 @@ def measure(
 ) -> None:
     """Run the parts; those without Spark run before its session starts."""
     verdict = Verdict()
-    named = zip(PARTS, (CELLS, BYTES, SPEED, BATCHES), strict=True)
-    tables: dict[str, list[Row]] = {name: [] for one, name in named if one in part}
+    titles = zip(PARTS, (CELLS, BYTES, SPEED, BATCHES), strict=True)
+    tables: dict[str, list[Row]] = {title: [] for name, title in titles if name in part}
     result = Result("scale", CLAIM, tables)
-    say = terminal().print
+    report = terminal().print
     patterns = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
     small = generate_graph(*sizes.rmat, seed)
     graphs = {"real": real, "rmat": small, "hub": generate_hub_graph(*sizes.hub, seed)}
@@ -170,10 +186,10 @@ def measure(
             if graph is None:
                 continue
             for name, cells in sizes.cells.items():
-                say(f"cells of {name} of {graph.name} ...")
-                for most in cells:
+                report(f"cells of {name} of {graph.name} ...")
+                for max_cells in cells:
                     tables[CELLS] += measure_cells(
-                        patterns[name], graph, most, kind=kind, seed=seed
+                        patterns[name], graph, max_cells, kind=kind, seed=seed
                     )
     if "bytes" in part:
         for kind in ("real", "rmat"):
@@ -184,7 +200,7 @@ def measure(
         for (kind, name), scaling in sizes.speed.items():
             graph = kinds[kind]
             if graph is not None:
-                say(f"speed-up of {name} of {graph.name} ...")
+                report(f"speed-up of {name} of {graph.name} ...")
                 tables[SPEED] += measure_speed_ups(
                     patterns[name], graph, scaling, seed=seed, verdict=verdict
                 )
@@ -192,7 +208,7 @@ def measure(
         session = start(folder / "spark.log")
         session.sparkContext.setLogLevel("ERROR")
         for name, cells in sizes.batches.items():
-            say(f"micro-batches of {name} of {small.name} ...")
+            report(f"micro-batches of {name} of {small.name} ...")
             tables[BATCHES] += micro_batches(
                 session,
                 folder,

@@ -1,11 +1,11 @@
 """Counts the work of each cell of a grid, and computes the speed-up that it allows.
 
-A tenth or a hundredth of the edges is inserted into the others. The engine of each cell gets the
+A tenth or a hundredth of the edges is inserted into the rest. The engine of each cell gets the
 rows of the cell, and its work is counted: proposals, intersections, and the rows that it received.
 The speed-up of p cells is the work of one engine with all rows, divided by the work of the busiest
-cell. Spark's own cost is in the table of micro-batches. The changes that the cells find must add up
-to the change that one engine finds; unless it would take too long, that is compared with an
-independent count.
+cell. Spark's own cost is in the table of micro-batches. The changes of the count that the cells
+compute must add up to the change that one engine computes; unless it would take too long, the sum
+is also compared with an independent count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.counter import count, count_cliques
 from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, build_grids
+from benchmarks.scale.cells import CLIQUES, TRIANGLES, Pattern, build_grids
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from streaming.distributed.execution.placement import Integers, find_cells
@@ -36,7 +36,7 @@ COUNTERS: dict[str, Callable[[Integers, Integers], int]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Sorted:
+class RowsByCell:
     """The rows of one atom by cell: those of cell k from ``bounds[k]`` to ``bounds[k + 1]``."""
 
     source: Integers
@@ -44,59 +44,66 @@ class Sorted:
     bounds: Integers
 
     def of(self, cell: int) -> ZSet:
-        """The rows of a cell."""
+        """Return the rows of a cell."""
         rows = slice(self.bounds[cell], self.bounds[cell + 1])
         return ZSet.from_columns([self.source[rows], self.target[rows]])
 
-    def rows(self, cell: int) -> int:
-        """How many these are."""
+    def size(self, cell: int) -> int:
+        """Return the number of rows of a cell."""
         return int(self.bounds[cell + 1] - self.bounds[cell])
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Numbers of cells, edges for each new edge, and whether to check by an independent count."""
+    """What to measure of one pattern and graph.
+
+    Attributes:
+        cells: The numbers of cells.
+        edges: One of so many edges is inserted; the rest are there before.
+        is_counted: Whether to check by an independent count.
+    """
 
     cells: tuple[int, ...]
     edges: int = 10
-    counted: bool = True
+    is_counted: bool = True
 
 
 def measure_speed_ups(
     pattern: Pattern, graph: Graph, scaling: Scaling, *, seed: int, verdict: Verdict
 ) -> list[Row]:
     """Return a row of the table for each number of cells, with heavy values spread and hashed."""
-    mixed = graph.shuffled(seed)
-    new = mixed.edges // scaling.edges
-    delta, kept = mixed.take(slice(0, new)), mixed.take(slice(new, None))
-    alone, found = count_work(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
-    whole = None
-    if scaling.counted:
-        counted = COUNTERS[pattern.name]
-        whole = counted(mixed.source, mixed.target) - counted(kept.source, kept.target)
-    truth = f"{pattern.name} that come to {graph.name}"
-    verdict.set_truth(truth, whole, found)
+    shuffled = graph.shuffled(seed)
+    new_edges = shuffled.edges // scaling.edges
+    delta, kept = shuffled.take(slice(0, new_edges)), shuffled.take(slice(new_edges, None))
+    alone, change = count_work(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
+    counted_change = None
+    if scaling.is_counted:
+        counter = COUNTERS[pattern.name]
+        before = counter(kept.source, kept.target)
+        counted_change = counter(shuffled.source, shuffled.target) - before
+    truth = f"new {pattern.name} of {graph.name}"
+    verdict.set_truth(truth, counted_change, change)
     rows: list[Row] = []
-    for most in scaling.cells:
+    for max_cells in scaling.cells:
         work, spread = {}, 0
-        for way, grid in build_grids(pattern, graph, most).items():
-            work[way], found = count_work(pattern, grid, kept, delta)
-            verdict.compare(f"{grid.cells} cells, {way}", truth, found)
+        for placement, grid in build_grids(pattern, graph, max_cells).items():
+            work[placement], change = count_work(pattern, grid, kept, delta)
+            verdict.compare(f"{grid.cells} cells, {placement}", truth, change)
             spread = sum(len(heavy.hashes) for heavy in grid.heavy)
-        times = {way: float(alone.sum() / one.max()) for way, one in work.items()}
-        uneven = {way: float(one.max() / one.mean()) for way, one in work.items()}
+        speed_up = {name: float(alone.sum() / cells.max()) for name, cells in work.items()}
+        skew = {name: float(cells.max() / cells.mean()) for name, cells in work.items()}
         rows.append(
             {
                 "query": pattern.name,
                 "graph": graph.name,
-                "rows": new,
+                "rows": new_edges,
                 "cells": len(work["spread"]),
                 "values spread": spread,
-                "speed-up": times["spread"],
-                "not spread": times["hashed"],
-                "of ideal": times["spread"] / len(work["spread"]),
-                "work max/mean": uneven["spread"],
-                "max/mean, not spread": uneven["hashed"],
+                "speed-up": speed_up["spread"],
+                "not spread": speed_up["hashed"],
+                "of ideal": speed_up["spread"] / len(work["spread"]),
+                "work max/mean": skew["spread"],
+                "max/mean, not spread": skew["hashed"],
                 "work in all": float(work["spread"].sum() / alone.sum()),
                 "in all, not spread": float(work["hashed"].sum() / alone.sum()),
             }
@@ -105,9 +112,9 @@ def measure_speed_ups(
 
 
 def count_work(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
-    """Return the work of each cell, and the change of the count summed over all cells."""
+    """Return the work of each cell, and the change of the pattern count summed over all cells."""
     before, changed = (
-        [_sorted(atom, graph, grid) for atom in range(len(pattern.edges))]
+        [_sort_by_cell(atom, graph, grid) for atom in range(len(pattern.edges))]
         for graph in (kept, delta)
     )
 
@@ -115,19 +122,19 @@ def count_work(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple
         relations = Relations()
         view = DeltaQuery(pattern.query, relations=relations)
         relations.stage({f"e{n}": rows.of(cell) for n, rows in enumerate(before)}).commit()
-        given = {f"e{n}": rows.of(cell) for n, rows in enumerate(changed)}
-        change = count_of(view.evaluate(relations.stage(given)))
-        sent = sum(rows.rows(cell) for rows in changed)
-        return view.stats.proposals + view.stats.intersections + sent, change
+        deltas = {f"e{n}": rows.of(cell) for n, rows in enumerate(changed)}
+        change = count_of(view.evaluate(relations.stage(deltas)))
+        received = sum(rows.size(cell) for rows in changed)
+        return view.stats.proposals + view.stats.intersections + received, change
 
     with ThreadPoolExecutor(cpu_count()) as threads:
-        found = list(threads.map(step, range(grid.cells)))
-    return np.array([work for work, _ in found]), sum(change for _, change in found)
+        results = list(threads.map(step, range(grid.cells)))
+    return np.array([work for work, _ in results]), sum(change for _, change in results)
 
 
-def _sorted(atom: int, graph: Graph, grid: Grid) -> Sorted:
+def _sort_by_cell(atom: int, graph: Graph, grid: Grid) -> RowsByCell:
     rows, cells = find_cells(atom, [pa.array(graph.source), pa.array(graph.target)], grid)
     order = np.argsort(cells.astype(np.int16), kind="stable")
     rows, cells = rows[order], cells[order]
     bounds = np.searchsorted(cells, np.arange(grid.cells + 1))
-    return Sorted(graph.source[rows], graph.target[rows], bounds)
+    return RowsByCell(graph.source[rows], graph.target[rows], bounds)

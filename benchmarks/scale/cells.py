@@ -21,9 +21,9 @@ from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.shares import JoinInput, choose_shares
 from streaming.distributed.planning.skew import count_values, skew_grid
 
-TARGET = 1.3  # largest load by the mean, on real graphs with TARGET_CELLS cells
+TARGET = 1.3  # largest load divided by the mean, on real graphs with TARGET_CELLS cells
 TARGET_CELLS = 8
-HUB_TARGET = 2.0  # largest load by the mean, on graphs with a hub whose rows are spread
+HUB_TARGET = 2.0  # largest load divided by the mean, on graphs with a hub whose rows are spread
 COPIES_TARGET = 5.0  # difference from theory in per cent
 SAMPLE = 50_000
 _CHUNK = 1 << 16
@@ -38,13 +38,13 @@ class Pattern:
 
     @property
     def atoms(self) -> list[JoinInput]:
-        """Over the one relation ``e``."""
+        """The atoms of the join, all over the relation ``e``."""
         return [JoinInput("e", {x: 0, y: 1}) for x, y in self.edges]
 
     @property
     def query(self) -> str:
-        """The count, with a relation of its own for each atom."""
-        atoms = (f"e{place}({x}, {y})" for place, (x, y) in enumerate(self.edges))
+        """The query that counts the pattern, with a relation of its own for each atom."""
+        atoms = (f"e{number}({x}, {y})" for number, (x, y) in enumerate(self.edges))
         return f"n() :- {', '.join(atoms)}"
 
 
@@ -68,8 +68,8 @@ def build_grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
     shares = choose_shares(pattern.atoms, cells)
     ends = [count_values([pa.array(column)]) for column in (graph.source, graph.target)]
     counts = {
-        (place, name): ends[column]
-        for place, atom in enumerate(pattern.atoms)
+        (number, name): ends[column]
+        for number, atom in enumerate(pattern.atoms)
         for name, column in atom.columns.items()
     }
     return {"hashed": Grid(shares), "spread": skew_grid(shares, counts)}
@@ -87,14 +87,14 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
     """
     rows: list[Row] = []
     sample = graph.shuffled(seed).take(slice(0, SAMPLE))
-    for way, grid in build_grids(pattern, graph, cells).items():
+    for grid_kind, grid in build_grids(pattern, graph, cells).items():
         load = count_cell_rows(pattern, graph, grid)
         measured = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
         theory = expected_copies(grid, sample)
-        off = 100 * abs(measured / theory - 1)
-        uneven = float(load.max() / load.mean())
+        difference = 100 * abs(measured / theory - 1)
+        balance = float(load.max() / load.mean())
         target = TARGET if kind == "real" and cells == TARGET_CELLS else None
-        if kind == "hub" and way == "spread":
+        if kind == "hub" and grid_kind == "spread":
             target = HUB_TARGET
         rows.append(
             {
@@ -102,16 +102,16 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
                 "graph": graph.name,
                 "cells": grid.cells,
                 "shares": " × ".join(str(part) for part in grid.shares.parts.values()),
-                "heavy values": way,
+                "heavy values": grid_kind,
                 "values spread": sum(len(heavy.hashes) for heavy in grid.heavy),
                 "rows/cell": float(load.mean()),
-                "max/mean": uneven,
+                "max/mean": balance,
                 "target": target,
-                "met": None if target is None else uneven <= target,
+                "met": None if target is None else balance <= target,
                 "copies": measured,
                 "theory": theory,
-                "off %": off,
-                "copies met": off <= COPIES_TARGET,
+                "off %": difference,
+                "copies met": difference <= COPIES_TARGET,
             }
         )
     return rows
@@ -130,24 +130,24 @@ def count_cell_rows(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
 def expected_copies(grid: Grid, graph: Graph) -> float:
     """Return the copies of an edge by theory, averaged over which of its values are heavy."""
     shares, columns = grid.shares, _columns(graph)
-    kinds: dict[tuple[str, tuple[int, ...]], Integers] = {}
+    group_of_edge: dict[tuple[str, tuple[int, ...]], Integers] = {}
     for heavy in grid.heavy:
         for atom in shares.atoms:
             if heavy.variable in atom.columns:
                 key = heavy.variable, shares.columns(atom, heavy.variable)
                 values = [columns[column] for column in key[1]]
                 hashes = hash_values(values, grid.numbers[heavy.variable])
-                mine = np.isin(hashes, np.array(heavy.hashes))
+                is_heavy = np.isin(hashes, np.array(heavy.hashes))
                 number = 1 + grid.groups(heavy.variable).index(heavy)
-                kinds.setdefault(key, np.zeros(graph.edges, np.int64))[mine] = number
-    found = Counter(zip(*(kind.tolist() for kind in kinds.values()), strict=True))
-    if not found:
+                group_of_edge.setdefault(key, np.zeros(graph.edges, np.int64))[is_heavy] = number
+    combinations = Counter(zip(*(kind.tolist() for kind in group_of_edge.values()), strict=True))
+    if not combinations:
         return shares.copies("e")
     total = 0.0
-    for numbers, edges in found.items():
+    for numbers, edges in combinations.items():
         spread = {
             key: grid.groups(key[0])[number - 1].parts
-            for key, number in zip(kinds, numbers, strict=True)
+            for key, number in zip(group_of_edge, numbers, strict=True)
             if number
         }
         total += edges * shares.copies("e", spread)

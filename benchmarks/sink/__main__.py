@@ -7,10 +7,10 @@ rows it writes at most 12 bytes for each byte of change.
 
 Parts, each in a module of its own:
 
-overhead   `benchmarks.sink_overhead`: both functions take turns on one stream
-stream     `benchmarks.sink_stream`: live triangles of real messages, in events per second
-restart    `benchmarks.sink_restart`: restart time, by rows of state
-writes     `benchmarks.sink_writes`: bytes written, and micro-batches that take long
+overhead   `benchmarks.sink.overhead`: both functions take turns on one stream
+stream     `benchmarks.sink.stream`: live triangles of real messages, in events per second
+restart    `benchmarks.sink.restart`: restart time, by rows of state
+writes     `benchmarks.sink.writes`: bytes written, and micro-batches that take long
 
 Every delta, count and state is compared with an independent one. ``--quick`` runs all parts at
 small sizes, to check that they work; its figures mean little.
@@ -31,10 +31,10 @@ from pyspark.sql import SparkSession
 import dbsp_wcoj
 from benchmarks.options import check_names
 from benchmarks.result import Result, Row, terminal
-from benchmarks.sink_overhead import measure_overhead
-from benchmarks.sink_restart import measure_restart
-from benchmarks.sink_stream import generate_stream, measure_stream, read_stream
-from benchmarks.sink_writes import measure_writes
+from benchmarks.sink.overhead import measure_overhead
+from benchmarks.sink.restart import measure_restart
+from benchmarks.sink.stream import generate_stream, measure_stream, read_stream
+from benchmarks.sink.writes import measure_writes
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -47,7 +47,7 @@ OVERHEAD, STREAM = "Overhead of a durable sink", "Triangles of a stream, durably
 RESTART, WRITES = "Restart", "Bytes written for a byte of change"
 PARTS = ("overhead", "stream", "restart", "writes")
 
-_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[2] / "shared"))
+_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
 _EVENTS = _SHARED / "data" / "sx-mathoverflow" / "sx-mathoverflow-window-events.parquet"
 
 
@@ -56,13 +56,13 @@ class Sizes:
     """The sizes of all parts."""
 
     overhead: dict[int, int]  # rows of a micro-batch: rounds
-    warm: int
+    warm: int  # rounds before them that are not timed
     stream: dict[int, int]  # events of a micro-batch: maximum number of micro-batches
-    generated: int
-    restart: tuple[int, ...]
-    texts: int
+    generated: int  # edges of the generated stream
+    restart: tuple[int, ...]  # rows of state
+    texts: int  # rows of state with strings
     writes: dict[int, int]  # rows of a micro-batch: micro-batches
-    target_rows: int
+    target_rows: int  # the rows of a micro-batch that ``writes`` has a target for
 
 
 FULL = Sizes(
@@ -88,10 +88,13 @@ QUICK = Sizes(
 
 
 def main(
-    part: Annotated[list[str], typer.Option(help=f"Of {', '.join(PARTS)}; all.")] = list(PARTS),  # noqa: B006
+    part: Annotated[
+        list[str], typer.Option(help=f"Parts, of {', '.join(PARTS)}; all by default.")
+    ] = list(PARTS),  # noqa: B006
     events: Annotated[Path, typer.Option(help="The stream; its oracle lies beside it.")] = _EVENTS,
     folder: Annotated[
-        Path | None, typer.Option(help="On the disk to measure; a temporary one when not given.")
+        Path | None,
+        typer.Option(help="A folder on the disk to measure; a temporary folder by default."),
     ] = None,
     quick: Annotated[bool, typer.Option(help="Small sizes.")] = False,
     seed: int = 0,
@@ -100,9 +103,9 @@ def main(
     """Measure; exit status 1 if an answer is wrong."""
     check_names(part, PARTS, "part")
     dbsp_wcoj.warm_up()
-    with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-sink-", dir=folder) as place:
+    with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-sink-", dir=folder) as name:
         measure(
-            Path(place),
+            Path(name),
             QUICK if quick else FULL,
             part=part,
             events=events,
@@ -130,9 +133,9 @@ def measure(
     if "restart" in part:
         for rows, texts in [*((rows, False) for rows in sizes.restart), (sizes.texts, True)]:
             progress.print(f"restart, {rows:,} rows{' of strings' if texts else ''} ...")
-            place = folder / f"restart-{rows}-{texts}"
+            state = folder / f"restart-{rows}-{texts}"
             tables[RESTART].append(
-                measure_restart(place, rows=rows, texts=texts, seed=seed, verdict=verdict)
+                measure_restart(state, rows=rows, texts=texts, seed=seed, verdict=verdict)
             )
     if "writes" in part:
         for rows, batches in sizes.writes.items():
@@ -153,20 +156,27 @@ def measure(
         if "overhead" in part:
             for rows, rounds in sizes.overhead.items():
                 progress.print(f"overhead, micro-batches of {rows:,} rows ...")
-                place = folder / f"overhead-{rows}"
+                state = folder / f"overhead-{rows}"
                 tables[OVERHEAD] += measure_overhead(
-                    session, place, rows=rows, rounds=rounds, warm=sizes.warm, verdict=verdict
+                    session, state, rows=rows, rounds=rounds, warm=sizes.warm, verdict=verdict
                 )
         if "stream" in part:
             if events.is_file():
-                given = read_stream(events)
+                stream = read_stream(events)
             else:
-                progress.print(f"no stream at {events}: a generated one takes its place")
-                given = generate_stream(sizes.generated, folder, seed)
-            for size, most in sizes.stream.items():
+                progress.print(f"no stream at {events}: a generated one is used instead")
+                stream = generate_stream(sizes.generated, folder, seed)
+            for size, max_batches in sizes.stream.items():
                 progress.print(f"stream, {size:,} events in a micro-batch ...")
                 tables[STREAM].append(
-                    measure_stream(session, folder, given, size=size, most=most, verdict=verdict)
+                    measure_stream(
+                        session,
+                        folder,
+                        stream,
+                        size=size,
+                        max_batches=max_batches,
+                        verdict=verdict,
+                    )
                 )
     verdict.close(result, json)
 

@@ -1,4 +1,4 @@
-"""Says which columns of the result files are plotted, and how; `benchmarks.plots` draws the charts.
+"""Says which columns of the result files are plotted, and how; `plots` draws the charts.
 
 A chart of a result file, table or column that does not exist is not drawn.
 """

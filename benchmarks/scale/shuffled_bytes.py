@@ -4,7 +4,8 @@
 
     HyperCube    copies of the row, each with its cell and its roles; no intermediate rows
     broadcast    the row once to each of p workers; intermediate rows to the next join
-    partitioned  the row once for each delta term, by the key of its first join; then likewise
+    partitioned  the row once for each delta term, by the key of its first join; intermediate rows
+                 to the next join
 
 A plan of binary joins has a delta term for each atom. Each term next joins the atom that gives the
 fewest rows, as counted by the engine; an optimizer has only estimates. The state is assumed to be
@@ -21,12 +22,12 @@ import pyarrow as pa
 from benchmarks.engine import count_of
 from benchmarks.graph import Graph
 from benchmarks.result import Row
-from benchmarks.scale_cells import Pattern, build_grids
+from benchmarks.scale.cells import Pattern, build_grids
 from dbsp_wcoj import ZSet, generic_join
 from streaming.distributed.execution.placement import place_rows
 
-EDGE = 24
-ADDRESS = 8
+EDGE_BYTES = 24
+ADDRESS_BYTES = 8  # a cell number and roles
 
 
 def measure_shuffled_bytes(
@@ -34,32 +35,32 @@ def measure_shuffled_bytes(
 ) -> list[Row]:
     """Return a row of the table for each number of cells, over a sample of changed rows."""
     sample = graph.shuffled(seed).take(slice(0, rows))
-    between = _between(pattern, graph, sample)
-    found: list[Row] = []
-    for most in cells:
-        grid = build_grids(pattern, graph, most)["spread"]
+    intermediate = _intermediate_bytes(pattern, graph, sample)
+    table: list[Row] = []
+    for max_cells in cells:
+        grid = build_grids(pattern, graph, max_cells)["spread"]
         columns = [pa.array(sample.source), pa.array(sample.target)]
         copies = len(place_rows("e", columns, grid).rows) / sample.edges
-        own = copies * (EDGE + ADDRESS)
-        broadcast = grid.cells * EDGE + between
-        partitioned = len(pattern.edges) * EDGE + between
-        found.append(
+        hypercube = copies * (EDGE_BYTES + ADDRESS_BYTES)
+        broadcast = grid.cells * EDGE_BYTES + intermediate
+        partitioned = len(pattern.edges) * EDGE_BYTES + intermediate
+        table.append(
             {
                 "query": pattern.name,
                 "graph": graph.name,
                 "cells": grid.cells,
-                "HyperCube": own,
+                "HyperCube": hypercube,
                 "broadcast": broadcast,
                 "partitioned": partitioned,
-                "of which intermediate": between,
-                "broadcast by HyperCube": broadcast / own,
-                "partitioned by HyperCube": partitioned / own,
+                "of which intermediate": intermediate,
+                "broadcast by HyperCube": broadcast / hypercube,
+                "partitioned by HyperCube": partitioned / hypercube,
             }
         )
-    return found
+    return table
 
 
-def _between(pattern: Pattern, graph: Graph, sample: Graph) -> float:
+def _intermediate_bytes(pattern: Pattern, graph: Graph, sample: Graph) -> float:
     """Return the bytes of intermediate rows for a changed row, over all delta terms."""
     relations = {name: _rows(edges) for name, edges in (("e", graph), ("d", sample))}
     total = 0
@@ -78,7 +79,7 @@ def _between(pattern: Pattern, graph: Graph, sample: Graph) -> float:
 
 def _count(edges: list[str], relations: Mapping[str, ZSet]) -> int:
     """Count the rows of a join of edges whose first edge is a changed row."""
-    atoms = [f"{'e' if place else 'd'}({x}, {y})" for place, (x, y) in enumerate(edges)]
+    atoms = [f"{'e' if position else 'd'}({x}, {y})" for position, (x, y) in enumerate(edges)]
     return count_of(generic_join(f"n() :- {', '.join(atoms)}", relations))
 
 

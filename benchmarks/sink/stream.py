@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.counter import count
 from benchmarks.result import Row
 from benchmarks.rmat import rmat
-from benchmarks.sink_graph import Integers, changes_table, count_change, micro_batch_of
+from benchmarks.sink.graph import Integers, changes_table, count_change, micro_batch_of
 from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from streaming import ViewSink
@@ -48,12 +48,12 @@ CREATE VIEW triangles AS
     FROM u ab JOIN u bc ON bc.src = ab.dst JOIN u ac ON ac.src = ab.src AND ac.dst = bc.dst;
 """
 SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64(), False)])
-PLACE = 0.6  # of the stream: about here the measured micro-batches end
+END_SHARE = 0.6  # of the stream: about here the measured micro-batches end
 
 
 @dataclass(frozen=True)
 class Events:
-    """A stream, and the known number of triangles by the number of changes so far."""
+    """A stream, and the known numbers of triangles, by the number of changes so far."""
 
     name: str
     stream: ChangeStream
@@ -61,31 +61,33 @@ class Events:
 
 
 def read_stream(path: Path) -> Events:
-    """The stream of a file ``<name>-window-events.parquet`` and the oracle beside it."""
+    """Read the stream of a file ``<name>-window-events.parquet`` and the oracle beside it."""
     stream = read_events(path)
     oracle = path.with_name(path.name.replace("-events", "-oracle"))
     known: dict[int, int] = {}
     if oracle.is_file():
-        found = read_oracle(oracle, stream)
-        known = dict(zip(found.positions.tolist(), found.expected["simple"].tolist(), strict=True))
+        counts = read_oracle(oracle, stream)
+        known = dict(
+            zip(counts.positions.tolist(), counts.expected["simple"].tolist(), strict=True)
+        )
     return Events(path.stem.removesuffix("-window-events"), stream, known)
 
 
 def generate_stream(edges: int, folder: Path, seed: int) -> Events:
-    """Edges of an RMAT graph; each leaves when as many as a third of them have come after it."""
+    """Generate the edges of an RMAT graph; each is deleted a third of the stream later."""
     scale = max(5, int(edges / 8).bit_length())
     source, target = rmat(scale, edges, seed=seed)
     order = np.random.default_rng(seed).permutation(len(source))
     source, target = source[order], target[order]
-    come = 2 * np.arange(len(source))
-    leave = come + 2 * (len(source) // 3) + 1
-    at = np.argsort(np.concatenate([come, leave]), kind="stable")
+    inserted_at = 2 * np.arange(len(source))
+    deleted_at = inserted_at + 2 * (len(source) // 3) + 1
+    by_time = np.argsort(np.concatenate([inserted_at, deleted_at]), kind="stable")
     table = pa.table(
         {
-            "src": np.tile(source, 2)[at],
-            "dst": np.tile(target, 2)[at],
-            "ts": np.arange(len(at)),
-            "op": np.repeat([1, -1], len(source))[at],
+            "src": np.tile(source, 2)[by_time],
+            "dst": np.tile(target, 2)[by_time],
+            "ts": np.arange(len(by_time)),
+            "op": np.repeat([1, -1], len(source))[by_time],
         }
     )
     path = folder / "generated.parquet"
@@ -99,45 +101,48 @@ def measure_stream(
     events: Events,
     *,
     size: int,
-    most: int,
+    max_batches: int,
     verdict: Verdict,
 ) -> Row:
-    """At most so many micro-batches of one size."""
-    wanted = int(PLACE * len(events.stream))
-    end = min((place for place in events.known if place >= wanted), default=wanted)
-    batches = min(most, (end - 1) // size)
+    """Measure at most ``max_batches`` micro-batches of one size."""
+    about_end = int(END_SHARE * len(events.stream))
+    end = min((position for position in events.known if position >= about_end), default=about_end)
+    batches = min(max_batches, (end - 1) // size)
     cuts = np.arange(end - size * batches, end + 1, size)
-    what = f"triangles of {events.name} after {end:,} events"
-    verdict.set_truth(what, _counted(events.stream, end), events.known.get(end))
+    truth = f"triangles of {events.name} after {end:,} events"
+    verdict.set_truth(truth, _count_live_triangles(events.stream, end), events.known.get(end))
     tables = [
         changes_table(*(column[begin:cut] for column in _columns(events.stream)))
         for begin, cut in zip([0, *cuts[:-1].tolist()], cuts.tolist(), strict=True)
     ]
-    ways: dict[str, Sequence[float]] = {}
+    seconds: dict[str, Sequence[float]] = {}
 
-    def taken(way: str, found: int, ends: Sequence[float]) -> None:
-        verdict.compare(f"{way}, {size:,} events in a micro-batch", what, found)
-        ways[way] = np.diff(ends).tolist()
+    def record(way: str, change: int, ends: Sequence[float]) -> None:
+        verdict.compare(f"{way}, {size:,} events in a micro-batch", truth, change)
+        seconds[way] = np.diff(ends).tolist()
 
-    taken("engine", *_each(tables, _engine(_circuit())))
+    record("engine", *_run_each(tables, _engine(_circuit())))
     sink = ViewSink(_circuit(), state_dir=folder / f"{size}-sink")
-    taken("sink", *_each(tables, lambda table, number: _given(sink, micro_batch_of(table), number)))
+    record(
+        "sink",
+        *_run_each(tables, lambda table, number: _pass_to(sink, micro_batch_of(table), number)),
+    )
     sink.close()
     write_files(events.stream, cuts, folder / f"{size}-files")
     durable = ViewSink(_circuit(), state_dir=folder / f"{size}-state")
-    taken("Spark", *_through_spark(session, folder / f"{size}-files", durable))
+    record("Spark", *_through_spark(session, folder / f"{size}-files", durable))
     durable.close()
-    through = [one.seconds for one in durable.metrics][1:]
+    phases = [metrics.seconds for metrics in durable.metrics][1:]
     return {
         "stream": events.name,
         "events/batch": size,
         "batches": batches,
-        "triangles": verdict.truths[what],
-        **{f"{way} events/s": size * batches / sum(ways[way]) for way in reversed(ways)},
-        **{f"{way} ms": statistics.median(ways[way]) * 1000 for way in reversed(ways)},
-        "largest with Spark ms": max(ways["Spark"]) * 1000,
+        "triangles": verdict.truths[truth],
+        **{f"{way} events/s": size * batches / sum(seconds[way]) for way in reversed(seconds)},
+        **{f"{way} ms": statistics.median(seconds[way]) * 1000 for way in reversed(seconds)},
+        "largest with Spark ms": max(seconds["Spark"]) * 1000,
         **{
-            f"of it {phase} ms": statistics.median(one[phase] for one in through) * 1000
+            f"of it {phase} ms": statistics.median(batch[phase] for batch in phases) * 1000
             for phase in ("read", "step", "write")
         },
     }
@@ -151,13 +156,13 @@ def _columns(events: ChangeStream) -> tuple[Integers, Integers, Integers]:
     return events.source, events.target, events.weight
 
 
-def _each(
-    tables: Sequence[pa.Table], take: Callable[[pa.Table, int], int]
+def _run_each(
+    tables: Sequence[pa.Table], run: Callable[[pa.Table, int], int]
 ) -> tuple[int, list[float]]:
-    """The sum of the changes of the count, and when each micro-batch was done."""
+    """Run all micro-batches; return the change of the count, and the time at each end."""
     total, ends = 0, []
     for number, table in enumerate(tables):
-        total += take(table, number)
+        total += run(table, number)
         ends.append(time.perf_counter())
     return total, ends
 
@@ -166,7 +171,7 @@ def _engine(circuit: Circuit) -> Callable[[pa.Table, int], int]:
     return lambda table, _: count_change(circuit.step({"e": table})["triangles"])
 
 
-def _given(sink: ViewSink, df: Any, number: int) -> int:
+def _pass_to(sink: ViewSink, df: Any, number: int) -> int:
     sink(df, number)
     assert sink.last is not None
     return count_change(sink.last.outputs["triangles"])
@@ -175,14 +180,14 @@ def _given(sink: ViewSink, df: Any, number: int) -> int:
 def _through_spark(session: SparkSession, files: Path, sink: ViewSink) -> tuple[int, list[float]]:
     total, ends = 0, []
 
-    def take(df: DataFrame, batch_id: int) -> None:
+    def process_batch(df: DataFrame, batch_id: int) -> None:
         nonlocal total
-        total += _given(sink, df, batch_id)
+        total += _pass_to(sink, df, batch_id)
         ends.append(time.perf_counter())
 
     query = (
         read_files(session, files)
-        .writeStream.foreachBatch(take)
+        .writeStream.foreachBatch(process_batch)
         .option("checkpointLocation", f"{files}-checkpoint")
         .trigger(availableNow=True)
         .start()
@@ -191,12 +196,12 @@ def _through_spark(session: SparkSession, files: Path, sink: ViewSink) -> tuple[
     return total, ends
 
 
-def _counted(events: ChangeStream, end: int) -> int:
-    """The undirected triangles of the edges that are live after so many events."""
+def _count_live_triangles(events: ChangeStream, end: int) -> int:
+    """Count the undirected triangles of the edges that are live after the first ``end`` events."""
     source, target, weight = (column[:end] for column in _columns(events))
     nodes = int(max(source.max(), target.max())) + 1
-    edges, places = np.unique(source * nodes + target, return_inverse=True)
-    live = edges[np.bincount(places, weights=weight) > 0]
+    edges, numbers = np.unique(source * nodes + target, return_inverse=True)
+    live = edges[np.bincount(numbers, weights=weight) > 0]
     low, high = np.minimum(live // nodes, live % nodes), np.maximum(live // nodes, live % nodes)
     pairs = np.unique((low * nodes + high)[low < high])
     return count(pairs // nodes, pairs % nodes)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from benchmarks.counter import count
 from benchmarks.result import Row
 from benchmarks.rmat import rmat
-from benchmarks.sink_graph import (
+from benchmarks.sink.graph import (
     Integers,
     changes_table,
     count_change,
@@ -78,23 +78,23 @@ def measure_writes(
     files = CountedFiles(folder)
     sink = ViewSink(triangles_circuit(), state_dir=files)
     live = np.arange(rows * batches)
-    found = 0
+    change_total = 0
     results = []
     for kind in ("inserts", "50 % deletes") if deletes else ("inserts",):
         files.written.clear()
         if kind == "inserts":
             steps = _inserts(source, target, rows, batches)
         else:
-            chosen, gone, live = _exchanged(live, len(source), rows, batches, seed)
-            steps = _mix(source, target, chosen, gone)
+            chosen, deleted, live = _draw_exchanges(live, len(source), rows, batches, seed)
+            steps = _mix(source, target, chosen, deleted)
         first = 0 if kind == "inserts" else batches
         for number, table in enumerate(steps, first):
             sink(micro_batch_of(table), number)
             assert sink.last is not None
-            found += count_change(sink.last.outputs["triangles"])
-        what = f"triangles after {batches:,} micro-batches of {rows:,} rows, {kind}"
-        verdict.set_truth(what, count(source[live], target[live]))
-        verdict.compare("the sum of the deltas", what, found)
+            change_total += count_change(sink.last.outputs["triangles"])
+        truth = f"triangles after {batches:,} micro-batches of {rows:,} rows, {kind}"
+        verdict.set_truth(truth, count(source[live], target[live]))
+        verdict.compare("the sum of the deltas", truth, change_total)
         results.append(_row(kind, rows, batches, list(sink.metrics), files.written, target))
     sink.close()
     return results
@@ -105,55 +105,58 @@ def _inserts(source: Integers, target: Integers, rows: int, batches: int) -> Ite
         yield changes_table(source[first : first + rows], target[first : first + rows])
 
 
-def _exchanged(
+def _draw_exchanges(
     live: Integers, end: int, rows: int, batches: int, seed: int
 ) -> tuple[Integers, Integers, Integers]:
     """Return the inserted and deleted edges of each micro-batch, and the live edges at the end."""
     half = rows // 2
-    coming = np.arange(end - half * batches, end).reshape(batches, half)
+    inserted = np.arange(end - half * batches, end).reshape(batches, half)
     random = np.random.default_rng(seed + 1)
-    # Any live edge may go, also one that came with an earlier micro-batch of the mix.
+    # Any live edge may be deleted, even one that an earlier micro-batch of the mix inserted.
     pool = np.concatenate([live, np.empty(half * batches, np.int64)])
     size = len(live)
-    going = np.empty_like(coming)
+    deleted = np.empty_like(inserted)
     for number in range(batches):
-        places = np.sort(random.choice(size, half, replace=False))
-        going[number] = pool[places]
-        pool[places] = coming[number]  # the one that comes takes the place of the one that goes
-    return coming, going, pool[:size]
+        positions = np.sort(random.choice(size, half, replace=False))
+        deleted[number] = pool[positions]
+        pool[positions] = inserted[number]  # an inserted edge replaces each deleted one
+    return inserted, deleted, pool[:size]
 
 
 def _mix(
-    source: Integers, target: Integers, coming: Integers, going: Integers
+    source: Integers, target: Integers, insertions: Integers, deletions: Integers
 ) -> Iterator[pa.Table]:
-    for inserted, deleted in zip(coming, going, strict=True):
-        both = np.concatenate([inserted, deleted])
+    for inserted, deleted in zip(insertions, deletions, strict=True):
+        edges = np.concatenate([inserted, deleted])
         weight = np.repeat([1, -1], [len(inserted), len(deleted)])
-        yield changes_table(source[both], target[both], weight)
+        yield changes_table(source[edges], target[edges], weight)
 
 
 def _row(
     kind: str, rows: int, batches: int, metrics: Sequence[Any], written: Counter[str], target: bool
 ) -> Row:
-    given = rows * batches * ROW_BYTES
-    factor = sum(written.values()) / given
-    seconds = [one.seconds for one in metrics[-batches:]]
-    spent = [1000 * (one["step"] + one["write"] + one["merge"]) for one in seconds]
+    changed_bytes = rows * batches * ROW_BYTES
+    factor = sum(written.values()) / changed_bytes
+    phases = [batch.seconds for batch in metrics[-batches:]]
+    batch_ms = [1000 * (batch["step"] + batch["write"] + batch["merge"]) for batch in phases]
     return {
         "changes": kind,
         "rows/batch": rows,
         "batches": batches,
-        "MB in": given / 1e6,
+        "MB in": changed_bytes / 1e6,
         "MB written": sum(written.values()) / 1e6,
         "times": factor,
         "target": TARGET if target else None,
         "met": factor <= TARGET if target else None,
-        **{part: written[part] / given for part in ("data", "outputs", "manifests", "other")},
-        "step ms": statistics.median(one["step"] for one in seconds) * 1000,
-        "write ms": statistics.median(one["write"] for one in seconds) * 1000,
-        "batch ms": statistics.median(spent),
-        "p99 ms": float(np.percentile(spent, 99)),
-        "max ms": max(spent),
+        **{
+            part: written[part] / changed_bytes
+            for part in ("data", "outputs", "manifests", "other")
+        },
+        "step ms": statistics.median(batch["step"] for batch in phases) * 1000,
+        "write ms": statistics.median(batch["write"] for batch in phases) * 1000,
+        "batch ms": statistics.median(batch_ms),
+        "p99 ms": float(np.percentile(batch_ms, 99)),
+        "max ms": max(batch_ms),
     }
 
 

@@ -107,18 +107,18 @@ def styles_of(labels: Iterable[str]) -> dict[str, Style]:
     >>> styles_of(["DuckDB", "duckdb"])
     Traceback (most recent call last):
         ...
-    ValueError: 'DuckDB' and 'duckdb' have one style in benchmarks/styles.py: give one its own
+    ValueError: 'DuckDB' and 'duckdb' have one style in benchmarks.report.styles: separate them
     """
     labels = list(dict.fromkeys(labels))
     styles = {label: SYSTEMS[label] for label in labels if label in SYSTEMS}
-    label_by_look: dict[tuple[str, str], str] = {}
+    label_by_style: dict[tuple[str, str], str] = {}
     for label, style in styles.items():
-        other = label_by_look.setdefault((style.colour, style.hatch), label)
+        other = label_by_style.setdefault((style.colour, style.hatch), label)
         if other != label and style == styles[other]:
             raise ValueError(
-                f"{other!r} and {label!r} have one style in benchmarks/styles.py: give one its own"
+                f"{other!r} and {label!r} have one style in benchmarks.report.styles: separate them"
             )
-    free = (style for style in _more_styles() if (style.colour, style.hatch) not in label_by_look)
+    free = (style for style in _more_styles() if (style.colour, style.hatch) not in label_by_style)
     for label in labels:
         if label not in styles:
             style = next(free, None)

@@ -1,9 +1,9 @@
 """Renders the tables and plots of the documentation from the result files ``results/*.json``.
 
-README.md gets one plot and one table, docs/benchmarks.md the tables of `benchmarks.selections`, and
-benchmarks/README.md all tables and all plots (`benchmarks.charts`). The text between two markers
-is replaced. ``--check`` changes nothing and exits with status 1 if a file differs from the result
-files. It does not draw the plots again, because each contains a digest of its data.
+README.md gets one plot and one table, docs/benchmarks.md the tables of `selections`, and
+benchmarks/README.md all tables and all plots (`charts`). The text between two markers is replaced.
+``--check`` changes nothing and exits with status 1 if a file differs from the result files. It does
+not draw the plots again, because each contains a digest of its data.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.charts import CHARTS, Chart
-from benchmarks.plots import draw, file_names, is_drawn
+from benchmarks.report.charts import CHARTS, Chart
+from benchmarks.report.plots import draw, file_names, is_drawn
+from benchmarks.report.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
 from benchmarks.result import Cell, Result, Row, terminal, text
-from benchmarks.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
 
 PLOTS = Path("docs") / "pictures" / "benchmarks"
 BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
 END = "<!-- benchmarks: end -->"
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1]
 _MAX_UNFOLDED_ROWS = 12  # a longer table is folded
 _MAX_ROWS = 1_000  # a longer table is left out
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
@@ -91,8 +91,8 @@ def obsolete_plots(results: Mapping[str, Result], folder: Path) -> list[Path]:
 
 def readme_section(results: Mapping[str, Result]) -> str:
     """Render the section of README.md: one plot and one table."""
-    rows = [row for one in HEADLINES for row in one.rows(results)]
-    shown = dict.fromkeys(one.result for one in HEADLINES if one.rows(results))
+    rows = [row for each in HEADLINES for row in each.rows(results)]
+    shown = dict.fromkeys(each.result for each in HEADLINES if each.rows(results))
     lines = [
         line
         for chart in charts_with_data(results)
@@ -106,17 +106,17 @@ def readme_section(results: Mapping[str, Result]) -> str:
 def page_tables(results: Mapping[str, Result]) -> str:
     """Render the tables and plots of docs/benchmarks.md."""
     lines: list[str] = []
-    for name in dict.fromkeys(one.result for one in PAGE_TABLES):
-        tables = [one for one in PAGE_TABLES if one.result == name and one.rows(results)]
+    for name in dict.fromkeys(each.result for each in PAGE_TABLES):
+        tables = [each for each in PAGE_TABLES if each.result == name and each.rows(results)]
         if tables:
             lines += [f"## {SECTIONS[name]}", "", _claim(results[name]), ""]
             for chart in charts_with_data(results):
                 if chart.result == name and chart.on_page:
                     lines += [_picture(chart, "pictures/benchmarks"), ""]
-            lines += [_captioned(one, results) for one in tables]
+            lines += [_captioned(each, results) for each in tables]
     shown = [
         results[name]
-        for name in dict.fromkeys(one.result for one in PAGE_TABLES if one.rows(results))
+        for name in dict.fromkeys(each.result for each in PAGE_TABLES if each.rows(results))
     ]
     return "\n".join([*lines, *_machines(shown)])
 
@@ -142,8 +142,8 @@ def with_tables(readme: str, tables: str, name: str = "README.md") -> str:
     return f"{above}{BEGIN}\n{tables}\n{END}{below}"
 
 
-def _captioned(one: Selection, results: Mapping[str, Result]) -> str:
-    return f"{one.caption}:\n\n{_table(one.rows(results))}"
+def _captioned(each: Selection, results: Mapping[str, Result]) -> str:
+    return f"{each.caption}:\n\n{_table(each.rows(results))}"
 
 
 def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
@@ -159,12 +159,12 @@ def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
 
 def _machines(results: list[Result]) -> Iterator[str]:
     """Yield a line for each machine, with the first and the last date."""
-    machines = [tuple(one.machine.get(fact) for fact in _MACHINE) for one in results]
+    machines = [tuple(each.machine.get(fact) for fact in _MACHINE) for each in results]
     for machine in dict.fromkeys(machines):
         dates = [
-            text(one.machine.get("date"))[:10]
-            for one, its in zip(results, machines, strict=True)
-            if its == machine
+            text(each.machine.get("date"))[:10]
+            for each, its_machine in zip(results, machines, strict=True)
+            if its_machine == machine
         ]
         days = " to ".join(dict.fromkeys((min(dates), max(dates))))
         facts = [
@@ -189,7 +189,7 @@ def _conditions(name: str, result: Result) -> Iterator[str]:
     if run is not None:
         facts.append(f"ran {text(run)} s")
     versions = [f"{k} {v}" for k, v in machine.items() if isinstance(v, str) and v[:1].isdigit()]
-    versions = [one for one in versions if not one.startswith(("date", "commit"))]
+    versions = [each for each in versions if not each.startswith(("date", "commit"))]
     yield f"<sub>{name}.json: {', '.join(facts)}. {', '.join(versions)}.</sub>\n"
 
 
@@ -207,7 +207,7 @@ def _origins(machine: Mapping[str, Cell]) -> list[str]:
 
 
 def _picture(chart: Chart, folder: str) -> str:
-    """Return the HTML of a plot, which is light or dark as the reader prefers."""
+    """Return the HTML of a plot, in a light and a dark version; the browser chooses."""
     light, dark = file_names(chart)
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{folder}/{dark}">'

@@ -1,0 +1,1 @@
+"""Tables and charts of the documentation, from ``results``. ``python -m benchmarks.report``."""

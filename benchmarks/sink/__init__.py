@@ -1,0 +1,1 @@
+"""The durable sink: overhead, events per second, restart, writes. ``python -m benchmarks.sink``."""

@@ -1,0 +1,58 @@
+"""Other spellings of intervals, replaced by INTERVAL before the tree is read.
+
+::
+
+    '1 day 02:03'::INTERVAL       INTERVAL '1 day 02:03'
+    to_months(n)                  INTERVAL (n) MONTH; also to_years and other units of months
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+__all__ = ["INTERVAL_TEXT", "replace_intervals"]
+
+#: The key of ``meta`` of an interval for its text, of which sqlglot keeps only a part.
+INTERVAL_TEXT: Final = "interval_text"
+_UNITS: Final = {
+    "to_months": "MONTH",
+    "to_quarters": "QUARTER",
+    "to_years": "YEAR",
+    "to_decades": "DECADE",
+    "to_centuries": "CENTURY",
+    "to_millennia": "MILLENNIUM",
+}
+
+
+def replace_intervals(tree: exp.Expr) -> exp.Expr:
+    """Return a tree with INTERVAL in place of its other spellings."""
+    for node in list(tree.find_all(exp.Cast, exp.Anonymous)):
+        interval = _interval_of(node)
+        if interval is None:
+            continue
+        interval.meta.update({**node.meta, **interval.meta})
+        if node is tree:
+            tree = interval
+        else:
+            node.replace(interval)
+    return tree
+
+
+def _interval_of(node: exp.Expr) -> exp.Interval | None:
+    """Return the interval that a cast or a call stands for; None for others."""
+    if isinstance(node, exp.Anonymous):
+        unit = _UNITS.get(node.name.lower())
+        if unit is None or len(node.expressions) != 1:
+            return None
+        return exp.Interval(this=exp.Paren(this=node.expressions[0]), unit=exp.Var(this=unit))
+    if type(node) is not exp.Cast or node.to.this != exp.DType.INTERVAL:
+        return None
+    text = node.this
+    is_literal = isinstance(text, exp.Literal) and text.is_string
+    if not is_literal or node.to.args.get("expressions"):
+        return None
+    interval = exp.Interval(this=text)
+    interval.meta[INTERVAL_TEXT] = text.this
+    return interval

@@ -1,0 +1,291 @@
+"""Aggregates of the elements of one list: counts, first and last element, statistics, bits.
+
+The result is NULL if the list is NULL. NULL elements are skipped, except by ``list_first`` and
+``list_last``. The result of a list without elements that count is NULL; ``list_count`` returns 0.
+The sum, mean and extremes of a list are in `circuits.types.functions.lists`.
+
+Cost: O(elements), and O(elements * log) for the median and the mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array
+from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.nested import Lists, ranks
+from circuits.types.functions.casting.casts import convert
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    Rule,
+    TypedArguments,
+    argument_error,
+    require,
+)
+from circuits.types.functions.nested.list_rules import require_lists, type_null_lists
+from circuits.types.functions.type_rules import is_number
+
+__all__ = ["FUNCTIONS"]
+
+_INT: Final = pa.int64()
+_FLOAT: Final = pa.float64()
+_Test = Callable[[pa.DataType], bool]
+
+
+def _rule(is_accepted: _Test, elements: str, result: pa.DataType | None) -> Rule:
+    """Return the rule of an aggregate of a list.
+
+    Args:
+        is_accepted: Tests the type of the elements.
+        elements: The accepted elements, for the message.
+        result: The type of the result; None for the type of the elements.
+    """
+
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+        require(name, arguments, 1, 1)
+        require_lists(name, arguments, 1)
+        typed = type_null_lists(arguments)
+        element_type = typed[0].type.value_type
+        if not arrow.is_null(element_type) and not is_accepted(element_type):
+            raise argument_error(name, arguments, f"it takes a list of {elements}")
+        return typed, result or element_type
+
+    return rule
+
+
+def _is_any(data_type: pa.DataType) -> bool:
+    return True
+
+
+def _is_integer(data_type: pa.DataType) -> bool:
+    return bool(arrow.is_integer(data_type))
+
+
+def _is_boolean(data_type: pa.DataType) -> bool:
+    return bool(arrow.is_boolean(data_type))
+
+
+def _kernel(aggregate: Callable[[Lists, BoolArray, pa.DataType], pa.Array]) -> Kernel:
+    """Return a kernel of a function of lists and the mask of their elements that are not NULL."""
+
+    def kernel(arguments: Any, result_type: pa.DataType) -> Any:
+        lists = Lists.of(arguments[0])
+        present = lists.values.is_valid().to_numpy(zero_copy_only=False)
+        result = aggregate(lists, np.asarray(present, np.bool_), result_type)
+        result = result if result.type == result_type else convert(result, result_type)
+        if lists.valid is None:
+            return result
+        return pc.if_else(pa.array(lists.valid), result, pa.scalar(None, result_type))
+
+    return kernel
+
+
+def _count(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+    counts = np.bincount(lists.owners[present], minlength=len(lists.lengths))
+    return pa.array(counts.astype(np.int64))
+
+
+def _element(*, last: bool, skip_nulls: bool) -> Kernel:
+    """Return a kernel for the first or the last element, of those that are not NULL or of all."""
+
+    def element(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+        chosen = np.flatnonzero(present) if skip_nulls else np.arange(len(present))
+        owners = lists.owners[chosen]
+        positions = np.zeros(len(lists.lengths), np.int64)
+        is_missing = np.ones(len(lists.lengths), np.bool_)
+        # Of several assignments to one place, numpy keeps the last.
+        order = slice(None) if last else slice(None, None, -1)
+        positions[owners[order]] = chosen[order]
+        is_missing[owners] = False
+        return lists.values.take(pa.array(positions, mask=is_missing))
+
+    return _kernel(element)
+
+
+def _arrow_aggregate(function: str, options: Any = None, argument: Any = None) -> Kernel:
+    """Return a kernel for an aggregate of Arrow.
+
+    Args:
+        function: The name of the grouped aggregate.
+        options: Its options.
+        argument: The type to which the elements are cast; None to leave them.
+    """
+
+    def aggregate(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+        target = argument or lists.values.type
+        count = len(lists.lengths)
+        if arrow.is_null(target):
+            return pa.nulls(count, result_type)
+        values = convert(lists.values, target)
+        # One row with NULL per list, so that every list has a group.
+        table = pa.table(
+            {
+                "row": np.concatenate([np.arange(count), lists.owners]),
+                "value": pa.concat_arrays([pa.nulls(count, target), values]),
+            }
+        )
+        groups = table.group_by("row", use_threads=False)
+        result = groups.aggregate([("value", function, options)]).sort_by("row")
+        return result.column(f"value_{function}").combine_chunks()
+
+    return _kernel(aggregate)
+
+
+def _bits(operation: Any, identity: int) -> Kernel:
+    def aggregate(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+        totals = np.full(len(lists.lengths), identity, np.int64)
+        owners = lists.owners[present]
+        operation.at(totals, owners, convert(lists.values, _INT).filter(pa.array(present)))
+        is_empty = np.bincount(owners, minlength=len(totals)) == 0
+        return pa.array(totals, mask=is_empty)
+
+    return _kernel(aggregate)
+
+
+def _sorted_present(lists: Lists, present: BoolArray) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return the elements that are not NULL, sorted in each list; their lists; and the counts."""
+    places = np.flatnonzero(present)
+    keys = ranks(lists.values, Codecs())[places]
+    order = np.lexsort((keys, lists.owners[places]))
+    owners = lists.owners[places][order]
+    return places[order], owners, np.bincount(owners, minlength=len(lists.lengths))
+
+
+def _median_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    typed, element_type = _rule(_is_any, "", None)(name, arguments, target_type)
+    return typed, _FLOAT if is_number(element_type) else element_type
+
+
+def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+    """Return the middle element, or the mean of two middle numbers; the lower of other values."""
+    places, _, counts = _sorted_present(lists, present)
+    starts = np.cumsum(counts) - counts
+    is_empty = counts == 0
+    if not len(places):
+        return pa.nulls(len(counts), result_type)
+    indices = [np.where(is_empty, 0, starts + (counts - 1 + side) // 2) for side in (0, 1)]
+    low, high = (
+        lists.values.take(pa.array(places[np.minimum(index, len(places) - 1)], mask=is_empty))
+        for index in indices
+    )
+    if not arrow.is_floating(result_type):
+        return low
+    low, high = convert(low, _FLOAT), convert(high, _FLOAT)
+    return pc.add(low, pc.divide(pc.subtract(high, low), 2.0))
+
+
+def _mode(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+    places, owners, counts = _sorted_present(lists, present)
+    keys = ranks(lists.values, Codecs())[places]
+    is_first = np.ones(len(places), np.bool_)
+    is_first[1:] = (owners[1:] != owners[:-1]) | (keys[1:] != keys[:-1])
+    starts = np.flatnonzero(is_first)
+    lengths = np.diff(np.append(starts, len(places)))
+    # The longest run of each list, and of several the one with the least value.
+    order = np.lexsort((starts, -lengths, owners[starts]))
+    lists_with_run, first = np.unique(owners[starts][order], return_index=True)
+    result = np.zeros(len(counts), np.int64)
+    result[lists_with_run] = places[starts[order][first]]
+    return lists.values.take(pa.array(result, mask=counts == 0))
+
+
+def _spread(name: str, function: str, ddof: int, description: str) -> Function:
+    return Function(
+        name,
+        description,
+        _rule(is_number, "numbers", _FLOAT),
+        _arrow_aggregate(function, pc.VarianceOptions(ddof=ddof, min_count=1), _FLOAT),
+    )
+
+
+_EACH = _rule(_is_any, "", None)
+FUNCTIONS = (
+    Function(
+        "list_count",
+        "the number of elements of the list a that are not NULL",
+        _rule(_is_any, "", _INT),
+        _kernel(_count),
+    ),
+    Function(
+        "list_first",
+        "the first element of the list a",
+        _EACH,
+        _element(last=False, skip_nulls=False),
+    ),
+    Function(
+        "list_last", "the last element of the list a", _EACH, _element(last=True, skip_nulls=False)
+    ),
+    Function(
+        "list_any_value",
+        "the first element of the list a that is not NULL",
+        _EACH,
+        _element(last=False, skip_nulls=True),
+    ),
+    Function(
+        "list_product",
+        "the product of the numbers of the list a, as a float64",
+        _rule(is_number, "numbers", _FLOAT),
+        _arrow_aggregate("product", pc.ScalarAggregateOptions(min_count=1), _FLOAT),
+    ),
+    Function(
+        "list_bool_and",
+        "true if all conditions of the list a are true",
+        _rule(_is_boolean, "conditions", pa.bool_()),
+        _arrow_aggregate("all", pc.ScalarAggregateOptions(min_count=1)),
+    ),
+    Function(
+        "list_bool_or",
+        "true if a condition of the list a is true",
+        _rule(_is_boolean, "conditions", pa.bool_()),
+        _arrow_aggregate("any", pc.ScalarAggregateOptions(min_count=1)),
+    ),
+    *(
+        Function(
+            f"list_bit_{name}",
+            f"the {text} of the bits of the integers of the list a",
+            _rule(_is_integer, "integers", _INT),
+            _bits(operation, identity),
+        )
+        for name, text, operation, identity in (
+            ("and", "conjunction", np.bitwise_and, -1),
+            ("or", "disjunction", np.bitwise_or, 0),
+            ("xor", "exclusive or", np.bitwise_xor, 0),
+        )
+    ),
+    _spread("list_var_pop", "variance", 0, "the variance of the numbers of the list a"),
+    _spread(
+        "list_var_samp",
+        "variance",
+        1,
+        "the variance of the list a as a sample; NULL for one number",
+    ),
+    _spread("list_stddev_pop", "stddev", 0, "the standard deviation of the list a"),
+    _spread(
+        "list_stddev_samp",
+        "stddev",
+        1,
+        "the standard deviation of the list a as a sample; NULL for one number",
+    ),
+    Function(
+        "list_median",
+        "the middle element of the sorted list a, or the mean of the two middle numbers",
+        _median_rule,
+        _kernel(_median),
+    ),
+    Function(
+        "list_mode",
+        "the most frequent element of the list a; of several, the least",
+        _EACH,
+        _kernel(_mode),
+    ),
+)

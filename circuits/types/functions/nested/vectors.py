@@ -1,0 +1,111 @@
+"""Functions of vectors: lists of numbers of equal length, without NULL.
+
+Sums are taken in double precision, in the order of the elements. The result is NULL if a list is
+NULL. Cost: O(elements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types as arrow
+
+from circuits.types.codecs.nested import Lists
+from circuits.types.functions.argument_rows import fill_rows, row_count
+from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    TypedArguments,
+    Values,
+    argument_error,
+    require,
+)
+from circuits.types.functions.nested.list_rules import require_lists, type_null_lists, valid_all
+from circuits.types.functions.type_rules import is_number
+
+__all__ = ["FUNCTIONS"]
+
+_FLOAT: Final = pa.float64()
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Sum = Callable[[Floats], Floats]
+
+
+def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 2, 2)
+    require_lists(name, arguments, 2)
+    typed = type_null_lists(arguments)
+    for vector in typed:
+        element_type = vector.type.value_type
+        if not is_number(element_type) and not arrow.is_null(element_type):
+            raise argument_error(name, arguments, "it takes lists of numbers")
+    return tuple(cast_to(vector, pa.list_(_FLOAT)) for vector in typed), _FLOAT
+
+
+def _kernel(function: Callable[[Floats, Floats, Sum], Floats]) -> Kernel:
+    """Return a kernel of ``function(left, right, sum)`` over the elements of all pairs of lists.
+
+    ``sum`` adds up an array over these elements by list.
+    """
+
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        rows = row_count(arguments)
+        arrays = [fill_rows(values, rows) for values in arguments]
+        valid = valid_all(arrays)
+        if valid is not None:
+            arrays = [array.filter(pa.array(valid)) for array in arrays]
+        left, right = (Lists.of(array) for array in arrays)
+        if (left.lengths != right.lengths).any():
+            row = int((left.lengths != right.lengths).argmax())
+            raise pa.ArrowInvalid(
+                f"vectors of {left.lengths[row]} and {right.lengths[row]} numbers"
+            )
+        if left.values.null_count or right.values.null_count:
+            raise pa.ArrowInvalid("a vector has a NULL")
+
+        def add_up(values: Floats) -> Floats:
+            totals = np.bincount(left.owners, values, len(left.lengths))
+            return totals.astype(np.float64)
+
+        with np.errstate(all="ignore"):
+            result = function(left.values.to_numpy(), right.values.to_numpy(), add_up)
+        if valid is None:
+            return pa.array(result, _FLOAT)
+        filled = np.zeros(rows)
+        filled[valid] = result
+        return pa.array(filled, _FLOAT, mask=~valid)
+
+    return kernel
+
+
+def _dot_product(left: Floats, right: Floats, add_up: Sum) -> Floats:
+    return add_up(left * right)
+
+
+def _distance(left: Floats, right: Floats, add_up: Sum) -> Floats:
+    return np.sqrt(add_up((left - right) ** 2))
+
+
+def _cosine_similarity(left: Floats, right: Floats, add_up: Sum) -> Floats:
+    norms = np.sqrt(add_up(left * left) * add_up(right * right))
+    return np.clip(add_up(left * right) / norms, -1.0, 1.0)
+
+
+FUNCTIONS = (
+    Function(
+        "list_dot_product", "the inner product of the vectors a and b", _rule, _kernel(_dot_product)
+    ),
+    Function(
+        "list_distance", "the Euclidean distance of the vectors a and b", _rule, _kernel(_distance)
+    ),
+    Function(
+        "list_cosine_similarity",
+        "the cosine of the angle between the vectors a and b",
+        _rule,
+        _kernel(_cosine_similarity),
+    ),
+)
