@@ -32,6 +32,7 @@ from circuits.types.codecs.nested import Lists
 from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.functions.casting.text_formatting import format_scalar
 from circuits.types.functions.function import Kernel, Values
+from circuits.types.functions.length_limits import check_result
 from circuits.types.functions.nested.lambdas import (
     LAMBDA_FUNCTIONS,
     Pairs,
@@ -144,6 +145,7 @@ def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> V
         arguments = [fill_rows(arguments[0], 1), *arguments[1:]]
     try:
         result = kernel(arguments, target)
+        check_result(result, arguments)
     except _FAILURES as error:
         raise _row_error(expression, kernel, arguments, error) from error
     except pa.ArrowCapacityError as error:
@@ -161,7 +163,7 @@ def _row_error(
         middle = (start + stop) // 2
         part = [a[start:middle] if isinstance(a, pa.Array) else a for a in arguments]
         try:
-            kernel(part, plain(expression.type))
+            check_result(kernel(part, plain(expression.type)), part)
             start = middle
         except _FAILURES as smaller:
             stop, error = middle, smaller

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -79,9 +80,24 @@ def doubled(terms: int) -> tuple[str, dict[str, pa.Schema]]:
     return f"WITH u0 AS (SELECT a FROM e), {', '.join(parts)} SELECT a FROM u{terms}", ROWS
 
 
+def squares(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    """Each query joins the one before with itself, so the last one has 2**terms relations."""
+    parts = [
+        f"q{i + 1} AS (SELECT x.a, y.b FROM q{i} x JOIN q{i} y ON x.b = y.a)" for i in range(terms)
+    ]
+    return f"WITH q0 AS (SELECT a, b FROM e), {', '.join(parts)} SELECT a, b FROM q{terms}", ROWS
+
+
 @pytest.mark.parametrize(
     ("query", "size", "degree"),
-    [(chain, 12, 2), (star, 12, 2), (alternatives, 8, 2), (both, 8, 2), (unions, 8, 2)],
+    [
+        (chain, 12, 2),
+        (star, 12, 2),
+        (alternatives, 8, 2),
+        (both, 8, 2),
+        (unions, 8, 2),
+        (squares, 4, 2),
+    ],
 )
 def test_four_times_the_query_takes_work_of_low_degree(
     query: Callable[[int], tuple[str, dict[str, pa.Schema]]], size: int, degree: int
@@ -94,6 +110,27 @@ def test_four_times_the_query_takes_work_of_low_degree(
 def test_a_column_that_is_read_twice_again_and_again_does_not_double_the_plan() -> None:
     compile_sql(*doubled(2))
     assert calls_to_compile(*doubled(40)) <= 1_000_000
+
+
+def test_a_join_that_is_joined_with_itself_again_and_again_is_exact() -> None:
+    """The last query follows 2**7 edges; each row has one edge, so it has one row per row."""
+    text, schemas = squares(7)
+    circuit = compile_sql(text, schemas)
+    edges = {a: (3 * a + 1) % 7 for a in range(7)}
+    bag: Counter[tuple[int, int]] = Counter()
+    before: dict[int, int] = {}
+    for after in (edges, {**edges, 2: 2}, {**edges, 2: 5, 4: 4}):
+        rows = [{"a": a, "b": b, "weight": -1} for a, b in before.items()]
+        rows += [{"a": a, "b": b, "weight": 1} for a, b in after.items()]
+        for row in circuit.step({"e": [{"c": 0, "d": 0} | row for row in rows]})[
+            "view"
+        ].to_pylist():
+            bag[row["a"], row["b"]] += row["weight"]
+        expected = {a: a for a in after}
+        for _ in range(2**7):
+            expected = {a: after[b] for a, b in expected.items()}
+        assert {row: n for row, n in bag.items() if n} == dict.fromkeys(expected.items(), 1)
+        before = after
 
 
 @pytest.mark.parametrize("query", [alternatives, both, unions])

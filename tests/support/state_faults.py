@@ -14,6 +14,8 @@ trial that does not end.
     python -m tests.support.state_faults 1000         # 1000 trials, and the number of each outcome
     python -m tests.support.state_faults 1 17         # one trial, of seed 17
     python -m tests.support.state_faults 200 0 1      # 200 trials, all of them with cells
+
+Half of the other directories have views with windows, sessions, lists and functions of Python.
 """
 
 from __future__ import annotations
@@ -33,14 +35,25 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+
+from circuits import compile_sql, udf
 from circuits.circuit import Circuit
 from streaming import StreamingError, ViewSink
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.state import local_files
 from streaming.state.manifest import parse_manifest_name
 from tests.streaming.distributed.test_attempts import Context
-from tests.streaming.distributed.test_engine import Frame, batches, definition, outputs
+from tests.streaming.distributed.test_engine import (
+    RULES,
+    SCHEMAS,
+    Frame,
+    batches,
+    definition,
+    outputs,
+)
 from tests.support import fed_sink as fed
+from tests.support.threaded_world import backwards, bag_of
 
 BATCHES = 5  # in the directory, before it is damaged
 TIME_LIMIT_S = 600  # of a trial
@@ -63,6 +76,57 @@ class Embedded:
 
     def check(self, sink: ViewSink, batches: int) -> None:
         fed.check(sink, batches)
+
+
+class NewConstructs:
+    """Views with windows, sessions, lists, a user-defined function and the newest time."""
+
+    name = "new constructs"
+    views = """
+        CREATE VIEW ranked AS SELECT src, dst, row_number() OVER w AS n, lag(dst) OVER w AS p
+            FROM e WINDOW w AS (PARTITION BY src ORDER BY dst);
+        CREATE VIEW sessions AS SELECT src, SESSION_START(dst, 1) AS t, count(*) AS n
+            FROM e GROUP BY src, SESSION(dst, 1);
+        CREATE VIEW listed AS SELECT src, list(dst ORDER BY dst) AS l, {'n': count(*)} AS s
+            FROM e GROUP BY src;
+        CREATE VIEW parts AS SELECT u.x, count(*) AS n FROM e, unnest([src, dst]) AS u(x)
+            GROUP BY u.x;
+        CREATE VIEW called AS SELECT id, backwards(name) AS t FROM p;
+    """
+
+    def __init__(self) -> None:
+        self._definition = compile_sql(
+            self.views,
+            SCHEMAS,
+            materialize=True,
+            input_options=RULES,
+            functions={"backwards": udf(backwards, returns=pa.string())},
+        ).spec
+        self._tables = batches(BATCHES + 9, "new constructs")
+        steady = ViewSink(Circuit(self._definition))
+        self._deltas, self._views = [], [self._bags(steady)]
+        for number, table in enumerate(self._tables):
+            steady(Frame(None, table), number)
+            self._deltas.append(self._outputs(steady))
+            self._views.append(self._bags(steady))
+
+    def sink(self, place: Path) -> ViewSink:
+        return ViewSink(Circuit(self._definition), state_dir=place)
+
+    def feed(self, sink: ViewSink, number: int) -> None:
+        sink(Frame(None, self._tables[number]), number)
+        assert self._outputs(sink) == self._deltas[number], f"micro-batch {number}"
+
+    def check(self, sink: ViewSink, batches: int) -> None:
+        assert self._bags(sink) == self._views[batches]
+
+    @staticmethod
+    def _outputs(sink: ViewSink) -> dict[str, Counter]:
+        assert sink.last is not None
+        return {name: bag_of(table) for name, table in sink.last.outputs.items()}
+
+    def _bags(self, sink: ViewSink) -> dict[str, Counter]:
+        return {name: bag_of(sink.table(name)) for name in self._definition.plans}
 
 
 class InCells:
@@ -91,6 +155,9 @@ class InCells:
 
     def check(self, sink: ViewSink, batches: int) -> None:
         """Check nothing: no cell has a whole view, but later deltas would be wrong."""
+
+
+Case = Embedded | NewConstructs | InCells
 
 
 @dataclass
@@ -244,7 +311,7 @@ def new_name(path: Path, newest: int, random: Random) -> str:
 class Trial:
     """One directory, one or two faults, and a sink that continues."""
 
-    def __init__(self, case: Embedded | InCells, whole: Path, seed: int) -> None:
+    def __init__(self, case: Case, whole: Path, seed: int) -> None:
         self.case = case
         self.random = Random(f"state fault {seed}")
         self.root = Path(tempfile.mkdtemp(prefix="fault-"))
@@ -334,7 +401,7 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def whole_directory(case: Embedded | InCells, place: Path) -> Path:
+def whole_directory(case: Case, place: Path) -> Path:
     """Create the directory of some micro-batches."""
     sink = case.sink(place)
     for number in range(BATCHES):
@@ -351,11 +418,16 @@ def trials(
     outcomes: Counter[str] = Counter()
     findings = []
     with tempfile.TemporaryDirectory() as root:
-        cases = [(case, Path(root) / case.name) for case in (Embedded(), InCells())]
-        for case, place in cases:
+        embedded, constructs, in_cells = (
+            (case, Path(root) / case.name) for case in (Embedded(), NewConstructs(), InCells())
+        )
+        for case, place in (embedded, constructs, in_cells):
             whole_directory(case, place)
         for seed in seeds:
-            case, place = cases[Random(f"case {seed}").random() < cells]
+            choice = Random(f"case {seed}")
+            case, place = choice.choice([embedded, constructs])
+            if choice.random() < cells:
+                case, place = in_cells
             trial = Trial(case, place, seed)
             try:
                 outcome = trial.run()

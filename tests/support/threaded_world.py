@@ -17,24 +17,63 @@ from typing import Any
 
 import pyarrow as pa
 
-from circuits import BusyCircuitError, Circuit, StaleStepError, compile_sql
-from tests.support.tables import bag_of
+from circuits import BusyCircuitError, Circuit, StaleStepError, compile_sql, udf
 
 __all__ = ["Reader", "World", "Writer"]
 
-SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.string()), ("d", pa.int64())])
+SCHEMA = pa.schema(
+    [
+        ("a", pa.string()),
+        ("b", pa.string()),
+        ("c", pa.string()),
+        ("d", pa.int64()),
+        ("l", pa.list_(pa.int64())),
+    ]
+)
 VIEWS = """
     CREATE VIEW counts AS SELECT a, count(*) AS n, sum(d) AS s, max(c) AS m FROM e GROUP BY a;
     CREATE VIEW paths AS
         SELECT x.a, y.b, x.c AS c, y.c AS o, x.d + y.d AS d FROM e x JOIN e y ON x.b = y.a;
     CREATE VIEW named AS SELECT DISTINCT a || '>' || b AS name FROM e;
     CREATE VIEW top AS SELECT c FROM e ORDER BY c DESC LIMIT 3;
+    CREATE VIEW ranked AS
+        SELECT a, c, row_number() OVER w AS n, sum(d) OVER w AS s, lag(c) OVER w AS p
+        FROM e WINDOW w AS (PARTITION BY a ORDER BY c);
+    CREATE VIEW called AS SELECT a, backwards(c) AS t FROM e;
+    CREATE VIEW listed AS
+        SELECT a, list(c ORDER BY c) AS cs, {'n': count(*)} AS s FROM e GROUP BY a;
+    CREATE VIEW parts AS SELECT a, c, u.x AS x FROM e, unnest(e.l) AS u(x);
+    CREATE VIEW sessions AS
+        SELECT a, SESSION_START(d, 8) AS t, count(*) AS n FROM e GROUP BY a, SESSION(d, 8);
 """
+GAP = 8  # of a session
 NODES = "pqrstu"
 MAX_VERSIONS = 4000  # older ones are dropped; no reader falls that far behind
 
-Row = tuple[str, str, str, int]
+Row = tuple[str, str, str, int, tuple[int, ...]]
 Bag = Counter
+
+
+def hashable(value: Any) -> Any:
+    """A value of a cell as a key of a Counter: lists and structs become tuples."""
+    if isinstance(value, list):
+        return tuple(map(hashable, value))
+    if isinstance(value, dict):
+        return tuple(map(hashable, value.values()))
+    return value
+
+
+def bag_of(table: pa.Table) -> Bag:
+    """The rows with their weights."""
+    *columns, weights = (column.to_pylist() for column in table.columns)
+    bag: Bag = Counter()
+    for row, weight in zip(zip(*columns, strict=True), weights, strict=True):
+        bag[hashable(list(row))] += weight
+    return nonzero(bag)
+
+
+def backwards(text: str) -> str:
+    return text[::-1]
 
 
 def counts(e: Bag) -> Bag:
@@ -57,7 +96,7 @@ def paths(e: Bag) -> Bag:
 
 
 def named(e: Bag) -> Bag:
-    return Counter({(f"{a}>{b}",) for a, b, _, _ in e})
+    return Counter({(f"{a}>{b}",) for a, b, *_ in e})
 
 
 def top(e: Bag) -> Bag:
@@ -65,10 +104,59 @@ def top(e: Bag) -> Bag:
 
 
 def reachable(e: Bag) -> Bag:
-    pairs = {(a, b) for a, b, _, _ in e}
+    pairs = {(a, b) for a, b, *_ in e}
     while new_pairs := {(x, z) for x, y in pairs for a, z in pairs if y == a} - pairs:
         pairs |= new_pairs
     return Counter(pairs)
+
+
+def ranked(e: Bag) -> Bag:
+    answer: Bag = Counter()
+    for a, rows in by_node(e).items():
+        total, previous = 0, None
+        for number, (_, _, c, d, _) in enumerate(sorted(rows, key=lambda row: row[2]), 1):
+            total += d
+            answer[a, c, number, total, previous] += 1
+            previous = c
+    return answer
+
+
+def called(e: Bag) -> Bag:
+    return summed(((a, backwards(c)), w) for (a, _, c, *_), w in e.items())
+
+
+def listed(e: Bag) -> Bag:
+    return Counter(
+        (a, tuple(sorted(row[2] for row in rows)), (len(rows),)) for a, rows in by_node(e).items()
+    )
+
+
+def parts(e: Bag) -> Bag:
+    return summed(((a, c, x), w) for (a, _, c, _, xs), w in e.items() for x in xs)
+
+
+def sessions(e: Bag) -> Bag:
+    answer: Bag = Counter()
+    for a, rows in by_node(e).items():
+        start, last, count = 0, None, 0
+        for d in sorted(row[3] for row in rows):
+            if last is not None and d - last <= GAP:
+                count += 1
+            else:
+                if count:
+                    answer[a, start, count] += 1
+                start, count = d, 1
+            last = d
+        answer[a, start, count] += 1
+    return answer
+
+
+def by_node(e: Bag) -> dict[str, list[Row]]:
+    """Return the rows of each a, each as often as its weight says."""
+    nodes: dict[str, list[Row]] = {}
+    for row in e.elements():
+        nodes.setdefault(row[0], []).append(row)
+    return nodes
 
 
 #: The rows of the input and of each view, computed from the rows of the input.
@@ -78,6 +166,11 @@ ORACLES: dict[str, Callable[[Bag], Bag]] = {
     "paths": paths,
     "named": named,
     "top": top,
+    "ranked": ranked,
+    "called": called,
+    "listed": listed,
+    "parts": parts,
+    "sessions": sessions,
 }
 
 
@@ -95,7 +188,13 @@ class World:
     """
 
     def __init__(self, **options: Any) -> None:
-        self.circuit: Circuit = compile_sql(VIEWS, {"e": SCHEMA}, materialize=True, **options)
+        self.circuit: Circuit = compile_sql(
+            VIEWS,
+            {"e": SCHEMA},
+            materialize=True,
+            functions={"backwards": udf(backwards, returns=pa.string())},
+            **options,
+        )
         self.versions: dict[int, Bag] = {0: Counter()}
         self.high = 0
         self.low = 0
@@ -157,7 +256,9 @@ class Writer:
         for _ in range(pick.randrange(1, 5)):
             self.rows_made += 1
             text = f"{pick.randrange(10**6):06} of {self.seed}, {self.rows_made}"
-            changes[pick.choice(NODES), pick.choice(NODES), text, pick.randrange(100)] += 1
+            numbers = tuple(pick.randrange(9) for _ in range(pick.randrange(3)))
+            nodes = pick.choice(NODES), pick.choice(NODES)
+            changes[*nodes, text, pick.randrange(100), numbers] += 1
         return changes
 
     def _table(self, changes: Bag) -> pa.Table:
@@ -276,11 +377,11 @@ class Reader:
         queries: list[tuple[str, Callable[[Bag], Bag]]] = [
             (
                 f"SELECT a || '{n}' || c AS t, d FROM e",
-                lambda e: summed(((a + str(n) + c, d), w) for (a, _, c, d), w in e.items()),
+                lambda e: summed(((a + str(n) + c, d), w) for (a, _, c, d, _), w in e.items()),
             ),
             (
                 f"SELECT c FROM e WHERE a = '{node}' OR c = '{n:06} of 0, 1'",
-                lambda e: summed(((c,), w) for (a, _, c, _), w in e.items() if a == node),
+                lambda e: summed(((c,), w) for (a, _, c, *_), w in e.items() if a == node),
             ),
             (
                 f"SELECT b || '{n}' AS g, count(*) AS n, min(c) AS m FROM e GROUP BY 1",
@@ -291,7 +392,32 @@ class Reader:
                 "FROM e x JOIN e y ON x.b = y.a",
                 paths,
             ),
-            ("t(x, y) :- e(x, y, _, _). t(x, z) :- t(x, y), e(y, z, _, _).", reachable),
+            (
+                f"SELECT a || '{n}' AS a, c, row_number() OVER w AS n, sum(d) OVER w AS s, "
+                "lag(c) OVER w AS p FROM e WINDOW w AS (PARTITION BY a ORDER BY c)",
+                lambda e: Counter((a + str(n), *row) for a, *row in ranked(e)),
+            ),
+            (
+                f"SELECT a, backwards(c) || '{n}' AS t FROM e",
+                lambda e: Counter((a, t + str(n)) for a, t in called(e)),
+            ),
+            (
+                f"SELECT a, list(c || '{n}' ORDER BY c) AS cs, {{'n': count(*)}} AS s "
+                "FROM e GROUP BY a",
+                lambda e: Counter((a, tuple(c + str(n) for c in cs), s) for a, cs, s in listed(e)),
+            ),
+            ("SELECT a, c, unnest(l) AS x FROM e", parts),
+            (
+                f"SELECT a || '{n}' AS a, SESSION_START(d, {GAP}) AS t, count(*) AS n "
+                f"FROM e GROUP BY 1, SESSION(d, {GAP})",
+                lambda e: Counter((a + str(n), *row) for a, *row in sessions(e)),
+            ),
+            (
+                "WITH RECURSIVE t(a, b) AS (SELECT a, b FROM e UNION "
+                "SELECT t.a, e.b FROM t JOIN e ON t.b = e.a) SELECT a, b FROM t",
+                reachable,
+            ),
+            ("t(x, y) :- e(x, y, _, _, _). t(x, z) :- t(x, y), e(y, z, _, _, _).", reachable),
         ]
         text, oracle = self.random.choice(queries)
         return [(oracle, bag_of(self.world.circuit.query(text)))]
@@ -306,7 +432,7 @@ class Reader:
         """Continue from a snapshot in another circuit."""
         other = Circuit(self.world.circuit.spec)
         other.load(pickle.loads(pickle.dumps(self.world.circuit.snapshot())).state())
-        row = ("p", "q", f"elsewhere {self.random.randrange(10**9)}", 1)
+        row = ("p", "q", f"elsewhere {self.random.randrange(10**9)}", 1, (1, 2))
         other.step(
             {"e": pa.table({n: [v] for n, v in zip(SCHEMA.names, row, strict=True)}, SCHEMA)}
         )
@@ -321,7 +447,7 @@ class Reader:
         text = circuit.explain() + circuit.explain("mermaid")
         assert "bind" in text and "flowchart" in text
         assert circuit.schema("top").columns == ("c",)
-        row = {"a": ["p"], "b": ["q"], "c": [f"never {self.random.random()}"], "d": [1]}
+        row = {"a": ["p"], "b": ["q"], "c": [f"never {self.random.random()}"], "d": [1], "l": [[1]]}
         assert circuit.digests({"e": pa.table(row, SCHEMA)})["e"]
         return []
 
@@ -329,7 +455,7 @@ class Reader:
 def least(e: Bag) -> list[tuple[str, int, int, str]]:
     """Return for each b: the number of its rows, 0, and the least c."""
     groups: dict[str, list[tuple[str, int]]] = {}
-    for (_, b, c, _), weight in e.items():
+    for (_, b, c, *_), weight in e.items():
         groups.setdefault(b, []).append((c, weight))
     return [(b, sum(w for _, w in g), 0, min(c for c, _ in g)) for b, g in groups.items()]
 

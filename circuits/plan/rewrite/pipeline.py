@@ -7,6 +7,7 @@ readers.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import reduce
 from typing import Final
@@ -44,16 +45,34 @@ __all__ = ["rewrite_plan"]
 # double the expression at every level.
 MAX_EXPRESSION_NODES: Final = 4096
 
+# The maximum number of relations in a join that several nodes read. A larger one is computed once,
+# as one relation. Otherwise a query in which each level joins the previous level with itself would
+# double the relations of the join at every level.
+MAX_SHARED_RELATIONS: Final = 16
+
 
 def rewrite_plan(plan: PlanNode) -> PlanNode:
     """Return the physical plan, with the same columns; their names may differ."""
-    return _Rewriter().plan(plan)
+    return _Rewriter(plan).plan(plan)
+
+
+def _count_readers(plan: PlanNode) -> Counter[int]:
+    """Return how many times each node is an input of another node, by the ``id`` of the node."""
+    readers: Counter[int] = Counter()
+    pending = [plan]
+    while pending:
+        for node in pending.pop().inputs:
+            if not readers[id(node)]:
+                pending.append(node)
+            readers[id(node)] += 1
+    return readers
 
 
 class _Rewriter:
     """Rewrites each node of a plan once: a DAG can have far more paths than nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: PlanNode) -> None:
+        self._readers = _count_readers(plan)
         # By the ``id`` of a node, which stays unique as long as the node is referenced here.
         self._plans: dict[int, tuple[PlanNode, PlanNode]] = {}
         self._blocks: dict[int, tuple[SelectBlock, PlanNode]] = {}
@@ -67,7 +86,10 @@ class _Rewriter:
     def block(self, plan: PlanNode) -> SelectBlock:
         """Return the plan as a block; a node that is not part of a SELECT becomes one atom."""
         if id(plan) not in self._blocks:
-            self._blocks[id(plan)] = self._flatten(plan), plan
+            block = self._flatten(plan)
+            if len(block.atoms) > MAX_SHARED_RELATIONS and self._readers[id(plan)] > 1:
+                block = SelectBlock.of(plan_block(block))
+            self._blocks[id(plan)] = block, plan
         return self._blocks[id(plan)][0]
 
     def _rewrite(self, plan: PlanNode) -> PlanNode:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.types.functions.function import Kernel, Values
-from circuits.types.functions.length_limits import MAX_COLUMN_BYTES
+from circuits.types.functions.length_limits import MAX_COLUMN_BYTES, MAX_COLUMN_ELEMENTS
 from circuits.types.functions.type_rules import is_text
 
 __all__ = [
@@ -36,7 +36,18 @@ def row_count(arguments: Sequence[Values]) -> int:
 
 
 def fill_rows(values: Values, rows: int) -> pa.Array:
-    """Return a scalar repeated for every row; return an array unchanged."""
+    """Return a scalar repeated for every row; return an array unchanged.
+
+    Raises:
+        ArrowCapacityError: The scalar is a list, and its copies would have too many elements.
+    """
+    if isinstance(values, pa.ListScalar) and values.is_valid:
+        elements = len(values) * rows
+        if elements > MAX_COLUMN_ELEMENTS:
+            raise pa.ArrowCapacityError(
+                f"{elements:,} elements in {rows:,} lists, and a column has up to "
+                f"{MAX_COLUMN_ELEMENTS:,}"
+            )
     return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 

@@ -193,3 +193,61 @@ def test_a_decimal_is_read_digit_for_digit_however_many_it_has(parts, target):
     for value, found in zip(expected, evaluate(cast, [pa.array(texts)], len(texts)), strict=True):
         fits = len(value.as_tuple().digits) <= target.precision
         assert found.as_py() == (value if fits else None)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "printf('%3000000000d', n)",
+        "printf('%.3000000000f', n::DOUBLE)",
+        "printf('%*d', n * 100000, k)",
+        "printf('%9000000d%9000000d', n, n)",
+        "array_to_string(list_transform(range(n), x -> s), ', ')",
+        "regexp_replace(s, '', s, 'g')",
+        "regexp_replace(s, '.*', repeat('\\0', 1000))",
+        "replace(s, 'x', s)",
+    ],
+)
+def test_a_function_makes_no_text_that_is_longer_than_the_limit(expression):
+    circuit = compile_sql(f"SELECT length({expression}) AS n FROM r", SCHEMA)
+    row = {"k": [1], "s": ["x" * 10**5], "n": [200]}
+    with pytest.raises(EvaluationError, match=f"{MAX_STRING_BYTES:,} bytes"):
+        circuit.step({"r": pa.table(row, SCHEMA["r"])})
+
+
+def test_a_long_argument_may_be_returned_as_it_is():
+    circuit = compile_sql("SELECT length(lower(s)) AS n FROM r", SCHEMA)
+    row = {"k": [1], "s": ["x" * (MAX_STRING_BYTES + 1)], "n": [0]}
+    (answer,) = circuit.step({"r": pa.table(row, SCHEMA["r"])})["view"].to_pylist()
+    assert answer["n"] == MAX_STRING_BYTES + 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "dialect"),
+    [
+        ("len(range(n))", "duckdb"),
+        ("len(generate_series(1, n))", "duckdb"),
+        ("len(generate_series(1, 1000000000))", "duckdb"),
+        ("len(range(0, -n, -1))", "duckdb"),
+        ("size(sequence(1, n))", "spark"),
+        ("size(array_repeat(k, n))", "spark"),
+    ],
+)
+def test_a_function_makes_no_list_of_more_elements_than_the_limit(expression, dialect):
+    circuit = compile_sql(f"SELECT k, {expression} AS n FROM r", SCHEMA, dialect=dialect)
+    row = {"k": [1], "s": ["x"], "n": [10**9]}
+    with pytest.raises(EvaluationError, match=f"{limits.MAX_LIST_ELEMENTS:,} elements"):
+        circuit.step({"r": pa.table(row, SCHEMA["r"])})
+
+
+def test_lists_that_are_too_long_together_are_an_error_that_says_so(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_COLUMN_ELEMENTS", 1000)
+    monkeypatch.setattr(rows_module, "MAX_COLUMN_ELEMENTS", 1000)
+    rows = pa.table({"k": range(20), "s": ["x"] * 20, "n": [60] * 20}, SCHEMA["r"])
+    for expression in ("range(n)", "list_transform(range(n), x -> range(n))", "range(k, 60)"):
+        circuit = compile_sql(f"SELECT k, len({expression}) AS n FROM r", SCHEMA)
+        with pytest.raises(EvaluationError, match="smaller micro-batches"):
+            circuit.step({"r": rows})
+    constant = compile_sql("SELECT k, list_transform(range(k), x -> range(60)) AS l FROM r", SCHEMA)
+    with pytest.raises(EvaluationError, match="smaller micro-batches"):
+        constant.step({"r": rows})

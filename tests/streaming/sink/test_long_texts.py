@@ -21,6 +21,11 @@ POISON = {
     "replace(s, 'x', repeat('y', 100))": (LONG, 0),
     "s || s || repeat(s, n)": (LONG, 15),
     "concat(repeat(s, n), s)": (LONG, 16),
+    "space(n)": ("ab", 3_000_000_000),
+    "array_join(array_repeat(s, n), ',')": (LONG, 16),
+    "regexp_replace(s, 'x', repeat('y', 100))": (LONG, 0),
+    "regexp_replace(s, '(?<=x)x', repeat('y', 9999))": ("x" * 9999, 0),
+    "hex(repeat(s, n))": (LONG, 9),
 }
 
 

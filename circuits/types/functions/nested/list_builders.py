@@ -28,13 +28,12 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.length_limits import check_list_lengths
 from circuits.types.functions.nested.list_rules import valid_all
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["FUNCTIONS"]
 
-#: A kernel that would create more elements than this in one column raises an error.
-MAX_ELEMENTS: Final = 2**31 - 1
 _INT: Final = pa.int64()
 
 
@@ -100,8 +99,9 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
         # The distance may exceed int64; floats suffice to find that there are too many elements.
         nonzero_step = np.where(is_zero, 1, step)
         float_distance = (stop.astype(float) - start) / nonzero_step
-        if len(float_distance) and np.maximum(float_distance, 0).sum() > MAX_ELEMENTS:
-            raise pa.ArrowInvalid("a sequence of more than 2,147,483,647 elements")
+        if valid is not None:
+            float_distance = np.where(valid, float_distance, 0)
+        check_list_lengths(np.maximum(float_distance, 0))
         distance = (stop - start) * np.sign(nonzero_step)
         width = np.abs(nonzero_step)
         lengths = (distance + width - 1) // width if exclusive else distance // width + 1
@@ -130,8 +130,7 @@ def _repeat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     rows = row_count(arguments)
     items, requested = (fill_rows(values, rows) for values in arguments)
     lengths = np.maximum(pc.fill_null(requested, 0).to_numpy(), 0)
-    if float(lengths.sum(dtype=np.float64)) > MAX_ELEMENTS:
-        raise pa.ArrowInvalid("lists of more than 2,147,483,647 elements")
+    check_list_lengths(lengths)
     values = items.take(pa.array(np.repeat(np.arange(rows), lengths)))
     return list_array(result_type, lengths, [values], valid_all([requested]))
 

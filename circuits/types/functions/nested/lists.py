@@ -36,6 +36,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.length_limits import byte_lengths, check_lengths
 from circuits.types.functions.nested.list_rules import (
     is_list,
     item_rule,
@@ -516,8 +517,17 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values = pc.coalesce(values, arrays[2].take(pa.array(lists.owners)))
     kept = ~_null_mask(values)
     lengths = np.bincount(lists.owners[kept], minlength=rows)
+    _check_joined(values, separators, lists.owners, rows)
     texts = list_array(pa.list_(pa.string()), lengths, [values.filter(pa.array(kept))], lists.valid)
     return _with_nulls(pc.binary_join(texts, separators), valid_all(arrays))
+
+
+def _check_joined(values: pa.Array, separators: pa.Array, owners: Any, rows: int) -> None:
+    """Check the lengths of joined texts; a list with n texts has up to n separators."""
+    separator_bytes = byte_lengths(separators, rows)
+    lengths = byte_lengths(values, len(values)) + separator_bytes[owners]
+    totals = np.bincount(owners, weights=lengths, minlength=rows).astype(np.int64)
+    check_lengths(np.maximum(totals - separator_bytes, 0))
 
 
 _LENGTH_RULE = list_rule(lambda data_type: _INT)

@@ -27,13 +27,22 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.length_limits import MAX_STRING_BYTES
 from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["FUNCTIONS", "java_floats"]
 
 _TEXT: Final = pa.string()
+_C_SIZES: Final = re.compile(r"%(?:\(\w*\))?[-#+ 0]*(\d+|\*)?(?:\.(\d+|\*))?")
 _DIRECTIVE: Final = re.compile(r"%(\d+\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
+
+
+def _too_long() -> ValueError:
+    return ValueError(
+        f"the result would be longer than {MAX_STRING_BYTES:,} bytes, which is the limit of texts "
+        "that functions return"
+    )
 
 
 def _exact(value: float | int | Decimal) -> Decimal:
@@ -144,7 +153,7 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
     """Format as Java's String.format."""
     if pattern is None:
         return None
-    next_index = 0
+    next_index = length = 0
     pieces: list[str] = []
     end = 0
     for match in _DIRECTIVE.finditer(pattern):
@@ -153,6 +162,8 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
         pieces.append(pattern[end : match.start()])
         end = match.end()
         position, flags, width, precision, kind = match.groups()
+        if max(int(width or 0), int(precision or 0)) + length > MAX_STRING_BYTES:
+            raise _too_long()
         if kind in "%n":
             pieces.append(("%" if kind == "%" else "\n").rjust(int(width or 0)))
             continue
@@ -163,6 +174,7 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
         if not 0 <= index < len(values):
             raise ValueError(f"{match[0]} in {pattern!r} has no argument")
         pieces.append(_directive(values[index], flags, int(width or 0), precision, kind))
+        length += len(pieces[-1])
     if "%" in pattern[end:]:
         raise ValueError(f"{pattern!r} has an incomplete % directive")
     return "".join([*pieces, pattern[end:]])
@@ -220,6 +232,12 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
 
 def _c_printf(pattern: str, *values: Any) -> str:
     """Format as C's printf."""
+    sizes = [part for match in _C_SIZES.finditer(pattern) for part in match.groups() if part]
+    length = sum(int(size) for size in sizes if size != "*")
+    if "*" in sizes:  # each is one of the values
+        length += sum(abs(value) for value in values if isinstance(value, int))
+    if length > MAX_STRING_BYTES:
+        raise _too_long()
     try:
         return pattern % values
     except (TypeError, KeyError) as error:

@@ -2,7 +2,7 @@ r"""Functions of regular expressions: test, count, find, extract and replace mat
 
 RE2 evaluates a pattern through Arrow, in linear time. If RE2 does not accept the pattern, because
 of look-around, possessive quantifiers or back references, Python's ``re`` evaluates it once per
-distinct text.
+distinct text (`circuits.types.functions.texts.patterns`).
 Patterns may be columns; the cost is one pass per distinct pattern. Deviation from Java: ``\d``,
 ``\w`` and ``\s`` are ASCII in RE2.
 """
@@ -11,40 +11,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.types.functions.argument_rows import by_constants
 from circuits.types.functions.function import Function
+from circuits.types.functions.length_limits import (
+    MAX_STRING_BYTES,
+    byte_lengths,
+    check_lengths,
+    upper_bound,
+)
 from circuits.types.functions.signatures import Signature
+from circuits.types.functions.texts.patterns import compile_pattern, is_re2
 from circuits.types.functions.texts.text_functions import text_rule
 
-__all__ = ["FUNCTIONS", "compile_pattern"]
+__all__ = ["FUNCTIONS"]
 
+_MARK: Final = "\0"
+_GROUP_REFERENCE: Final = re.compile(r"\\\d")
+#: A replacement with more references to groups than this is limited as if each were the whole text.
+MAX_REFERENCES: Final = 16
 # The flags of Python and RE2 for the options of DuckDB: n and p are other names of m; c (case
 # matters) is the default; g is read by the replacing functions; l has no effect on a pattern.
 _FLAGS = {"i": "i", "s": "s", "m": "m", "n": "m", "p": "m", "c": "", "g": "", "l": ""}
-
-
-@lru_cache(maxsize=1024)
-def _is_re2(pattern: str) -> bool:
-    try:
-        pc.match_substring_regex(pa.array([""]), pattern)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-@lru_cache(maxsize=1024)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern with Python's ``re``; ArrowInvalid if it is not a valid pattern."""
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise pa.ArrowInvalid(f"{pattern!r} is no regular expression: {error}") from error
 
 
 def _map_distinct(
@@ -66,36 +59,35 @@ def with_options(pattern: str, options: str) -> str:
 
 def _matches(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     pattern = with_options(pattern, options)
-    if _is_re2(pattern):
+    if is_re2(pattern):
         return pc.match_substring_regex(values, pattern)
-    search = compile_pattern(pattern).search
-    return _map_distinct(values, lambda value: search(value) is not None, pa.bool_())
+    find = compile_pattern(pattern).find
+    return _map_distinct(values, lambda value: find(value) is not None, pa.bool_())
 
 
 def _full_match(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     flagged = with_options(pattern, options)
-    if _is_re2(flagged):
+    if is_re2(flagged):
         whole = with_options(rf"\A(?:{pattern})\z", options)
         return pc.match_substring_regex(values, whole)
-    full_match = compile_pattern(flagged).fullmatch
-    return _map_distinct(values, lambda value: full_match(value) is not None, pa.bool_())
+    return _map_distinct(values, compile_pattern(flagged).matches_whole, pa.bool_())
 
 
 def _count(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     pattern = with_options(pattern, options)
     # Arrow does not count empty matches.
-    if _is_re2(pattern) and not _matches(pa.array([""]), pattern)[0].as_py():
+    if is_re2(pattern) and not _matches(pa.array([""]), pattern)[0].as_py():
         return pc.count_substring_regex(values, pattern)
-    find_all = compile_pattern(pattern).finditer
+    find_all = compile_pattern(pattern).find_all
     return _map_distinct(values, lambda value: sum(1 for _ in find_all(value)), pa.int64())
 
 
 def _position(values: pa.Array, pattern: str) -> pa.Array:
-    search = compile_pattern(pattern).search
+    find = compile_pattern(pattern).find
 
     def position(value: str) -> int:
-        match = search(value)
-        return match.start() + 1 if match else 0
+        match = find(value)
+        return match.start + 1 if match else 0
 
     return _map_distinct(values, position, pa.int64())
 
@@ -139,22 +131,22 @@ def _name_groups(pattern: str) -> tuple[str, int]:
 def _extract(values: pa.Array, pattern: str, group: int = 0, options: str = "") -> pa.Array:
     """Return a group of the first match; an empty text without a match, NULL for NULL."""
     flagged = with_options(pattern, options)
-    if _is_re2(flagged):
+    if is_re2(flagged):
         named, groups = _name_groups(pattern)
         named = with_options(named, options)
         if not 0 <= group <= groups:
             raise pa.ArrowInvalid(f"{pattern!r} has {groups} groups, not {group}")
-        if _is_re2(named):
+        if is_re2(named):
             parts = pc.extract_regex(values, named)
             texts = pc.fill_null(pc.struct_field(parts, f"g{group}"), "")
             return pc.if_else(pc.is_valid(values), pc.if_else(parts.is_valid(), texts, ""), None)
     compiled = compile_pattern(flagged)
-    if not 0 <= group <= compiled.groups:
-        raise pa.ArrowInvalid(f"{pattern!r} has {compiled.groups} groups, not {group}")
+    if not 0 <= group <= compiled.compiled.groups:
+        raise pa.ArrowInvalid(f"{pattern!r} has {compiled.compiled.groups} groups, not {group}")
 
     def extract(value: str) -> str:
-        match = compiled.search(value)
-        return (match[group] or "") if match else ""
+        match = compiled.find(value)
+        return match.groups[group] if match else ""
 
     return _map_distinct(values, extract, values.type)
 
@@ -168,17 +160,34 @@ def _replacer(*, first_only: bool) -> Callable[..., pa.Array]:
     def replace(values: pa.Array, pattern: str, new: str, options: str = "") -> pa.Array:
         everywhere = not first_only or "g" in options
         flagged = with_options(pattern, options)
-        if _is_re2(flagged):
-            limit = None if everywhere else 1
-            return pc.replace_substring_regex(values, flagged, new, max_replacements=limit)
-        compiled = compile_pattern(flagged)
-        template = new.replace("\\0", "\\g<0>")
-        count = 0 if everywhere else 1
-        return _map_distinct(
-            values, lambda value: compiled.sub(template, value, count=count), values.type
-        )
+
+        def replace_by(new: str) -> pa.Array:
+            if is_re2(flagged):
+                limit = None if everywhere else 1
+                return pc.replace_substring_regex(values, flagged, new, max_replacements=limit)
+            compiled = compile_pattern(flagged)
+            template = new.replace("\\0", "\\g<0>")
+            count = 0 if everywhere else 1
+            return _map_distinct(
+                values, lambda value: compiled.replace(value, template, count), values.type
+            )
+
+        if upper_bound(values, len(values)) * len(new) > MAX_STRING_BYTES:
+            _check_replacements(values, replace_by(_MARK), new)
+        return replace_by(new)
 
     return replace
+
+
+def _check_replacements(values: pa.Array, marked: pa.Array, new: str) -> None:
+    """Check the lengths of replaced texts; ``marked`` has one mark in the place of each match."""
+    counts = pc.subtract(pc.count_substring(marked, _MARK), pc.count_substring(values, _MARK))
+    matches = np.asarray(pc.fill_null(counts, 0).to_numpy(), np.int64)
+    constant = len(_GROUP_REFERENCE.sub("", new).encode())
+    references = len(_GROUP_REFERENCE.findall(new))
+    # A group can be empty, so references count only if they are more than a replacement needs.
+    surplus = max(references - MAX_REFERENCES, 0) * byte_lengths(values, len(values))
+    check_lengths(matches * constant + surplus)
 
 
 def _java_replacement(new: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from circuits.types.functions.function import Function
 from circuits.types.functions.signatures import Signature, per_distinct_row
-from circuits.types.functions.texts.regular_expressions import compile_pattern
+from circuits.types.functions.texts.patterns import compile_pattern
 
 __all__ = ["FUNCTIONS"]
 
@@ -30,13 +30,13 @@ def _split(text: str, pattern: str, limit: int) -> list[str]:
         return [text]
     parts: list[str] = []
     end = 0
-    for match in compile_pattern(pattern).finditer(text):
-        if match.end() == 0 or (match.start() == match.end() == len(text)):
+    for match in compile_pattern(pattern).find_all(text):
+        if match.end == 0 or (match.start == match.end == len(text)):
             continue
         if limit > 0 and len(parts) == limit - 1:
             break
-        parts.append(text[end : match.start()])
-        end = match.end()
+        parts.append(text[end : match.start])
+        end = match.end
     return [*parts, text[end:]]
 
 
@@ -52,9 +52,9 @@ def _to_map(text: str, entry_end: str, key_end: str) -> list[tuple[str, str | No
 
 def _extract_all(text: str, pattern: str, group: int) -> list[str]:
     compiled = compile_pattern(pattern)
-    if not 0 <= group <= compiled.groups:
-        raise ValueError(f"group {group} of a pattern with {compiled.groups} groups")
-    return [match.group(group) or "" for match in compiled.finditer(text)]
+    if not 0 <= group <= compiled.compiled.groups:
+        raise ValueError(f"group {group} of a pattern with {compiled.compiled.groups} groups")
+    return [match.groups[group] for match in compiled.find_all(text)]
 
 
 def _sentences(text: str) -> list[list[str]]:

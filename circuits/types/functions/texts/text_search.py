@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.types.functions.function import Function
+from circuits.types.functions.length_limits import MAX_STRING_BYTES, check_lengths
 from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
@@ -82,6 +83,7 @@ def _bit_count(values: pa.Array) -> pa.Array:
 
 def _space(counts: pa.Array) -> pa.Array:
     non_negative_counts = np.maximum(pc.fill_null(counts, 0).to_numpy(zero_copy_only=False), 0)
+    check_lengths(np.minimum(non_negative_counts, MAX_STRING_BYTES + 1))
     return pc.if_else(
         pc.is_valid(counts),
         pc.binary_repeat(pa.repeat(pa.scalar(" "), len(counts)), pa.array(non_negative_counts)),

@@ -1,0 +1,101 @@
+"""Patterns that backtracking would never finish: searched in linear time, or refused."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from circuits import EvaluationError, compile_sql
+from circuits.types.functions.texts.patterns import MAX_BACKTRACKED_CHARACTERS, compile_pattern
+
+SCHEMA = {"r": pa.schema([("s", pa.string())])}
+HARD = "a" * 60 + "!"
+
+
+def value_of(expression: str, text: str, dialect: str = "spark") -> object:
+    circuit = compile_sql(f"SELECT {expression} AS v FROM r", SCHEMA, dialect=dialect)
+    return circuit.step({"r": pa.table({"s": [text]}, SCHEMA["r"])})["view"]["v"][0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("expression", "dialect", "expected"),
+    [
+        ("regexp_instr(s, '(a+)+b')", "spark", 0),
+        ("regexp_count(s, '(a|a)*b')", "spark", 0),
+        ("split(s, '(a+)+b')", "spark", [HARD]),
+        ("regexp_extract_all(s, '((a+)+)b', 1)", "spark", []),
+        ("str_to_map(s, '(a+)+b', ':')", "spark", [(HARD, None)]),
+        ("regexp_count(s, '(a*)*$')", "spark", 1),
+        ("regexp_like(s, '(a|aa)+$')", "spark", False),
+        ("regexp_matches(s, '^(a+)+$')", "duckdb", False),
+        ("regexp_extract(s, '(a+)+b')", "duckdb", ""),
+        ("regexp_replace(s, '(a+)+b', 'c')", "duckdb", HARD),
+    ],
+)
+def test_a_pattern_of_exponential_time_is_searched_in_linear_time(expression, dialect, expected):
+    assert value_of(expression, HARD, dialect) == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "regexp_like(s, '^(?=(a+)+$)')",
+        "regexp_like(s, '^(?:a(?=b)|a+)+$')",
+        "regexp_extract(s, '(?<=a)(a+)+b', 1)",
+        "regexp_replace(s, '(?<=a)(a|a)+b', 'c')",
+        "regexp_instr(s, '(?x)(a+ # )\\n)+(?=b)')",
+        "regexp_instr(s, '(a+(?#()b?)+(?=c)')",
+    ],
+)
+def test_one_that_needs_backtracking_is_an_error_of_the_row(expression):
+    with pytest.raises(EvaluationError, match="exponential time"):
+        value_of(expression, HARD)
+
+
+def test_a_long_text_is_not_searched_by_backtracking():
+    text = " " * 10**6 + "x"
+    assert value_of("regexp_instr(s, ' +$')", text) == 0
+    with pytest.raises(EvaluationError, match=f"maximum is {MAX_BACKTRACKED_CHARACTERS:,}"):
+        value_of("regexp_instr(s, '(?<=x) +$')", text)
+
+
+@pytest.mark.parametrize("function", ["regexp_full_match(s, 'a(?=b)b')", "s SIMILAR TO 'a(?=b)b'"])
+def test_a_whole_text_matches_a_pattern_with_look_around_or_does_not(function):
+    assert [value_of(function, text, "duckdb") for text in ("ab", "xab", "abx")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_replacement_that_names_a_missing_group_is_an_error_of_the_row():
+    with pytest.raises(EvaluationError, match="is no replacement"):
+        value_of("regexp_replace(s, '(?<=a)b', '$3')", "ab")
+
+
+PATTERNS = st.recursive(
+    st.sampled_from(["a", "b", "é", "[ab]", ".", "[^a]"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda pair: f"({pair[0]}|{pair[1]})"),
+        inner.map(lambda pattern: f"({pattern})+"),
+        inner.map(lambda pattern: f"(?:{pattern})?"),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200)
+@given(PATTERNS, st.text("abéc", max_size=8))
+def test_linear_search_finds_the_matches_of_python(text_of_pattern, text):
+    pattern = compile_pattern(text_of_pattern)
+    assume(pattern.compiled.groups <= 9 and not re.search(pattern.text, ""))
+    expected = [(m.start(), m.end(), m[0]) for m in re.finditer(pattern.text, text)]
+    assert [(m.start, m.end, m.groups[0]) for m in pattern._find_linear(text, None)] == expected
+    assert [(m.start, m.end, m.groups[0]) for m in pattern.find_all(text)] == expected
+    first = pattern.find(text)
+    assert (first and (first.start, first.end, first.groups[0])) == (expected or [None])[0]
