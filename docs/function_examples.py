@@ -34,6 +34,10 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "bar": "bar(5, 0, 20, 10)",
     },
     "Times of day": {
+        "micros_of_time": "spark: make_time(6, 30, 45.887)",
+        "time_of_micros": "spark: make_time(23, 59, 59)",
+        "time_trunc": "spark: time_trunc('HOUR', TIME'09:32:05')",
+        "time_diff": "spark: time_diff('MINUTE', TIME'20:30:29', TIME'21:30:28')",
         "time_on_date": "DATE '2024-02-29' + TIME '13:45:30'",
     },
     "Errors": {
@@ -151,11 +155,6 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "micros_of_duration": (
             "spark: sequence(DATE '2024-01-01', DATE '2024-01-03', make_dt_interval(1))"
         ),
-        "micros_of_time": "spark: make_time(6, 30, 45.887)",
-        "time_of_micros": "spark: make_time(23, 59, 59)",
-        "time_trunc": "spark: time_trunc('HOUR', TIME'09:32:05')",
-        "time_diff": "spark: time_diff('MINUTE', TIME'20:30:29', TIME'21:30:28')",
-        "timestamp_of_parts": "spark: make_timestamp_ntz(DATE'2024-12-28', TIME'06:30:45')",
         "multiply_interval": "spark: INTERVAL '1' HOUR * 2.5",
         "divide_interval": "spark: INTERVAL '1' HOUR / 2",
     },

@@ -29,6 +29,7 @@ from circuits.types.functions.nested import (
     json_texts,
     lambdas,
     list_builders,
+    list_selection,
     lists,
     structs_and_maps,
 )
@@ -54,7 +55,7 @@ from tests.generators.function_cases import (
     lit,
 )
 
-NESTED = (json_texts, lambdas, list_builders, lists, structs_and_maps)
+NESTED = (json_texts, lambdas, list_builders, list_selection, lists, structs_and_maps)
 
 
 @pytest.fixture(scope="module")

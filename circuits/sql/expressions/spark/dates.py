@@ -137,7 +137,7 @@ def _make_timestamp(function: str, target: pa.DataType) -> Builder:
     def of_date(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         midnight = Literal(time(), pa.time64("us"))
         (date,) = coerce(clause, node, arguments[:1], "d")
-        moment = clause.call(node, "timestamp_of_parts", date, *(arguments[1:2] or [midnight]))
+        moment = clause.call(node, "time_on_date", date, *(arguments[1:2] or [midnight]))
         if len(arguments) == 3:
             moment = clause.call(node, "from_zone", moment, arguments[2])
         return clause.call(node, "cast", moment, type=target)

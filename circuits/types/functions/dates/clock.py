@@ -1,4 +1,4 @@
-"""Times of day: made of numbers, cut to a unit, subtracted, and put on a date, as in Spark."""
+"""Times of day: made of numbers, cut to a unit, and subtracted, as in Spark."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _micros_of_time(hour: int, minute: int, second: Decimal | float) -> int:
 
 
 def _rule(kinds: str, result: pa.DataType) -> Rule:
-    """Return the rule of a function with the kinds: u for a unit, t for a time, d for a date."""
+    """Return the rule of a function with the kinds: u for a unit, t for a time of day."""
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, len(kinds), len(kinds))
-        targets = {"u": pa.string(), "t": _TIME, "d": pa.date32()}
-        tests = {"u": arrow.is_string, "t": arrow.is_time, "d": arrow.is_date}
+        targets = {"u": pa.string(), "t": _TIME}
+        tests = {"u": arrow.is_string, "t": arrow.is_time}
         typed: list[Expression] = []
         for kind, argument in zip(kinds, arguments, strict=True):
             if not tests[kind](argument.type) and not arrow.is_null(argument.type):
@@ -87,11 +87,6 @@ def _modulo(values: pa.Array, divisors: pa.Array) -> pa.Array:
     return pc.if_else(valid, pa.array(np.mod(numbers, sizes)), None)
 
 
-def _timestamp(dates: pa.Array, times: pa.Array) -> pa.Array:
-    micros = pc.cast(pc.cast(dates, pa.timestamp("us")), _INT)
-    return pc.cast(pc.add_checked(micros, pc.cast(times, _INT)), pa.timestamp("us"))
-
-
 FUNCTIONS = (
     Function(
         "micros_of_time",
@@ -116,11 +111,5 @@ FUNCTIONS = (
         "the whole units a from the time of day b to c",
         _rule("utt", _INT),
         column_kernel(_difference),
-    ),
-    Function(
-        "timestamp_of_parts",
-        "the timestamp of the date a and the time of day b",
-        _rule("dt", pa.timestamp("us")),
-        column_kernel(_timestamp),
     ),
 )
