@@ -52,7 +52,7 @@ def read_grouping_sets(
         if not reader.has_sets:
             return None
         return _combine(source, group, parts)
-    keys_before_suffix = [next(iter(sets)) for sets in parts]
+    keys_before_suffix = [sets[0] for sets in parts]  # each part is one set, without has_sets
     if reader.has_sets or len(suffixes) > 1:
         raise source.unsupported(suffixes[0], f"a second {source.describe(suffixes[0])}")
     suffix = suffixes[0]

@@ -189,9 +189,9 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
         end_in_month = end_day_of_month * _DAY_US + end % _DAY_US
         months = end_month - start_month
         # The last month does not count if it is incomplete.
-        is_shorter = (months > 0) & (end_in_month < start_in_month)
-        is_longer = (months < 0) & (end_in_month > start_in_month)
-        whole_months = months - is_shorter + is_longer
+        is_incomplete_forwards = (months > 0) & (end_in_month < start_in_month)
+        is_incomplete_backwards = (months < 0) & (end_in_month > start_in_month)
+        whole_months = months - is_incomplete_forwards + is_incomplete_backwards
         return np.asarray(np.sign(whole_months) * (np.abs(whole_months) // unit_months[unit]))
 
     if unit not in unit_us and unit not in unit_months:
@@ -200,6 +200,7 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
 
 
 def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
+    """Count whole units; the front ends pass a constant unit, so all rows have the same."""
     return _column_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(
         start, end
     )
