@@ -62,6 +62,8 @@ SELECT id, list_cosine_similarity([1, 2], [3, i]) FROM t WHERE i IS NOT NULL
 SELECT id, map_concat(m, map {'k': 9::BIGINT}), map_concat(map {'k': i}, m) FROM t
 SELECT id, struct_insert(s, z := i), struct_update(s, x := i), struct_keys(s) FROM t
 SELECT id, struct_concat(s, {'b': a}) FROM t
+SELECT id, json_object('a', i, 'b', s), json_array(i, t, json_object('x', a), j::JSON) FROM t
+SELECT id, row_to_json(s), array_to_json(a), json_array(), json_object() FROM t
 SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t

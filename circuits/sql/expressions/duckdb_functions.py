@@ -130,6 +130,8 @@ def _to_interval(micros: int) -> Builder:
 
 def _as_micros(clause: Clause, node: exp.Expr, count: Expression, micros: int) -> Expression:
     """Return a number of units, which may have a fraction, as whole microseconds."""
+    if not arrow.is_integer(count.type):
+        count = clause.call(node, "cast", count, type=pa.float64())
     total = clause.call(node, "multiply", count, integer_literal(micros))
     return clause.call(node, "cast", total, type=pa.int64())
 
