@@ -259,16 +259,18 @@ columns: name; the relation needs name, age and may have weight
         ]
         codes = [_NO_CODES] * len(pairs)
         # Codes in the order of the values come from no dictionary.
-        for place in sorted(range(len(pairs)), key=lambda place: not pairs[place][0].ordered):
-            codec, array = pairs[place]
-            is_read = read is None or place in read
+        for position in sorted(
+            range(len(pairs)), key=lambda position: not pairs[position][0].ordered
+        ):
+            codec, array = pairs[position]
+            is_read = read is None or position in read
             try:
                 # The encoding without a dictionary is also a check of the values.
-                codes[place] = codec.encode(array) if is_read or codec.ordered else _NO_CODES
+                codes[position] = codec.encode(array) if is_read or codec.ordered else _NO_CODES
             except SchemaError as error:
-                raise self._column_error(self.columns[place], error) from error
+                raise self._column_error(self.columns[position], error) from error
             if not is_read:
-                codes[place] = np.full(len(array), NULL)
+                codes[position] = np.full(len(array), NULL)
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:
@@ -354,7 +356,7 @@ write NAME TYPE, NAME TYPE, as in 'src long, dst long'
             return schema_of_ddl(schema)
         if isinstance(schema, Mapping):
             return pa.schema([_field(name, type) for name, type in schema.items()])
-        found = _schema_of_rows(schema)
+        schema_of_rows = _schema_of_rows(schema)
     except MemoryError:
         raise
     except (SchemaError, ArgumentTypeError) as error:
@@ -364,14 +366,14 @@ write NAME TYPE, NAME TYPE, as in 'src long, dst long'
             f"relation {relation!r}: the columns of a {type(schema).__name__} cannot be read as an "
             f"Arrow schema: {error}; give a pa.Schema"
         ) from error
-    if found is None:
+    if schema_of_rows is None:
         check_type(
             f"the schema of {relation!r}",
             schema,
             pa.Schema,
             "a pa.Schema, a dict of types, DDL text such as 'nr bigint, item string', or a frame",
         )
-    return found
+    return schema_of_rows
 
 
 def _field(name: Any, type: Any) -> pa.Field:
@@ -385,20 +387,20 @@ def _field(name: Any, type: Any) -> pa.Field:
 def _schema_of_rows(rows: Any) -> pa.Schema | None:
     """The columns of a frame; None for other objects. The rows of a reader are not read."""
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        found = rows.schema
+        exported = rows.schema
     elif hasattr(rows, "__arrow_c_schema__"):
-        found = pa.schema(rows)
+        exported = pa.schema(rows)
     elif hasattr(rows, "__arrow_c_stream__"):
-        found = pa.RecordBatchReader.from_stream(rows).schema
+        exported = pa.RecordBatchReader.from_stream(rows).schema
     elif hasattr(rows, "__arrow_c_array__"):
-        found = pa.record_batch(rows).schema
+        exported = pa.record_batch(rows).schema
     else:
         return None
     fields = []
-    for field in found:
+    for field in exported:
         if field.name != WEIGHT and not UNNAMED_INDEX.fullmatch(field.name):
-            categories = pa.types.is_dictionary(field.type)
-            type = field.type.value_type if categories else field.type
+            is_categorical = pa.types.is_dictionary(field.type)
+            type = field.type.value_type if is_categorical else field.type
             fields.append(pa.field(field.name, type, field.nullable))
     return pa.schema(fields)
 

@@ -136,6 +136,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "elapsed_units": "spark: timestampdiff(MONTH, DATE '2024-01-31', DATE '2024-03-01')",
         "to_zone": "spark: from_utc_timestamp('2024-01-01', 'Asia/Tokyo')",
         "from_zone": "spark: to_utc_timestamp('2024-01-01', 'Asia/Tokyo')",
+        "from_zone_latest": "TIMESTAMP '2024-10-27 02:30:00' AT TIME ZONE 'Europe/Berlin'",
         "duration_of_micros": "to_hours(2)",
         "multiply_interval": "spark: INTERVAL '1' HOUR * 2.5",
         "divide_interval": "spark: INTERVAL '1' HOUR / 2",

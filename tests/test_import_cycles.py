@@ -1,4 +1,4 @@
-"""No file of the three packages imports itself through others.
+"""No file of the three packages imports itself indirectly.
 
 Every import counts: those within functions and below ``TYPE_CHECKING``, too.
 """

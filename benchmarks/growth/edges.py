@@ -1,9 +1,9 @@
 """Edges by the hundred million: distinct, loop-free, as sorted packed keys.
 
 A key is ``source << 32 | target``, so distinct rows need one sort of one column in place: 10⁸ keys
-take 0.8 GB and some ten seconds. Ends have ranks by Zipf's law, cut at the number of nodes and
-drawn by inverting its continuous form; ranks are scattered over the node numbers, since hubs that
-are neighbours would be in the cache together.
+take 0.8 GB and some ten seconds. The ends of edges have ranks that follow Zipf's law up to the
+number of nodes; they are drawn by inverting its continuous form. Ranks are scattered over the node
+numbers, because hubs with successive numbers would share cache lines.
 
 >>> keys = generate_keys(1_000, exponent=0.0, seed=1)
 >>> len(keys), bool((keys[1:] > keys[:-1]).all())

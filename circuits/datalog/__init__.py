@@ -14,12 +14,12 @@ The modules, in the order in which a text passes through them::
     safety              resolves names, checks arities and that every variable is bound
     stratification      orders the heads: each after those that it uses
     scope               renames the local variables of a rule
-    disjunctions        distributes an or over its conjunction, where it must
+    disjunctions        replaces an or, where needed, by one body for each alternative
     body (terms)        bodies to joins, filters and semijoins
     planner             heads and aggregates; recursion, recursive_min_max: heads that use
                         each other
 
-Set semantics: every head is distinct. NULL follows SQL: NULL equals no value, so it joins no row,
+Set semantics: no head has a row twice. NULL follows SQL: NULL equals no value, so it joins no row,
 and no comparison with it is true.
 """
 

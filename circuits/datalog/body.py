@@ -315,11 +315,11 @@ class BodyPlanner:
         return left
 
     def _can_invert(self, inner: Not, scope: Scope, anti: bool) -> bool:
-        """Return whether a ``not`` of ``not items`` can be planned without the two negations.
+        """Return whether a negation of ``not items`` can be planned as ``items``, and back.
 
-        The rows for which ``items`` are true are one semijoin. With an ``or`` in them they would be
-        a union of several, so then the negations are kept. Antijoins are applied one after another,
-        so their number does not matter.
+        An antijoin of ``not items`` becomes a semijoin with ``items``, if it is one semijoin: with
+        an ``or`` in the items it would be a union of several. A semijoin with ``not items`` always
+        becomes antijoins, because several of them are applied one after another.
         """
         return not anti or len(split_alternatives(inner.items, (), scope, self.source)) == 1
 

@@ -119,23 +119,23 @@ def plan_datalog(
     return plans
 
 
-def _plan_head(rules: Sequence[Rule], bodies: BodyPlanner) -> PlanNode:
+def _plan_head(rules: Sequence[Rule], body_planner: BodyPlanner) -> PlanNode:
     """Return the plan of one head."""
-    plan = _plan_rules(rules, bodies, rules[0])
+    plan = _plan_rules(rules, body_planner, rules[0])
     if len(rules) == 1 and _is_aggregation(rules[0]):
         return plan  # one row per group is distinct already
     return Distinct(plan)
 
 
-def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> PlanNode:
+def _plan_rules(rules: Sequence[Rule], body_planner: BodyPlanner, first: Rule) -> PlanNode:
     """Return the plan of rows that rules of one head derive, with their multiplicity.
 
     Args:
         rules: Some of the head's rules.
-        bodies: The planner of their bodies.
+        body_planner: Plans their bodies.
         first: The first of all rules of the head, which names the columns.
     """
-    source = bodies.source
+    source = body_planner.source
     names = _column_names(first, source)
     facts = [rule for rule in rules if _is_fact(rule)]
     projections: list[Projection] = []
@@ -146,11 +146,11 @@ def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan
         if _is_fact(rule):
             continue
         # The fixpoint of a recursion takes the minimum or maximum itself.
-        planned_rule = candidate_rule(rule) if rule.head in bodies.recursive else rule
+        planned_rule = candidate_rule(rule) if rule.head in body_planner.recursive else rule
         if _is_aggregation(planned_rule):
-            projections.append(_plan_aggregation(planned_rule, bodies))
+            projections.append(_plan_aggregation(planned_rule, body_planner))
         else:
-            projections += _plan_projection(planned_rule, bodies)
+            projections += _plan_projection(planned_rule, body_planner)
     return plan_union(projections, names, source, rules[0].offset)
 
 
@@ -175,25 +175,25 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
     return Values(tuple(fields), tuple(distinct_rows))
 
 
-def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[Projection]:
+def _plan_projection(rule: Rule, body_planner: BodyPlanner) -> list[Projection]:
     """Plan a rule without aggregates: the terms of the head over each alternative of the body."""
     terms = [term.term for term in rule.terms]
     body = rename_local_variables(rule.body)
     projections = []
-    for bindings in bodies.plan_alternatives(body, list(variables_of(*terms))):
-        values = [build_expression(term, bindings.variables, bodies.source) for term in terms]
+    for bindings in body_planner.plan_alternatives(body, list(variables_of(*terms))):
+        values = [build_expression(term, bindings.variables, body_planner.source) for term in terms]
         projections.append(Projection(bindings.plan, values))
     return projections
 
 
-def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> Projection:
+def _plan_aggregation(rule: Rule, body_planner: BodyPlanner) -> Projection:
     """Plan a rule with aggregates: distinct bindings, keys and arguments, groups, head terms."""
-    source = bodies.source
+    source = body_planner.source
     bound = bound_variables(rule.body)
     names = [name for name in variables_of(*rule.body) if name in bound]
     alternatives = [
         Projection(bindings.plan, [bindings.variables[name] for name in names])
-        for bindings in bodies.plan_alternatives(rename_local_variables(rule.body), names)
+        for bindings in body_planner.plan_alternatives(rename_local_variables(rule.body), names)
     ]
     distinct_bindings = Distinct(plan_union(alternatives, names, source, rule.offset))
     scope = dict(zip(names, columns(distinct_bindings), strict=True))

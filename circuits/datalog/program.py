@@ -7,9 +7,9 @@
 Variables, atoms and comparisons are those of `dbsp_wcoj.query`. Datalog adds wildcards, typed
 constants, functions, equations, negation, ``or`` and ``and``.
 
-Every node is frozen. Its ``offset`` is its position in the text; equality
-ignores it. ``children`` returns the children of any node, so that walks need no visitor. The parser
-limits the nesting (``MAX_NESTING_DEPTH``), so that later passes may recurse.
+Every node is frozen. Its ``offset`` is its position in the text; equality ignores it. ``children``
+returns the children of any node, so that walks need no visitor. The parser limits the nesting
+(``MAX_NESTING_DEPTH``), so that later passes may recurse.
 """
 
 from __future__ import annotations

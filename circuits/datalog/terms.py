@@ -152,16 +152,16 @@ def _match_pattern(
 ) -> Expression:
     match term.arguments:
         case (Pattern() as pattern, text):
-            plain = PLAIN_PATTERN.fullmatch(pattern.text)
+            match_of_parts = PLAIN_PATTERN.fullmatch(pattern.text)
         case _:
             raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.offset)
-    if plain is None:
+    if match_of_parts is None:
         raise source.error(
             f"pattern /{pattern.text}/ has special characters; only ^ at its start and $ at its "
             f"end are supported: use like(x, '%an_') or several conditions",
             pattern.offset,
         )
-    start, escaped, end = plain.groups()
+    start, escaped, end = match_of_parts.groups()
     needle = Literal(re.sub(r"\\(.)", r"\1", escaped), pa.string())
     function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(start + end, "contains")
     return call_function(

@@ -354,8 +354,8 @@ class _FinalityCheck:
                 clause, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}"
             )
         for use in branches[0]:
-            # Rows of a group agree in all functions, so it suffices that one of them is respected.
-            function = min((time.function for time in use.time_columns), key=_simplicity)
+            # Rows of a group agree in all functions, so it suffices that retention respects one.
+            function = min((time.function for time in use.time_columns), key=_length_and_text)
             if not isinstance(function, Column):
                 self.group_functions.setdefault((use.input, function))
         return branches[:1]
@@ -367,7 +367,8 @@ class _FinalityCheck:
         )
 
 
-def _simplicity(function: Expression) -> tuple[int, str]:
+def _length_and_text(function: Expression) -> tuple[int, str]:
+    """Return a sort key, by which the simplest function is the first."""
     text = str(function)
     return len(text), text
 

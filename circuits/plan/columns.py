@@ -63,7 +63,7 @@ class AggregateCall:
     the type of the result (`circuits.types.functions.aggregate_type`).
 
     Attributes:
-        function: The name; `circuits.types.aggregates` lists them.
+        function: The name; `aggregate_type` in `circuits.types.functions.type_rules` lists them.
         argument: The first argument.
         type: The type of the result.
         name: The name of the result.

@@ -60,11 +60,13 @@ def constant_shift(expression: Expression) -> tuple[Column, int] | None:
             shift = constant_shift(inner)
             signed = number if function == "add" else -number
             return None if shift is None else (shift[0], shift[1] + signed)
-        case Call("date_add", (inner, Literal(0), Literal(int() as days), Literal(int() as us))):
+        case Call(
+            "date_add", (inner, Literal(0), Literal(int() as days), Literal(int() as micros))
+        ):
             data_type = expression.type
             if not types.is_timestamp(data_type) or inner.type != data_type or _is_local(data_type):
                 return None
-            amount = (days * 86_400_000_000 + us) * _TICKS_PER_SECOND[data_type.unit]
+            amount = (days * 86_400_000_000 + micros) * _TICKS_PER_SECOND[data_type.unit]
             shift = constant_shift(inner)
             if shift is None or amount % 10**6:
                 return None
@@ -134,7 +136,7 @@ def _year(call: Call) -> Expression | None:
 
 
 def _interval_sum(call: Call) -> Expression | None:
-    """A date or timestamp plus a constant duration; or the start of its bucket."""
+    """Return the time of a sum of a time and a constant duration, or of the start of a bucket."""
     inner, *amounts = call.arguments
     if adds_months_to_times(call) or _is_local(inner.type):
         return None

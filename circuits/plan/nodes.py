@@ -220,13 +220,13 @@ class Map(UnaryNode):
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         # A bound of x + c implies one of x, which may imply bounds of other columns.
-        known: dict[int, Frontier] = {}
+        input_bounds: dict[int, Frontier] = {}
         for column, frontier in bounds.items():
             shift = constant_shift(self.expressions[column])
             if shift is not None:
                 base, ticks = shift
-                known.setdefault(base.index, shifted(frontier, -ticks, base.type))
-        implied = self.bounds_of_changes([self.input.implied_bounds(known)], 0)
+                input_bounds.setdefault(base.index, shifted(frontier, -ticks, base.type))
+        implied = self.bounds_of_changes([self.input.implied_bounds(input_bounds)], 0)
         return {**implied, **bounds}
 
     def _may_be_null(self, column: int) -> bool:

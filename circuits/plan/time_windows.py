@@ -105,8 +105,8 @@ class SessionBound(UnaryNode, TimeNode):
     Rows without a time are left out.
 
     A time is present if the weights of its rows do not add up to 0. Weights that cancel can leave a
-    row at an absent time. Its start is the latest start at or before its time, or NULL if there is
-    none.
+    row at an absent time. Such a row gets the latest start at or before its time, or NULL if there
+    is none.
     """
 
     keys: tuple[int, ...]

@@ -37,8 +37,8 @@ def drop_unread_columns(plan: PlanNode) -> PlanNode:
         return plan
     read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
     for node in reversed(order):
-        own = read.setdefault(hasher.hash(node), set())
-        for input, used in zip(node.inputs, _columns_read(node, own), strict=True):
+        needed = read.setdefault(hasher.hash(node), set())
+        for input, used in zip(node.inputs, _columns_read(node, needed), strict=True):
             read.setdefault(hasher.hash(input), set()).update(used)
     rebuilt: dict[int, PlanNode] = {}
     for node in order:
@@ -51,33 +51,33 @@ def drop_unread_columns(plan: PlanNode) -> PlanNode:
     return rebuilt[id(plan)]
 
 
-def _columns_read(node: PlanNode, own: set[int]) -> list[set[int]]:
-    """Return the columns of each input that a node reads, if ``own`` of its columns are read."""
+def _columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
+    """Return the columns of each input that a node reads, if ``needed`` of its columns are read."""
     widths = [len(input.fields) for input in node.inputs]
     match node:
         case Map(_, expressions):
             return [
                 {
                     column
-                    for place, expression in enumerate(expressions)
-                    if place in own or not isinstance(expression, Column)
+                    for position, expression in enumerate(expressions)
+                    if position in needed or not isinstance(expression, Column)
                     for column in columns_of(expression)
                 }
             ]
         case Filter(_, predicate):
-            return [own | columns_of(predicate)]
+            return [needed | columns_of(predicate)]
         case TemporalFilter(_, value):
-            return [own | columns_of(value)]
+            return [needed | columns_of(value)]
         case UserCall(arguments=arguments):
-            return [(own | set(arguments)) - {widths[0]}]
+            return [(needed | set(arguments)) - {widths[0]}]
         case CrossJoin():
-            used = own
+            used = needed
         case Semijoin(_, _, predicate):
-            used = {c for c in own if c < widths[0]} | columns_of(predicate)
+            used = {c for c in needed if c < widths[0]} | columns_of(predicate)
         case OuterJoin(_, _, predicate):
-            used = own | columns_of(predicate)
+            used = needed | columns_of(predicate)
         case Union():
-            return [set(own) for _ in widths]
+            return [set(needed) for _ in widths]
         case _:
             return [set(range(width)) for width in widths]
     starts = [sum(widths[:number]) for number in range(len(widths))]

@@ -183,11 +183,11 @@ def _capacity_error(expression: Expression, error: Exception) -> EvaluationError
 
 def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
     """Evaluate ``and`` or ``or`` from left to right, each argument only for undecided rows."""
-    deciding = expression.function == "or"
-    kernel = pc.or_kleene if deciding else pc.and_kleene
+    deciding_value = expression.function == "or"  # FALSE decides ``and``, TRUE decides ``or``
+    kernel = pc.or_kleene if deciding_value else pc.and_kleene
     so_far = fill_rows(frame.value(expression.arguments[0]), frame.rows)
     for argument in expression.arguments[1:]:
-        undecided = pc.fill_null(pc.not_equal(so_far, deciding), True)
+        undecided = pc.fill_null(pc.not_equal(so_far, deciding_value), True)
         positions = pc.indices_nonzero(undecided).cast(pa.int64())
         values = fill_rows(frame.restrict(positions).value(argument), len(positions))
         so_far = pc.replace_with_mask(so_far, undecided, kernel(so_far.filter(undecided), values))
@@ -235,21 +235,23 @@ def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
 def _reduce(
     lists: Lists, body: Expression, captured: list[pa.Array], target: pa.DataType
 ) -> pa.Array:
+    """Evaluate ``list_reduce``; the first of the captured columns are the initial values."""
     result, *outer = captured
     result = result if result.type == target else pc.cast(result, target)
-    place, rows = 0, np.flatnonzero(lists.lengths)
+    position, rows = 0, np.flatnonzero(lists.lengths)  # the rows whose lists are not at their end
     while len(rows):
-        at = pa.array(rows)
-        elements = lists.values.take(pa.array(lists.starts[rows] + place))
-        columns = [result.take(at), elements, *(each.take(at) for each in outer)]
+        row_indices = pa.array(rows)
+        elements = lists.values.take(pa.array(lists.starts[rows] + position))
+        columns = [column.take(row_indices) for column in (result, *outer)]
+        columns.insert(1, elements)
         frame = _Frame(columns.__getitem__, len(rows))
         values = fill_rows(frame.value(body), len(rows)).cast(target)
         # Replace the results of these rows by the values, which are appended to them.
         selected = np.arange(len(result))
         selected[rows] = len(result) + np.arange(len(rows))
         result = pa.concat_arrays([result, values]).take(pa.array(selected))
-        place += 1
-        rows = rows[lists.lengths[rows] > place]
+        position += 1
+        rows = rows[lists.lengths[rows] > position]
     if lists.valid is None:
         return result
     return pc.if_else(pa.array(lists.valid), result, pa.scalar(None, target))

@@ -89,7 +89,8 @@ class GraphStep(Staged):
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
-        limits: The bounds before which the state has no rows (`circuits.runtime.state_bounds`).
+        drop_limits: The codes before which rows are dropped from the state
+            (`circuits.runtime.state_bounds`).
     """
 
     deltas: Sequence[ZSet]
@@ -100,7 +101,7 @@ class GraphStep(Staged):
     watermarks: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
-    limits: Mapping[object, int] = field(default_factory=dict)
+    drop_limits: Mapping[object, int] = field(default_factory=dict)
 
     @property
     def changes(self) -> Iterable[TraceStep]:
@@ -113,7 +114,7 @@ class GraphStep(Staged):
             change.commit()
         graph = self.graph
         graph.watermarks = self.watermarks
-        graph.limits = self.limits
+        graph.drop_limits = self.drop_limits
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
         graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.seconds))
         graph.steps += 1
@@ -141,8 +142,7 @@ class Graph:
             input, because expired rows are deleted without a published deletion.
         state_bounds: The frontiers of the nodes, and which rows of the state are dropped; None if
             no input has lateness.
-        limits: The bounds before which the state has no rows, as far as this graph has dropped
-            them.
+        drop_limits: As `GraphStep.drop_limits`, of the last committed step of this graph.
         rows: The number of rows that each node has emitted in all steps; empty before the first
             step. A commit replaces the list, so a reader may keep it.
         seconds: The seconds that each node has taken in all steps; a list like ``rows``.
@@ -161,7 +161,7 @@ class Graph:
     checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     retained: set[int] = field(default_factory=set)
     state_bounds: StateBounds | None = None
-    limits: Mapping[object, int] = field(default_factory=dict)
+    drop_limits: Mapping[object, int] = field(default_factory=dict)
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
     observer: Callable[[int], object] | None = None
@@ -382,7 +382,7 @@ class Graph:
         bounded = None
         if self.state_bounds is not None:
             bounded = BoundedStep(
-                self.state_bounds, lambda name: watermarks.get(watermark_of(name)), self.limits
+                self.state_bounds, lambda name: watermarks.get(watermark_of(name)), self.drop_limits
             )
         deltas: list[ZSet] = []
         changes: list[Staged] = [shared]
@@ -457,12 +457,12 @@ class Graph:
             for position, emitted in step.rows.items():
                 rows[position], seconds[position] = emitted, step.seconds[position]
         missing = self._witnesses.missing(deltas)
-        limits = self.limits
+        drop_limits = self.drop_limits
         if bounded is not None:
             bounded.drop_relation_rows(shared, [node.name for node in self.nodes])
-            limits = bounded.limits
+            drop_limits = bounded.limits
         return GraphStep(
-            deltas, changes, rows, seconds, self, watermarks, rejected, missing, limits
+            deltas, changes, rows, seconds, self, watermarks, rejected, missing, drop_limits
         )
 
     def _check_input(

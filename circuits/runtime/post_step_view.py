@@ -64,11 +64,11 @@ class PostStepView:
         order = _column_order(columns, self._schema.arity)
         trace = self._integral.trace
         step = trace.prepare(to_storable(self._delta)) if len(self._delta) else None
-        rows = np.empty((self._schema.arity, prefixes.shape[1]), np.int64)
         if len(columns) == self._schema.arity:
+            # The key is the whole row, so only its weight is looked up.
+            rows = np.empty_like(prefixes)
             rows[list(order)] = prefixes
             requested = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-            # The key is the whole row, so its weight is looked up.
             change = Trace(self._schema.arity)
             change.update(self._delta)
             weights = trace.weights_of(requested) + change.weights_of(requested)

@@ -134,15 +134,15 @@ def _codes(side: Expression, codec: Codec, batch: RowBatch) -> Codes | None:
         return None
     if side.value is None:
         return np.int64(NULL)
-    code = _number_code(side) if codec.ordered else codec.code_of(side.value)
+    code = _ordered_code(side) if codec.ordered else codec.code_of(side.value)
     if code is None and not codec.ordered:
         code = ABSENT  # no row has this value, so it differs from the value of every row
     return None if code is None else np.int64(code)
 
 
 @lru_cache(maxsize=4096)
-def _number_code(literal: Literal) -> int | None:
-    """Return the code of a literal whose type needs no dictionary."""
+def _ordered_code(literal: Literal) -> int | None:
+    """Return the code of a literal of a type with ordered codes, which need no dictionary."""
     return Codecs().codec(literal.type).code_of(literal.value)
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -76,12 +76,28 @@ class Obstacle:
 
 @dataclass
 class _Statement:
-    """A statement with a source of its own, whose positions are those in the whole text."""
+    """A statement with a source of its own, whose positions are those in the whole text.
+
+    Attributes:
+        source: The text of the statement.
+        tree: Its syntax tree, in which parts with an error are replaced.
+        name: As `Obstacle.statement`.
+        may_mislead: True if its next errors may be the effect of a replacement, in it or in a
+            statement whose view it reads.
+    """
 
     source: SqlSource
     tree: exp.Expr
     name: str
-    is_replaced: bool = False
+    may_mislead: bool = False
+
+
+class _Part(NamedTuple):
+    """A part of a statement that can be replaced: its first and last offset, and its tree."""
+
+    first: int
+    last: int
+    node: exp.Expr
 
 
 def find_obstacles(
@@ -151,12 +167,12 @@ def find_obstacles(
         component = [statements[number] for number in numbers]
         for statement in component:
             tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
-            statement.is_replaced = bool(tables & damaged)
+            statement.may_mislead = bool(tables & damaged)
         if len(component) > 1 or names_itself(component[0].source, component[0].tree):
             is_planned = _plan_cycle(planner, component, report)
         else:
             is_planned = _plan(planner, component[0], report, is_last=numbers[0] + 1 == len(trees))
-        if not is_planned or any(statement.is_replaced for statement in component):
+        if not is_planned or any(statement.may_mislead for statement in component):
             damaged.update(statement.name.casefold() for statement in component)
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
@@ -227,8 +243,9 @@ def _plan(
             planner.plan(statement.source, statement.tree, 0, is_last=is_last)
             return True
         except SqlError as error:
-            is_certain = isinstance(error, UnsupportedSqlError) or ": unknown " in str(error)
-            if not statement.is_replaced or is_certain:
+            # No replacement causes these errors.
+            is_genuine = isinstance(error, UnsupportedSqlError) or ": unknown " in str(error)
+            if not statement.may_mislead or is_genuine:
                 report(error, statement.name)
             if not _replace_part(statement, error):
                 return False
@@ -243,37 +260,37 @@ def _replace_part(statement: _Statement, error: SqlError) -> bool:
     """Replace the smallest part at the place of an error; return False if there is none."""
     offset = _offset_of(statement.source.text, error)
     parts = [
-        (*extent, node)
+        _Part(*extent, node)
         for node in statement.tree.walk()
         if _is_replaceable(node) and (extent := _extent(node)) is not None
     ]
     around = min(
-        (part for part in parts if part[0] <= offset <= part[1]),
-        key=lambda part: part[1] - part[0],
+        (part for part in parts if part.first <= offset <= part.last),
+        key=lambda part: part.last - part.first,
         default=None,
     )
     after = min(
-        (part for part in parts if part[0] > offset),
-        key=lambda part: (part[0], -part[1]),
+        (part for part in parts if part.first > offset),
+        key=lambda part: (part.first, -part.last),
         default=None,
     )
     before = max(
-        (part for part in parts if part[1] < offset), key=lambda part: part[1:2], default=None
+        (part for part in parts if part.last < offset), key=lambda part: part.last, default=None
     )
-    is_inside = after is not None and (around is None or after[1] <= around[1])
-    if after is not None and is_inside and not _has_boundary(statement.source, offset, after[0]):
+    is_inside = after is not None and (around is None or after.last <= around.last)
+    if after is not None and is_inside and not _has_boundary(statement.source, offset, after.first):
         around = after  # the error is at a word before the part, such as EXISTS
     if (
         around is None
         and before is not None
-        and not _has_boundary(statement.source, before[1] + 1, offset)
+        and not _has_boundary(statement.source, before.last + 1, offset)
     ):
         around = before  # the error is at a word after the part, such as the type of a column
     if around is None:
         return False
-    node = around[2]
+    node = around.node
     parent = node.parent
-    statement.is_replaced = True
+    statement.may_mislead = True
     if isinstance(parent, exp.Select):
         null = exp.alias_(exp.null(), node.alias_or_name or "column", quoted=True)
         null.meta[IS_REPLACEMENT] = True
@@ -312,6 +329,7 @@ def _has_boundary(source: SqlSource, start: int, end: int) -> bool:
 
 
 def _is_replaceable(node: exp.Expr) -> bool:
+    """Return whether a node is one of the parts in the table at the start of this module."""
     parent: exp.Expr | None = node.parent
     key = node.arg_key
     if IS_REPLACEMENT in node.meta or parent is None:
@@ -332,7 +350,7 @@ def _is_replaceable(node: exp.Expr) -> bool:
 
 
 def _extent(node: exp.Expr) -> tuple[int, int] | None:
-    """Return the first and the last offset that sqlglot has kept of a tree."""
+    """Return the first and the last offset of the words of a tree; None if sqlglot kept none."""
     positions = [part.meta for part in node.walk() if part.meta.get("start") is not None]
     if not positions:
         return None

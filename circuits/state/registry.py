@@ -28,7 +28,7 @@ from dbsp_wcoj import Relations
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace", "row_ids_table"]
+__all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace", "row_ids_dictionary"]
 
 _ROW_IDS: Final = "row ids "
 
@@ -76,7 +76,7 @@ class StateRegistry:
             for index, trace in enumerate(getattr(operator, "traces", ())):
                 self.traces[operator_trace(name, index)] = trace
             if isinstance(operator, RowIdEncodeOperator):
-                self._row_ids[row_ids_table(name)] = operator.table
+                self._row_ids[row_ids_dictionary(name)] = operator.dictionary
             if isinstance(operator, JoinOperator):
                 self._queries[name] = operator.delta_query
         self.names: Mapping[int, str] = {id(trace): name for name, trace in self.traces.items()}
@@ -99,12 +99,12 @@ class StateRegistry:
 
     def lengths(self) -> dict[str, int]:
         """The number of values of each dictionary."""
-        return {name: len(table) for name, table in self.dictionaries.items()}
+        return {name: len(dictionary) for name, dictionary in self.dictionaries.items()}
 
     def truncate(self, lengths: Mapping[str, int]) -> None:
         """Remove the codes beyond these lengths; no reader may use them any more."""
-        for name, table in self.dictionaries.items():
-            table.truncate(lengths.get(name, 0))
+        for name, dictionary in self.dictionaries.items():
+            dictionary.truncate(lengths.get(name, 0))
 
     @property
     def plans(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def operator_trace(state_name: str, index: int) -> str:
     return f"operator {state_name} {index}"
 
 
-def row_ids_table(state_name: str) -> str:
+def row_ids_dictionary(state_name: str) -> str:
     """The name of the dictionary of a node's row ids."""
     return f"{_ROW_IDS}{state_name}"
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from circuits import Circuit
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.plan_drawing import node_label
-from circuits.state.registry import operator_trace, relation_trace, row_ids_table
+from circuits.state.registry import operator_trace, relation_trace, row_ids_dictionary
 
 __all__ = ["StateLabel", "describe_state", "operator_labels", "state_labels"]
 
@@ -65,7 +65,7 @@ def state_labels(circuit: Circuit) -> dict[str, StateLabel]:
     for node, (text, views) in zip(circuit.graph.nodes, operators, strict=True):
         name = node.state_name
         labels[relation_trace(name)] = StateLabel(f"rows of {text}", views)
-        labels[row_ids_table(name)] = StateLabel(f"row ids of {text}", views)
+        labels[row_ids_dictionary(name)] = StateLabel(f"row ids of {text}", views)
         for index, _ in enumerate(getattr(node.operator, "traces", ())):
             part = f", part {index + 1}" if index else ""
             labels[operator_trace(name, index)] = StateLabel(f"{text}{part}", views)

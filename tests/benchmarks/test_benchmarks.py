@@ -219,7 +219,7 @@ def test_recomputation_deletes_rows_by_all_their_columns() -> None:
     assert tables.step({"e": rows.slice(1, 1)}, 1, total).answer == 9
 
 
-def test_recursion_checks_the_closure_it_keeps_and_every_system_that_is_asked_again(
+def test_recursion_checks_the_closure_it_keeps_and_every_system_that_is_recomputed(
     tmp_path,
 ) -> None:
     path = tmp_path / "result.json"

@@ -1,4 +1,4 @@
-"""The benchmark of bounded state on a small stream: the rows that are held do not grow."""
+"""The benchmark of bounded state on a small stream: the kept rows do not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No count of the engine's work grows: exact, on every machine."""
+"""No count of work of the engine grows; the counts are the same on every machine."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_one_more_of_anything_or_another_answer_ends_with_status_1(
     assert status(record) == 1
 
 
-def test_less_is_reported_as_better_and_recorded_when_asked(
+def test_less_is_reported_as_better_and_recorded_with_the_option(
     record: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(work, "count_work", lambda case: Work(**{**vars(small()), "merged": 1}))

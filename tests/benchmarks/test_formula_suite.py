@@ -1,4 +1,4 @@
-"""The comparison of the formulas: its shapes, cases and tables, and a quick run of it all."""
+"""The comparison of the formulas: its shapes, cases and tables, and a quick run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Growth at tiny sizes; what is compared with independent counts must be."""
+"""Growth at tiny sizes; the results equal independent counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TINY = replace(
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.75, 1.0])
-def test_edges_are_as_many_as_asked_distinct_loop_free_and_sorted(skew: float) -> None:
+def test_edges_have_the_requested_number_and_are_distinct_loop_free_and_sorted(skew: float) -> None:
     keys = generate_keys(5_000, exponent=skew, seed=3)
 
     source, target = columns(keys)
@@ -44,7 +44,7 @@ def test_edges_are_as_many_as_asked_distinct_loop_free_and_sorted(skew: float) -
     assert np.array_equal(keys, generate_keys(5_000, exponent=skew, seed=3))
 
 
-def test_a_larger_exponent_makes_larger_hubs_that_are_no_neighbours() -> None:
+def test_a_larger_exponent_makes_larger_hubs_with_distant_numbers() -> None:
     degrees = [
         np.bincount(generate_keys(20_000, exponent=skew, seed=1) >> BITS)
         for skew in (0.0, 0.5, 1.0)
@@ -57,7 +57,7 @@ def test_a_larger_exponent_makes_larger_hubs_that_are_no_neighbours() -> None:
     assert hubs[1] - hubs[0] > 1
 
 
-def test_what_is_streamed_is_left_out_of_the_state() -> None:
+def test_streamed_keys_are_not_in_the_loaded_state() -> None:
     keys = generate_keys(1_000, exponent=0.5, seed=1)
 
     kept, streamed = split_keys(keys, 100, seed=2)
@@ -87,7 +87,9 @@ def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> Non
     assert all(row["met"] is None for row in tables["State"]), "the target is for larger states"
 
 
-def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_reported_relative_to_a_base_with_its_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dimensions, "BASE", 1_000)
     found = dimensions.measure_by_state(
         (1_000, 4_000), {20: 2}, skew=0.0, setting=dimensions.Setting(0, Verdict(), print)
@@ -101,8 +103,8 @@ def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch
 def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = LoadedViews.insert_and_delete
 
-    def wrong(held: LoadedViews, keys: np.ndarray, batch: int, steps: int) -> Steps:
-        return replace(measured(held, keys, batch, steps), change=1)
+    def wrong(views: LoadedViews, keys: np.ndarray, batch: int, steps: int) -> Steps:
+        return replace(measured(views, keys, batch, steps), change=1)
 
     monkeypatch.setattr(LoadedViews, "insert_and_delete", wrong)
 

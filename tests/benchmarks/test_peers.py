@@ -1,4 +1,4 @@
-"""Peers at tiny sizes: every driver is right, limits are told, a wrong answer is fatal."""
+"""Peers at tiny sizes: every driver is right, limits are reported, a wrong answer is fatal."""
 
 from __future__ import annotations
 
@@ -129,7 +129,9 @@ def test_a_plan_of_the_wrong_kind_is_refused() -> None:
         KUZU.check("HASH_JOIN_PROBE over HASH_JOIN_BUILD")
 
 
-def test_a_system_that_takes_too_long_is_stopped_with_its_children_and_its_cost_is_told() -> None:
+def test_a_system_that_takes_too_long_is_stopped_with_its_children_and_its_cost_is_reported() -> (
+    None
+):
     busy = (
         "import subprocess, sys\n"
         'print(\'{"event": "count"}\', flush=True)\n'
@@ -163,7 +165,7 @@ def test_a_system_that_fails_leaves_its_last_line() -> None:
     assert ended.failure == "failed: cannot go on"
 
 
-def test_a_package_that_is_missing_is_told_as_such(tmp_path: Path) -> None:
+def test_a_package_that_is_missing_is_reported(tmp_path: Path) -> None:
     np.save(tmp_path / "edges.npy", EDGES)
     missing = System("nothing", "no_such_driver", "no-such-package", "none")
     job = Job(tmp_path, "kuzu", "triangles", "bulk", 1, FEW, 1.0)
@@ -239,7 +241,7 @@ def test_an_unknown_peer_is_refused() -> None:
         command.main(peers="oracle")
 
 
-def test_a_peer_that_failed_on_a_graph_is_not_asked_for_a_larger_one(tmp_path: Path) -> None:
+def test_a_peer_that_failed_on_a_graph_does_not_run_a_larger_one(tmp_path: Path) -> None:
     installed(SYSTEMS["duckdb"])
     verdict = Verdict()
     race = bulk.Bulk(
@@ -255,7 +257,7 @@ def test_a_peer_that_failed_on_a_graph_is_not_asked_for_a_larger_one(tmp_path: P
     assert all(row["times faster"] is None for row in rows)
 
 
-def test_a_plan_with_a_bar_is_asked_for_every_graph(tmp_path: Path) -> None:
+def test_a_plan_with_a_target_runs_on_every_graph(tmp_path: Path) -> None:
     installed(KUZU)
     race = bulk.Bulk([KUZU], [1], 30.0, 30.0, 30.0, 1 << 20, Verdict(), lambda text: None)
     larger = Graph("larger", TINY.source, TINY.target)

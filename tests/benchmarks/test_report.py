@@ -1,4 +1,4 @@
-"""The pages and the plots say what the result files say, and a change of a file is noticed."""
+"""The pages and the plots show the result files, and a differing page is detected."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_the_report_says_which_markers_are_missing() -> None:
         report.with_tables("no markers", "tables")
 
 
-def test_a_result_that_was_written_is_read_with_where_it_comes_from(tmp_path: Path) -> None:
+def test_a_result_that_was_written_is_read_with_its_origin(tmp_path: Path) -> None:
     FOUND["race"].write(tmp_path / "race.json")
 
     read = Result.read(tmp_path / "race.json")

@@ -283,7 +283,7 @@ def test_a_commit_that_fails_half_way_closes_the_circuit():
             use()
 
 
-def test_a_count_of_all_is_there_from_the_first_step_even_an_empty_one():
+def test_a_count_of_all_rows_is_output_in_the_first_step_even_an_empty_one():
     circuit = compile_sql("SELECT count(*) AS n, sum(src) AS s FROM link", {"link": EDGE})
     assert bag_of(circuit.step({})["view"]) == {(0, None): 1}
     assert bag_of(circuit.step({})["view"]) == {}

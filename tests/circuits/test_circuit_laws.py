@@ -1,9 +1,9 @@
 """The law of every operator, alone and in circuits of several: Σ Q^Δ(d_t) = Q(Σ d_t).
 
-Random plans over two small relations with NULLs and duplicates are stepped, both relations or one
-at a time, and after every step compared with the naive evaluation of the plan as it was written
-(`tests.oracles.naive_plan`, nested loops over Python rows) and with what the lowered operators
-mean.
+Random plans over two small relations with NULLs and duplicates are stepped; a step changes one
+relation or both. After every step the view is compared with the naive evaluation of the plan before
+its rewrite (`tests.oracles.naive_plan`, nested loops over Python rows), and with the operators of
+the rewritten plan applied to all rows.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def graph_of(plan: PlanNode, formula: str = "collapsed") -> Graph:
     return graph
 
 
-def stepped(graph: Graph, deltas: dict[str, ZSet]) -> ZSet:
-    step = graph.prepare(deltas)
-    step.commit()
-    return step.deltas[graph.views["view"]]
+def step(graph: Graph, deltas: dict[str, ZSet]) -> ZSet:
+    staged = graph.prepare(deltas)
+    staged.commit()
+    return staged.deltas[graph.views["view"]]
 
 
 @LAW
 @given(st.data())
-def test_summed_deltas_of_a_random_circuit_are_its_meaning(data):
+def test_summed_deltas_of_a_random_circuit_equal_its_plan(data):
     plan = data.draw(plans())
     graph = graph_of(plan)
     history = History()
@@ -53,7 +53,7 @@ def test_summed_deltas_of_a_random_circuit_are_its_meaning(data):
     inputs = {name: ZSet.empty(len(fields)) for name, fields in RELATIONS.items()}
     for _ in range(data.draw(st.integers(1, 4))):
         deltas = history.change(data.draw)
-        total += stepped(graph, deltas)
+        total += step(graph, deltas)
         for name, delta in deltas.items():
             inputs[name] += delta
         expected = evaluate_plan(plan, history.lists())
@@ -69,7 +69,7 @@ def test_all_formulas_give_the_same_deltas(data, formula):
     graphs = [graph_of(plan), graph_of(plan, formula)]
     for _ in range(3):
         deltas = history.change(data.draw)
-        first, second = (stepped(graph, deltas) for graph in graphs)
+        first, second = (step(graph, deltas) for graph in graphs)
         assert first == second
 
 
@@ -79,30 +79,30 @@ def test_one_big_step_equals_its_parts(data):
     plan = data.draw(plans())
     history = History()
     parts = [history.change(data.draw) for _ in range(3)]
-    apart, whole = graph_of(plan), graph_of(plan)
+    in_parts, at_once = graph_of(plan), graph_of(plan)
     total = ZSet.empty(len(plan.fields))
     together: dict[str, ZSet] = {}
     for deltas in parts:
-        total += stepped(apart, deltas)
+        total += step(in_parts, deltas)
         for name, delta in deltas.items():
             together[name] = together[name] + delta if name in together else delta
-    assert total == stepped(whole, together)
+    assert total == step(at_once, together)
 
 
 @settings(LAW, max_examples=60)
 @given(st.data())
-def test_a_step_that_is_not_committed_leaves_no_mark(data):
+def test_a_step_that_is_not_committed_has_no_effect(data):
     plan = data.draw(plans())
     history = History()
     graph, other = graph_of(plan), graph_of(plan)
     for _ in range(3):
         deltas = history.change(data.draw)
         graph.prepare({name: -delta for name, delta in deltas.items()})
-        assert stepped(graph, deltas) == stepped(other, deltas)
+        assert step(graph, deltas) == step(other, deltas)
 
 
 @pytest.mark.slow
 @settings(LAW, max_examples=5000)
 @given(st.data())
-def test_summed_deltas_of_many_random_circuits_are_their_meaning(data):
-    test_summed_deltas_of_a_random_circuit_are_its_meaning.hypothesis.inner_test(data)
+def test_summed_deltas_of_many_random_circuits_equal_their_plans(data):
+    test_summed_deltas_of_a_random_circuit_equal_its_plan.hypothesis.inner_test(data)

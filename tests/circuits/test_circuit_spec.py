@@ -1,4 +1,4 @@
-"""Definitions: carried elsewhere they are the same circuit; fingerprints say in what two differ."""
+"""Circuit specifications: a copy gives an equal circuit; fingerprints name the differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_carried(carry):
     assert list(new.views) == ["total"]
 
 
-def test_a_definition_can_be_carried_elsewhere():
+def test_a_definition_can_be_copied_to_another_process():
     check_carried(pickle)
 
 

@@ -1,4 +1,4 @@
-"""Compiling takes work that is a polynomial of low degree of the query, counted in Python calls."""
+"""The work of compiling, in Python calls, is a polynomial of low degree of the query size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = {name: pa.schema({column: pa.int64() for column in "abcd"}) for name in "
 
 
 def calls_to_compile(text: str, schemas: dict[str, pa.Schema]) -> int:
-    """How many Python functions compiling calls; the same in every run."""
+    """Count the Python calls of compiling; the number is the same in every run."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -33,14 +33,14 @@ def calls_to_compile(text: str, schemas: dict[str, pa.Schema]) -> int:
 
 
 def chain(relations: int) -> tuple[str, dict[str, pa.Schema]]:
-    """A chain of joins that asks for all columns of all relations."""
+    """A chain of joins that selects all columns of all relations."""
     schemas = {
         f"t{i}": pa.schema({name: pa.int64() for name in ("k", "j", f"v{i}", f"w{i}")})
         for i in range(relations)
     }
-    asked = ", ".join(f"v{i}, w{i}" for i in range(relations))
+    selected = ", ".join(f"v{i}, w{i}" for i in range(relations))
     joins = " ".join(f"JOIN t{i} ON t{i - 1}.j = t{i}.k" for i in range(1, relations))
-    return f"SELECT {asked} FROM t0 {joins}", schemas
+    return f"SELECT {selected} FROM t0 {joins}", schemas
 
 
 def star(relations: int) -> tuple[str, dict[str, pa.Schema]]:
@@ -59,14 +59,14 @@ def alternatives(terms: int) -> tuple[str, dict[str, pa.Schema]]:
     return f"SELECT a, b FROM e WHERE {either}", ROWS
 
 
-def both(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+def factors(terms: int) -> tuple[str, dict[str, pa.Schema]]:
     """A conjunction of disjunctions with a membership in each."""
     every = " AND ".join(f"(a = {i} OR b IN (SELECT c FROM f WHERE d > {i}))" for i in range(terms))
     return f"SELECT a, b FROM e WHERE {every}", ROWS
 
 
 def unions(terms: int) -> tuple[str, dict[str, pa.Schema]]:
-    """Each union reads the one before twice."""
+    """Queries in a row; each is a union that reads the previous one twice."""
     parts = [
         f"u{i + 1} AS (SELECT a FROM u{i} WHERE a > {i} UNION ALL SELECT a + 1 AS a FROM u{i})"
         for i in range(terms)
@@ -75,7 +75,7 @@ def unions(terms: int) -> tuple[str, dict[str, pa.Schema]]:
 
 
 def doubled(terms: int) -> tuple[str, dict[str, pa.Schema]]:
-    """Each query reads the computed column of the one before twice."""
+    """Queries in a row; each reads the computed column of the previous one twice."""
     parts = [f"u{i + 1} AS (SELECT a + a AS a FROM u{i})" for i in range(terms)]
     return f"WITH u0 AS (SELECT a FROM e), {', '.join(parts)} SELECT a FROM u{terms}", ROWS
 
@@ -94,20 +94,20 @@ def squares(terms: int) -> tuple[str, dict[str, pa.Schema]]:
         (chain, 12, 2),
         (star, 12, 2),
         (alternatives, 8, 2),
-        (both, 8, 2),
+        (factors, 8, 2),
         (unions, 8, 2),
         (squares, 4, 2),
     ],
 )
-def test_four_times_the_query_takes_work_of_low_degree(
+def test_the_work_of_compiling_is_a_polynomial_of_low_degree(
     query: Callable[[int], tuple[str, dict[str, pa.Schema]]], size: int, degree: int
 ) -> None:
-    compile_sql(*query(2))  # what is loaded once is not counted
+    compile_sql(*query(2))  # so that imports are not counted
     small, large = (calls_to_compile(*query(n)) for n in (size, 4 * size))
     assert large <= 4**degree * small
 
 
-def test_a_column_that_is_read_twice_again_and_again_does_not_double_the_plan() -> None:
+def test_a_column_that_each_query_reads_twice_does_not_double_the_plan() -> None:
     compile_sql(*doubled(2))
     assert calls_to_compile(*doubled(40)) <= 1_000_000
 
@@ -133,8 +133,8 @@ def test_a_join_that_is_joined_with_itself_again_and_again_is_exact() -> None:
         before = after
 
 
-@pytest.mark.parametrize("query", [alternatives, both, unions])
-def test_many_alternatives_give_what_they_ask_for(
+@pytest.mark.parametrize("query", [alternatives, factors, unions])
+def test_many_alternatives_return_the_right_rows(
     query: Callable[[int], tuple[str, dict[str, pa.Schema]]],
 ) -> None:
     duckdb = pytest.importorskip("duckdb")
@@ -149,17 +149,17 @@ def test_many_alternatives_give_what_they_ask_for(
         )
         for name in "ef"
     }
-    found: dict[tuple[Any, ...], int] = {}
+    counts: dict[tuple[Any, ...], int] = {}
     # In two steps, so that each alternative meets a prior state.
     for rows in (slice(0, 30), slice(30, 60)):
         part = {name: table.slice(rows.start, 30) for name, table in tables.items()}
         for row in circuit.step(part)["view"].to_pylist():
             weight = row.pop("weight")
-            found[tuple(row.values())] = found.get(tuple(row.values()), 0) + weight
+            counts[tuple(row.values())] = counts.get(tuple(row.values()), 0) + weight
     with duckdb.connect() as database:
         for name, table in tables.items():
             database.register(name, table)
         expected = database.execute(text).fetchall()
-    assert {row: w for row, w in found.items() if w} == {
+    assert {row: w for row, w in counts.items() if w} == {
         row: expected.count(row) for row in set(expected)
     }

@@ -246,7 +246,7 @@ def test_a_value_is_taken_as_it_is_or_refused(type: pa.DataType, value: Any, oth
     )
 )
 @settings(max_examples=30, deadline=None)
-def test_dicts_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
+def test_dicts_are_read_back_unchanged(rows: list[dict[str, Any]]) -> None:
     types = {"i": "long", "f": "double", "s": "text", "d": "date", "t": "timestamp_ntz"}
     schema = types | {"m": "decimal(9,2)"}
     found = Counted.of(circuit(schema).step({"p": rows})["view"])

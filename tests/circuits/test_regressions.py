@@ -1,4 +1,4 @@
-"""Bugs that were found in circuits, each by a small text."""
+"""Regressions of circuits: a small text for each bug."""
 
 from __future__ import annotations
 

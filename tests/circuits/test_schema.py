@@ -44,7 +44,7 @@ def refused(target: Schema, table: pa.Table, words: str, error: type = SchemaErr
 
 @settings(LAW)
 @given(st.data())
-def test_a_table_comes_back_as_the_sum_of_its_rows(data):
+def test_a_table_is_read_back_as_the_sum_of_its_rows(data):
     names = data.draw(st.lists(st.sampled_from(list(COLUMNS)), unique=True))
     target = schema(**{name: COLUMNS[name][0] for name in names})
     weights = data.draw(st.booleans())
@@ -230,7 +230,7 @@ def test_a_cast_that_may_change_a_value_is_refused(given_, declared, words):
     refused(target, pa.table({"a": given_}), f"relation 'r': column 'a': .*{words}")
 
 
-def test_nulls_are_one_value_that_comes_first():
+def test_nulls_are_one_value_that_sorts_first():
     zset = schema(a=pa.int64()).to_zset(pa.table({"a": [1, None, None]}), Codecs())
     assert zset.to_dict() == {(NULL,): 2, (1,): 1}
 

@@ -1,4 +1,4 @@
-"""A step that uses too much is refused with a typed error, and the circuit goes on as before."""
+"""A step that exceeds a limit raises a typed error, and the circuit stays as it was."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ print(circuit.step({"e": rows.slice(3, 1)})["pairs"].num_rows)
 """
 
 
-def test_a_step_that_meets_the_end_of_memory_is_refused_and_the_circuit_goes_on() -> None:
+def test_a_step_that_runs_out_of_memory_is_refused_and_the_circuit_continues() -> None:
     done = subprocess.run(
         [sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, timeout=300
     )

@@ -153,7 +153,7 @@ def test_readers_see_the_state_before_a_step_while_it_is_committed(circuit, gate
     assert circuit.query("SELECT * FROM e").num_rows == 5
 
 
-def test_views_are_those_of_the_moment_in_which_they_are_asked_for(circuit):
+def test_views_are_those_of_the_moment_of_the_read(circuit):
     views = circuit.views
     before = {name: bag_of(table) for name, table in views.items()}
     for k in range(40):
@@ -206,7 +206,7 @@ def test_a_prepared_step_has_the_turn_until_it_is_over(circuit, pool, end):
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, expected))
 
 
-def test_a_step_that_is_dropped_keeps_nobody_out_and_leaves_no_codes(circuit, pool):
+def test_a_step_that_is_dropped_blocks_no_other_step_and_leaves_no_codes(circuit, pool):
     lengths = circuit.committed.lengths
     step = circuit.prepare({"e": edges("xy", "uv")})
     second = pool.submit(circuit.prepare, {})
@@ -221,7 +221,7 @@ def test_a_step_that_is_dropped_keeps_nobody_out_and_leaves_no_codes(circuit, po
     assert circuit.committed.lengths["text"] == lengths["text"] + 1
 
 
-def test_a_step_of_a_thread_that_has_ended_keeps_nobody_out(circuit):
+def test_a_step_of_a_thread_that_has_ended_blocks_no_other_step(circuit):
     kept = []
     thread = threading.Thread(target=lambda: kept.append(circuit.prepare({"e": edges("xy")})))
     thread.start()
@@ -275,7 +275,7 @@ def test_a_step_within_a_step_is_refused_and_changes_nothing(circuit):
     assert waits(circuit)
 
 
-def test_a_load_makes_way_for_nobody_and_ends_the_steps_before_it(circuit, pool):
+def test_a_load_waits_for_no_step_and_ends_the_steps_before_it(circuit, pool):
     snapshot = circuit.snapshot()
     step = circuit.prepare({"e": edges("xy")})
     with pytest.raises(BusyCircuitError):

@@ -80,7 +80,7 @@ def test_every_read_of_eight_threads_is_one_version_and_none_goes_back(switch):
 
 
 @pytest.mark.slow
-def test_every_read_is_one_version_for_as_long_as_is_asked_for():
+def test_every_read_is_one_version_for_as_long_as_it_is_used():
     rounds, end = 0, time.monotonic() + SECONDS
     while time.monotonic() < end:
         formula = ("collapsed", "auto", "recursive")[rounds % 3]

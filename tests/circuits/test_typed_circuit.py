@@ -64,7 +64,7 @@ QUERIES = {
     "spent": "SELECT l.d, sum(r.p) AS p, count(*) AS n FROM l JOIN r ON r.t = l.t GROUP BY l.d",
     "cheaper": "SELECT l.id, r.id AS o FROM l JOIN r ON l.b = r.b AND l.p < r.p AND l.ts >= r.ts",
     "text_order": "SELECT l.id, r.id AS o FROM l JOIN r ON l.i = r.i AND l.t < r.t",
-    "or": "SELECT id FROM l WHERE x > 0.05 OR d >= DATE '2024-03-01' AND t LIKE 'a%' OR NOT b",
+    "any_of": "SELECT id FROM l WHERE x > 0.05 OR d >= DATE '2024-03-01' AND t LIKE 'a%' OR NOT b",
     "early": "SELECT id FROM l WHERE ts < TIMESTAMP '2000-01-01' OR p = 2.25 OR w > 1",
     "decimal_widths": "SELECT l.id, r.id AS o FROM l JOIN r ON l.p = r.w",
 }

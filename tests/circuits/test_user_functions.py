@@ -1,4 +1,4 @@
-"""User-defined functions: deletions take back what was inserted; calls are counted."""
+"""User-defined functions: a deletion deletes exactly what was inserted; calls are counted."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_a_function_is_not_called_for_rows_that_earlier_conditions_remove() -> N
     assert called == [2, 2, 2]
 
 
-def test_a_null_argument_gives_null_without_a_call_unless_it_is_asked_for() -> None:
+def test_a_null_argument_gives_null_without_a_call_unless_the_option_is_set() -> None:
     rows = [{"k": 1, "x": None}, {"k": 2, "x": 3}]
     query = "SELECT k, f(x, k) AS v FROM t"
     for option, expected in ((False, [None, 5]), (True, [-1, 5])):

@@ -1,4 +1,4 @@
-"""The maintained join as its user meets it: examples, errors, counters, threads.
+"""The public interface of the maintained join: examples, errors, counters, threads.
 
 The laws are in ``test_laws``. Here every error is provoked in the middle of a stream, and the same
 step corrected must then give what a view gives that never saw the error.

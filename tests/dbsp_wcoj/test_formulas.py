@@ -1,4 +1,4 @@
-"""The six delta formulas: what they equal and what they cost."""
+"""The six delta formulas: they equal the delta, and they cost what the textbook says."""
 
 import itertools
 import math

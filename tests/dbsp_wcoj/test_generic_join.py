@@ -319,7 +319,7 @@ def test_a_count_of_many_million_rows_does_not_enumerate_them():
     assert counted.to_dict() == {(): 10**9}
 
 
-def test_an_answer_of_a_million_rows_comes_out_whole_and_sorted():
+def test_an_answer_of_a_million_rows_is_complete_and_sorted():
     asked = Query.parse("q(b, a) :- r(a), s(b)")
     thousand = ZSet.from_columns([np.arange(1000)], np.arange(1, 1001))
     found = generic_join(asked, {"r": thousand, "s": thousand})

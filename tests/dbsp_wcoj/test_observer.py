@@ -1,4 +1,4 @@
-"""An observer sees the phases of its own thread, in pairs, and nobody else's."""
+"""An observer receives the phases of its own thread only, each with its begin and end."""
 
 from __future__ import annotations
 

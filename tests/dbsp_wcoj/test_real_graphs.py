@@ -1,4 +1,4 @@
-"""Real graphs and real streams with deletes, against counts that others computed.
+"""Real graphs and real streams with deletes, against published or independent counts.
 
 What is compared with what. ``INDEX.md`` and the oracle files count
 

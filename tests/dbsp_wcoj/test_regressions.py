@@ -1,4 +1,4 @@
-"""Bugs that were found once, each with the input that showed it."""
+"""Regressions of the core, each with the input that showed the bug."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -73,7 +73,7 @@ def test_chunks_that_are_closed_leave_the_view_as_it_was():
     assert view.step({"r": UNARY}).to_dict() == {}
 
 
-def test_chunks_check_their_deltas_when_they_are_asked_for():
+def test_chunks_check_their_deltas_when_they_are_called():
     with pytest.raises(DbspWcojError, match="unknown relation"):
         DeltaQuery("n() :- r(a)").step_chunks({"zz": UNARY})
 

@@ -1,4 +1,4 @@
-"""After a warm-up nothing is left to compile: checked in a process that has done nothing else."""
+"""After a warm-up no kernel remains to be compiled, checked in a new process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nonsense at the public functions is an error of the package, or a TypeError, and nothing else.
+"""A wrong argument of a public function raises an error of the package or a TypeError.
 
 The rule: an argument of the wrong Python type is a ``TypeError`` or an error of the package's tree;
 a value, a name, a text or a table that does not fit is an error of the tree. Never an

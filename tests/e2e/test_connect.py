@@ -39,7 +39,7 @@ def run(place: Path) -> dict:
 
 
 @pytest.mark.spark
-def test_a_query_in_spark_connect_goes_on_in_a_new_server_and_loses_no_row(tmp_path):
+def test_a_query_in_spark_connect_continues_in_a_new_server_and_loses_no_row(tmp_path):
     history = History(BATCHES, "connect")
     history.write(tmp_path / "all")
     (tmp_path / "in").mkdir()

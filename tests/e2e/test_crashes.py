@@ -1,4 +1,4 @@
-"""Drivers that are killed with SIGKILL, and go on in a new process as if nothing had been."""
+"""Drivers that are killed with SIGKILL continue in a new process without lost or extra rows."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def killed_at(crashes: Crashes, points: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.spark
-def test_a_driver_that_is_killed_goes_on_where_it_was(crashes):
+def test_a_driver_that_is_killed_continues_where_it_stopped(crashes):
     killed_at(crashes(2 * len(SHORT) + 1, "short"), SHORT)
 
 

@@ -20,16 +20,16 @@ from tests.support.documents import DOCS, PAGES, README, blocks_of, run
 ROOT = DOCS.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
 IN_SITE = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
-NAMED = IN_SITE | {"README.md": README}
+PAGES_BY_NAME = IN_SITE | {"README.md": README}
 LANGUAGES = {"python", "sh", "sql", "text", "toml"}
-IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
+IN_SPARK = {name for name, page in PAGES_BY_NAME.items() if "start_session(" in page.read_text()}
 # Spark plans each feed of JSON for seconds, and runs a job for each stage of cells.
 SLOW = {"how-to/bad-rows.md", "how-to/feeds.md", "how-to/scale-out.md"}
 MAX_PAGE_LINES = 400  # about ten screens
 
 
 def marks(name):
-    """What a page needs to run."""
+    """Return the pytest marks of a page: whether its code needs Spark, or is slow."""
     return [pytest.mark.spark] * (name in IN_SPARK) + [pytest.mark.slow] * (name in SLOW)
 
 
@@ -37,34 +37,34 @@ def marks(name):
     "name",
     [
         pytest.param(name, marks=marks(name))
-        for name in NAMED
-        if any(block.language == "python" for block in blocks_of(NAMED[name]))
+        for name in PAGES_BY_NAME
+        if any(block.language == "python" for block in blocks_of(PAGES_BY_NAME[name]))
     ],
 )
 def test_the_code_of_a_page_does_what_the_page_says(name, tmp_path, monkeypatch, request):
     if name in IN_SPARK:
         request.getfixturevalue("spark")  # start_session gives the session that is there
     monkeypatch.chdir(tmp_path)
-    run(NAMED[name])
+    run(PAGES_BY_NAME[name])
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", PAGES_BY_NAME)
 def test_a_block_of_a_page_is_of_a_language_that_is_executed_or_shown(name):
-    for block in blocks_of(NAMED[name]):
+    for block in blocks_of(PAGES_BY_NAME[name]):
         assert block.language in LANGUAGES, f"{name}:{block.line}"
 
 
 def commands_of(name):
-    """The lines of a page that a reader types, with the line of the page."""
-    for block in blocks_of(NAMED[name]):
+    """Yield the shell commands of a page, each after its place for messages."""
+    for block in blocks_of(PAGES_BY_NAME[name]):
         if block.language == "sh":
             for line in block.text.replace("\\\n", "").splitlines():
                 yield f"{name}:{block.line}: {line}", line
 
 
-def test_commands_on_the_pages_are_there():
+def test_commands_on_the_pages_exist():
     makefile = (ROOT / "Makefile").read_text()
-    for where, line in (found for name in NAMED for found in commands_of(name)):
+    for where, line in (command for name in PAGES_BY_NAME for command in commands_of(name)):
         words = [word for word in shlex.split(line) if "=" not in word]
         if words[0] == "make":
             assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), where
@@ -74,43 +74,43 @@ def test_commands_on_the_pages_are_there():
             assert f"\n{words[0].rpartition('/')[2]} = " in PROJECT, where
 
 
-def test_the_words_of_the_command_line_on_the_pages_are_understood():
+def test_the_arguments_of_dbsp_wcoj_on_the_pages_are_valid():
     group = typer.main.get_command(app)
-    seen = 0
-    for where, line in (found for name in NAMED for found in commands_of(name)):
+    checked_commands = 0
+    for where, line in (command for name in PAGES_BY_NAME for command in commands_of(name)):
         program, *words = shlex.split(line)
         if program.rpartition("/")[2] == "dbsp-wcoj":
             assert words[0] in group.commands, where
             group.commands[words[0]].make_context(where, words[1:])
-            seen += 1
-    assert seen > 5
+            checked_commands += 1
+    assert checked_commands > 5
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_tutorial_say_what_the_page_says(tmp_path):
-    """About half a minute: two runs in Spark. The page lets one run go on; here each ends."""
-    blocks = blocks_of(NAMED["tutorial.md"])
-    message = [block.text for block in blocks if block.language == "text"]
+def test_the_commands_of_the_tutorial_print_what_the_page_shows(tmp_path):
+    """Takes half a minute: two runs in Spark, each with --once, which the page does not use."""
+    blocks = blocks_of(PAGES_BY_NAME["tutorial.md"])
+    printed = [block.text for block in blocks if block.language == "text"]
     (file,) = (block for block in blocks if block.title)
     (tmp_path / file.title).write_text(file.text)
     shell = [block.text for block in blocks if block.language == "sh"]
     first, run_it, second = shell[1:4]
     command = run_it.strip().removeprefix("dbsp-wcoj").replace("--ui", "--once")
 
-    def shown():
+    def output_of_run():
         line = f"{sys.executable} -m streaming.cli {command}"
         done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    for files, words in zip((first, second), message, strict=True):
+    for files, words in zip((first, second), printed, strict=True):
         subprocess.run(files, shell=True, cwd=tmp_path, check=True)
-        assert shown() == words
+        assert output_of_run() == words
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", PAGES_BY_NAME)
 def test_a_page_is_no_longer_than_ten_screens(name):
-    assert len(NAMED[name].read_text().splitlines()) <= MAX_PAGE_LINES
+    assert len(PAGES_BY_NAME[name].read_text().splitlines()) <= MAX_PAGE_LINES
 
 
 def test_the_readme_is_two_screens_long():
@@ -119,7 +119,7 @@ def test_the_readme_is_two_screens_long():
 
 def test_the_page_install_lists_every_extra():
     extras = tomllib.loads(PROJECT)["project"]["optional-dependencies"]
-    first_cells = re.findall(r"^\|([^|]*)\|", NAMED["install.md"].read_text(), re.MULTILINE)
+    first_cells = re.findall(r"^\|([^|]*)\|", PAGES_BY_NAME["install.md"].read_text(), re.MULTILINE)
     listed = re.findall(r"`(\w+)`", " ".join(first_cells))
 
     assert sorted(listed) == sorted(extras)
@@ -146,13 +146,13 @@ def test_a_function_without_an_example_is_an_error(monkeypatch):
         functions.pages()
 
 
-def test_no_page_names_an_address_outside():
-    for name, page in NAMED.items():
+def test_no_page_names_an_external_address():
+    for name, page in PAGES_BY_NAME.items():
         assert not re.search(r"https?:|www\.", page.read_text()), name
 
 
-def test_links_between_pages_lead_to_headings_that_are_there():
-    for name, page in NAMED.items():
+def test_links_between_pages_lead_to_headings_that_exist():
+    for name, page in PAGES_BY_NAME.items():
         links = re.findall(r"\]\(([\w./-]*(?:\.md)?)(?:#([\w-]+))?\)", page.read_text())
         for place, anchor in links:
             target = page.parent / place if place else page
@@ -163,23 +163,23 @@ def test_links_between_pages_lead_to_headings_that_are_there():
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_as_it_would_be_drawn_anew(name):
+def test_a_picture_is_as_it_would_be_drawn_now(name):
     assert (DOCS / "pictures" / f"{name}.svg").read_text() == PICTURES[name]()
 
 
 class Loads(HTMLParser):
-    """What a page loads when it is opened."""
+    """Collects the addresses that a page loads when it is opened."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.addresses: list[str] = []
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        if tag in ("script", "img", "iframe", "source") and given.get("src"):
-            self.found.append(given["src"])
-        if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
-            self.found.append(given["href"])
+        values = dict(attrs)
+        if tag in ("script", "img", "iframe", "source") and values.get("src"):
+            self.addresses.append(values["src"])
+        if tag == "link" and values.get("rel") not in ("canonical", "next", "prev"):
+            self.addresses.append(values["href"])
 
 
 def test_the_extra_docs_builds_the_pages_without_a_warning_or_a_load_from_outside(tmp_path):
@@ -200,7 +200,7 @@ def test_the_extra_docs_builds_the_pages_without_a_warning_or_a_load_from_outsid
     for page in pages:
         loads = Loads()
         loads.feed(page.read_text())
-        outside = [place for place in loads.found if re.match(r"(\w+:)?//", place)]
+        outside = [address for address in loads.addresses if re.match(r"(\w+:)?//", address)]
         assert not outside, f"{page.name}: {outside}"
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
@@ -223,13 +223,13 @@ def test_every_public_name_is_in_the_reference():
     import streaming
 
     text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
-    told = set(re.findall(r"^::: [\w.]+\.(\w+)$", text, re.MULTILINE))
+    documented = set(re.findall(r"^::: [\w.]+\.(\w+)$", text, re.MULTILINE))
     errors = {name for module in (circuits, dbsp_wcoj, streaming) for name in module.__all__}
-    missing = {name for name in errors - told if not name.endswith("Error")}
+    missing = {name for name in errors - documented if not name.endswith("Error")}
     assert missing <= INTERNAL, sorted(missing - INTERNAL)
 
 
-# Exported for the layers above, and told of where they are used.
+# Exported for the packages above, and described where they are used.
 INTERNAL = {
     "__version__",
     "CircuitOptions",

@@ -81,7 +81,7 @@ def test_every_example_is_run_here():
     assert scripts == {*PLAIN, *IN_SPARK, "circular_imports"}
 
 
-def test_an_example_is_a_script_that_runs_by_itself_anywhere(tmp_path):
+def test_an_example_is_a_script_that_runs_alone_in_any_directory(tmp_path):
     root = EXAMPLES.parent
     done = subprocess.run(
         [sys.executable, EXAMPLES / "friend_triangles.py"],

@@ -1,4 +1,4 @@
-"""The public names are a promise: adding or losing one is a decision, made here."""
+"""The public names: adding or removing one requires a change of this list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nine LSQB queries, maintained live on a real social network, against DuckDB at every step."""
+"""The nine LSQB queries, maintained on a real social network, against DuckDB at every step."""
 
 from __future__ import annotations
 

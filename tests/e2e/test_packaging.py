@@ -46,7 +46,7 @@ def test_the_source_archive_has_what_the_tests_and_the_documentation_need(built)
     assert not [name for name in names if name.startswith(("build/", ".venv/", "results/"))]
 
 
-def test_views_work_where_only_the_base_install_is_there(built, tmp_path):
+def test_views_work_where_only_the_base_install_is_installed(built, tmp_path):
     python = link_environment(tmp_path / "venv", built[0])
     check_refusal(str(python.with_name("dbsp-wcoj")))
     done = subprocess.run(

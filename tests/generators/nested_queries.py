@@ -62,6 +62,8 @@ SELECT id, list_cosine_similarity([1, 2], [3, i]) FROM t WHERE i IS NOT NULL
 SELECT id, map_concat(m, map {'k': 9::BIGINT}), map_concat(map {'k': i}, m) FROM t
 SELECT id, struct_insert(s, z := i), struct_update(s, x := i), struct_keys(s) FROM t
 SELECT id, struct_concat(s, {'b': a}) FROM t
+SELECT id, json_object('a', i, 'b', s), json_array(i, t, json_object('x', a), j::JSON) FROM t
+SELECT id, row_to_json(s), array_to_json(a), json_array(), json_object() FROM t
 SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t
@@ -201,6 +203,8 @@ SELECT id, [id, 2], {'p': id, 'q': s}, [], MAP {'a': id}, map([id], [t]) FROM t
 SELECT id, [1, NULL, 2.5], ['x', t], [a, b], list_value(1, 2)[1], struct_pack(p := id).p FROM t
 SELECT id, coalesce(a, b), CASE WHEN id = 1 THEN a ELSE [9] END FROM t
 SELECT id, a::INT[], s::STRUCT(x INT, y VARCHAR), CAST(m AS MAP(VARCHAR, DOUBLE)) FROM t
+SELECT id, TRY_CAST(w || ['7'] AS INT[]), TRY_CAST(s AS STRUCT(x TINYINT, y INT)) FROM t
+SELECT id, TRY_CAST(m AS MAP(VARCHAR, BOOLEAN)), TRY_CAST(m AS MAP(INT, BIGINT)) FROM t
 SELECT id, list_contains(a, 2), list_contains(a, i), list_contains(a, NULL) FROM t
 SELECT id, len(a), array_length(a), length(a), cardinality(m), len(t) FROM t
 SELECT id, list_sort(a), list_sort(a, 'DESC'), list_sort(w), list_sort(n) FROM t

@@ -42,7 +42,7 @@ def test_a_join_multiplies_weights_and_null_meets_nothing():
     assert evaluate_plan(plan, DATA) == {(1, 2, 2): 4}
 
 
-def test_semi_and_anti_joins_part_the_left_rows():
+def test_semi_and_anti_joins_divide_the_left_rows():
     assert evaluate_plan(Semijoin(R, S, B_IS_C), DATA) == {(1, 2): 2}
     assert evaluate_plan(Semijoin(R, S, B_IS_C, anti=True), DATA) == {(2, None): 1, (3, 4): 1}
 

@@ -1,4 +1,4 @@
-"""The table of types: names are unique, and every supported type is known wherever types differ."""
+"""The table of types has unique names, and all code that lists types knows each of them."""
 
 from __future__ import annotations
 

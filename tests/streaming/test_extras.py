@@ -29,7 +29,7 @@ def test_any_other_missing_module_is_an_error_as_it_is():
         extras.run(missing("numpy"), "cli", ("rich", "typer"))
 
 
-def test_a_command_that_is_there_is_run():
+def test_an_installed_command_is_run():
     ran = []
     extras.run(lambda: lambda: ran.append("it"), "cli", ("rich",))
     assert ran == ["it"]

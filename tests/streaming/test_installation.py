@@ -1,4 +1,4 @@
-"""Other distributions with packages named `streaming` or `circuits`, in processes of their own."""
+"""Errors if another distribution has installed a package `streaming` or `circuits`."""
 
 from __future__ import annotations
 

@@ -145,8 +145,7 @@ def _move_duration(left: Expression, right: Expression) -> Pair | None:
 
     With both comparisons, a join can start at either side of ``x <= y and y <= x + d`` and reads a
     range of the other, not all its values up to a bound. None unless one side is a timestamp plus a
-    duration,
-    and the other side is a timestamp.
+    duration, and the other side is a timestamp.
     """
     if isinstance(right, Column):
         if isinstance(left, Column):

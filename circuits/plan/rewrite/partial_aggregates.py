@@ -34,20 +34,20 @@ def aggregate_partially(plan: Aggregate, block: SelectBlock) -> PlanNode | None:
     """Return the final aggregate over a join with a partial aggregate; None if not applicable."""
     calls = plan.aggregates
     arguments = [block.outputs[c.argument] for c in calls if c.argument is not None]
-    linear = all(
+    are_linear = all(
         c.function in ("count", "sum", "avg") and not c.distinct and not c.others for c in calls
     )
     argument_atoms = block.atoms_of(arguments)
     are_columns = all(isinstance(argument, Column) for argument in arguments)
     if len(block.atoms) < 2 or not arguments or len(argument_atoms) != 1:
         return None
-    if not linear or not are_columns:
+    if not are_linear or not are_columns:
         return None
     if Conditions(block).residual:
         return None
     (atom,) = argument_atoms
     keys = [block.outputs[key] for key in plan.keys]
-    return _PartialAggregation(block, atom, keys).plan(plan)
+    return _PartialAggregation(block, atom, keys).build_plan(plan)
 
 
 class _PartialAggregation:
@@ -63,19 +63,23 @@ class _PartialAggregation:
         self._start = block.starts[atom]
         self._width = len(block.atoms[atom].fields)
         atom_predicates = [p for p in conjuncts(block.predicates) if block.atoms_of([p]) == {atom}]
-        self._others = [p for p in conjuncts(block.predicates) if p not in atom_predicates]
+        self._other_predicates = [
+            p for p in conjuncts(block.predicates) if p not in atom_predicates
+        ]
         self._rows = block.atoms[atom]
         for predicate in atom_predicates:
-            self._rows = push_filter(self._rows, self._local(predicate))
+            self._rows = push_filter(self._rows, self._over_atom(predicate))
         self._block = block
         self._atom = atom
         self._keys = keys
         antijoin_keys = [key for antijoin in block.antijoins for key in antijoin.keys]
-        read = {c for e in (*self._others, *keys, *antijoin_keys) for c in columns_of(e)}
+        columns_read = {
+            c for e in (*self._other_predicates, *keys, *antijoin_keys) for c in columns_of(e)
+        }
         # The columns of the atom that the join still reads.
-        self._kept = [c for c in range(self._width) if self._start + c in read]
+        self._kept = [c for c in range(self._width) if self._start + c in columns_read]
 
-    def plan(self, plan: Aggregate) -> PlanNode:
+    def build_plan(self, plan: Aggregate) -> PlanNode:
         """Return the plan of an aggregate over the block."""
         block, kept = self._block, self._kept
         atom_columns = columns(self._rows)
@@ -96,7 +100,7 @@ class _PartialAggregation:
         slot = Column(self._start + len(kept), pa.int64())
         joined = SelectBlock(
             atoms,
-            tuple(map(self._renumber, self._others)),
+            tuple(map(self._renumber, self._other_predicates)),
             tuple(
                 AntijoinOperand(a.plan, tuple(map(self._renumber, a.keys))) for a in block.antijoins
             ),
@@ -117,6 +121,6 @@ class _PartialAggregation:
 
         return substitute(expression, column)
 
-    def _local(self, expression: Expression) -> Expression:
+    def _over_atom(self, expression: Expression) -> Expression:
         """Renumber an expression that reads only the atom: its first column becomes column 0."""
         return substitute(expression, lambda c: Column(c.index - self._start, c.type))

@@ -53,7 +53,7 @@ MAX_SHARED_RELATIONS: Final = 16
 
 def rewrite_plan(plan: PlanNode) -> PlanNode:
     """Return the physical plan, with the same columns; their names may differ."""
-    return _Rewriter(plan).plan(plan)
+    return _Rewriter(plan).rewrite(plan)
 
 
 def _count_readers(plan: PlanNode) -> Counter[int]:
@@ -77,13 +77,13 @@ class _Rewriter:
         self._plans: dict[int, tuple[PlanNode, PlanNode]] = {}
         self._blocks: dict[int, tuple[SelectBlock, PlanNode]] = {}
 
-    def plan(self, plan: PlanNode) -> PlanNode:
+    def rewrite(self, plan: PlanNode) -> PlanNode:
         """Return the physical plan of a node."""
         if id(plan) not in self._plans:
-            self._plans[id(plan)] = self._rewrite(plan), plan
+            self._plans[id(plan)] = self._rewrite_node(plan), plan
         return self._plans[id(plan)][0]
 
-    def block(self, plan: PlanNode) -> SelectBlock:
+    def as_block(self, plan: PlanNode) -> SelectBlock:
         """Return the plan as a block; a node that is not part of a SELECT becomes one atom."""
         if id(plan) not in self._blocks:
             block = self._flatten(plan)
@@ -92,43 +92,43 @@ class _Rewriter:
             self._blocks[id(plan)] = block, plan
         return self._blocks[id(plan)][0]
 
-    def _rewrite(self, plan: PlanNode) -> PlanNode:
+    def _rewrite_node(self, plan: PlanNode) -> PlanNode:
         match plan:
             case Fixpoint():  # the graph adds iterations to the bodies, then rewrites them
                 return plan
             case Join() | RowIdEncode() | RowIdDecode() | PartialAggregate() | FinalAggregate():
                 return plan
             case OuterJoin(kind="full"):
-                return self.plan(as_left_joins(plan))
+                return self.rewrite(as_left_joins(plan))
             case Aggregate(input):
-                block = self.block(input)
+                block = self.as_block(input)
                 return aggregate_partially(plan, block) or replace(plan, input=plan_block(block))
             case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin() | TemporalFilter():
-                return plan_block(self.block(plan))
-        return plan.with_inputs([self.plan(input) for input in plan.inputs])
+                return plan_block(self.as_block(plan))
+        return plan.with_inputs([self.rewrite(input) for input in plan.inputs])
 
     def _flatten(self, plan: PlanNode) -> SelectBlock:
         match plan:
             case CrossJoin(inputs):
-                return reduce(SelectBlock.times, map(self.block, inputs))
+                return reduce(SelectBlock.times, map(self.as_block, inputs))
             case Filter(input, predicate):
                 antijoin = as_antijoin(plan)
                 if antijoin is plan:
-                    return self.block(input).where(predicate)
-                return self.block(antijoin)
+                    return self.as_block(input).where(predicate)
+                return self.as_block(antijoin)
             case Map(input, expressions):
-                block = self.block(input)
+                block = self.as_block(input)
                 if size_after(expressions, block.outputs) > MAX_EXPRESSION_NODES:
                     block = SelectBlock.of(plan_block(block))
                 return block.select(expressions)
             case Semijoin(left, right, predicate, is_anti):
                 add_operand = add_antijoin if is_anti else add_semijoin
-                return add_operand(self.block(left), self.plan(right), predicate)
+                return add_operand(self.as_block(left), self.rewrite(right), predicate)
             case OuterJoin(left, right, predicate, "left"):
-                return left_outer(self.block(left), self.plan(right), predicate)
+                return left_outer(self.as_block(left), self.rewrite(right), predicate)
             case TemporalFilter(input, value):
-                return self._filter_by_time(plan, self.block(input), value)
-        return SelectBlock.of(self.plan(plan))
+                return self._filter_by_time(plan, self.as_block(input), value)
+        return SelectBlock.of(self.rewrite(plan))
 
     def _filter_by_time(
         self, plan: TemporalFilter, block: SelectBlock, value: Expression
@@ -140,6 +140,8 @@ class _Rewriter:
             return SelectBlock.of(replace(plan, input=plan_block(block)))
         (atom,) = atoms
         start = block.starts[atom]
-        local = substitute(value, lambda column: Column(column.index - start, column.type))
-        filtered = replace(plan, input=block.atoms[atom], value=local)
+        value_over_atom = substitute(
+            value, lambda column: Column(column.index - start, column.type)
+        )
+        filtered = replace(plan, input=block.atoms[atom], value=value_over_atom)
         return replace(block, atoms=(*block.atoms[:atom], filtered, *block.atoms[atom + 1 :]))

@@ -102,9 +102,9 @@ def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
             return Map(push_filter(input, substitute(predicate, inner)), inner, names)
         case PartialAggregate(input, kept) if all(i < kept for i in columns_of(predicate)):
             return replace(plan, input=push_filter(input, predicate))
-        case Window(below, partition) if all(i in partition for i in columns_of(predicate)):
+        case Window(window_input, partition) if all(i in partition for i in columns_of(predicate)):
             # A partition is kept or removed as a whole.
-            return replace(plan, input=push_filter(below, predicate))
+            return replace(plan, input=push_filter(window_input, predicate))
     return Filter(plan, predicate)
 
 
@@ -123,14 +123,14 @@ def _prune_aggregates(
     the keys while another node reads results too, and both can then share one aggregate.
     """
     keys = len(plan.keys)
-    read = {i for e in outputs for i in columns_of(e)}
-    kept = [i for i in range(len(plan.aggregates)) if keys + i in read]
+    columns_read = {i for e in outputs for i in columns_of(e)}
+    kept = [i for i in range(len(plan.aggregates)) if keys + i in columns_read]
     if len(kept) in (0, len(plan.aggregates)):
         return Map(plan, outputs, names)
-    position = {keys + i: keys + k for k, i in enumerate(kept)}
+    new_index = {keys + i: keys + k for k, i in enumerate(kept)}
     pruned = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept))
     expressions = tuple(
-        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
+        substitute(e, lambda c: Column(new_index.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(pruned, expressions, names)
 
@@ -138,15 +138,15 @@ def _prune_aggregates(
 def _prune_calls(plan: Window, outputs: tuple[Expression, ...], names: tuple[str, ...]) -> PlanNode:
     """Return a projection of a window without the calls that it does not read."""
     width = len(plan.input.fields)
-    read = {i for e in outputs for i in columns_of(e)}
-    kept = [i for i in range(len(plan.calls)) if width + i in read]
+    columns_read = {i for e in outputs for i in columns_of(e)}
+    kept = [i for i in range(len(plan.calls)) if width + i in columns_read]
     if not kept:
         return push_projection(plan.input, outputs, names)
     if len(kept) == len(plan.calls):
         return Map(plan, outputs, names)
-    position = {width + i: width + k for k, i in enumerate(kept)}
+    new_index = {width + i: width + k for k, i in enumerate(kept)}
     expressions = tuple(
-        substitute(e, lambda c: Column(position.get(c.index, c.index), c.type)) for e in outputs
+        substitute(e, lambda c: Column(new_index.get(c.index, c.index), c.type)) for e in outputs
     )
     return Map(replace(plan, calls=tuple(plan.calls[i] for i in kept)), expressions, names)
 
@@ -157,18 +157,18 @@ def _prune_rows(
     """Return a projection of windows or latest times, over only the columns that are read."""
     rows = plan.inputs[0]
     width = len(rows.fields)
-    read = {column for e in outputs for column in columns_of(e)}
-    kept = sorted(read.difference([width]) | plan.read_columns())
+    columns_read = {column for e in outputs for column in columns_of(e)}
+    kept = sorted(columns_read.difference([width]) | plan.read_columns())
     inputs: list[Expression] = [columns(rows)[i] for i in kept]
-    if isinstance(plan, HoppingWindows) and plan.time not in read:
+    if isinstance(plan, HoppingWindows) and plan.time not in columns_read:
         inputs[kept.index(plan.time)] = _pane(plan)
     if tuple(inputs) == columns(rows):
         return Map(plan, outputs, names)
-    positions = {old: new for new, old in enumerate(kept)}
-    pruned = plan.over_columns(push_projection(rows, inputs), positions)
-    positions[width] = len(kept)
+    new_indices = {old: new for new, old in enumerate(kept)}
+    pruned = plan.over_columns(push_projection(rows, inputs), new_indices)
+    new_indices[width] = len(kept)
     expressions = tuple(
-        substitute(e, lambda c: Column(positions[c.index], c.type)) for e in outputs
+        substitute(e, lambda c: Column(new_indices[c.index], c.type)) for e in outputs
     )
     return pruned if expressions == columns(pruned) else Map(pruned, expressions, names)
 
@@ -198,17 +198,17 @@ def _prune_filtered_rows(
     plan: TimeNode, predicate: Expression, outputs: tuple[Expression, ...], names: tuple[str, ...]
 ) -> PlanNode:
     """Return a projection of a filter of windows, over only the columns that both read."""
-    read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
-    if len(read) == len(plan.fields):
+    columns_read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
+    if len(columns_read) == len(plan.fields):
         return Map(Filter(plan, predicate), outputs, names)
-    positions = {old: new for new, old in enumerate(read)}
+    new_indices = {old: new for new, old in enumerate(columns_read)}
 
-    def place(column: Column) -> Column:
-        return Column(positions[column.index], column.type)
+    def to_new_index(column: Column) -> Column:
+        return Column(new_indices[column.index], column.type)
 
-    pruned = push_projection(plan, [columns(plan)[index] for index in read])
-    filtered = Filter(pruned, substitute(predicate, place))
-    expressions = tuple(substitute(e, place) for e in outputs)
+    pruned = push_projection(plan, [columns(plan)[index] for index in columns_read])
+    filtered = Filter(pruned, substitute(predicate, to_new_index))
+    expressions = tuple(substitute(e, to_new_index) for e in outputs)
     if expressions == columns(filtered):
         return filtered
     return Map(filtered, expressions, names)

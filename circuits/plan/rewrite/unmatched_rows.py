@@ -4,9 +4,10 @@
 
     σ[r IS NULL](A ⟕ R)  =  (A ▷ R) x NULLs     if column r of R is not NULL in any matching row
 
-So ``LEFT JOIN ... WHERE r.key IS NULL`` costs the same as ``NOT EXISTS``, and the keys of A are not
-stored. A column is not NULL in any matching row if it is not nullable, or if the join predicate
-compares it, since a comparison with NULL is never true.
+So ``LEFT JOIN ... WHERE r.key IS NULL`` costs the same as ``NOT EXISTS``. It does without the
+distinct keys of A, which the plan of an outer join stores (`circuits.plan.rewrite.outer_joins`). A
+column is not NULL in any matching row if it is not nullable, or if the join predicate compares it,
+since a comparison with NULL is never true.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class RowIdEncodeOperator:
 
     def __init__(self, kept: int, words: int | None = None) -> None:
         self.kept = kept
-        self.table = Interner(words=words)
+        self.dictionary = Interner(words=words)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Encode a Z-set."""
@@ -58,7 +58,9 @@ class RowIdEncodeOperator:
             return ZSet.empty(self.kept + 1)
         rows = np.empty((self.kept + 1, len(zset)), np.int64)
         rows[: self.kept] = zset.row_array[: self.kept]
-        rows[self.kept] = self.table.intern_rows(np.ascontiguousarray(zset.row_array[self.kept :]))
+        rows[self.kept] = self.dictionary.intern_rows(
+            np.ascontiguousarray(zset.row_array[self.kept :])
+        )
         return consolidated_rows(rows, zset.weight_array.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -86,7 +88,7 @@ class RowIdDecodeOperator:
         parts = []
         for column, codes in enumerate(zset.row_array):
             encoder = self._encoders.get(column)
-            parts.append(codes[np.newaxis] if encoder is None else encoder.table.rows(codes))
+            parts.append(codes[np.newaxis] if encoder is None else encoder.dictionary.rows(codes))
         return consolidated_rows(np.concatenate(parts), zset.weight_array.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:

@@ -56,9 +56,9 @@ class RowOrder:
         ]
         sorts += [SortColumn(column, codec) for column, codec in enumerate(columns)]
         # A column that is in the order twice, or is a group column, breaks no further ties.
-        first = {sort.column: sort for sort in reversed(sorts)}
+        first_sorts = {sort.column: sort for sort in reversed(sorts)}
         sorted_columns = dict.fromkeys(sort.column for sort in sorts if sort.column not in keys)
-        self._sorts = [first[column] for column in sorted_columns]
+        self._sorts = [first_sorts[column] for column in sorted_columns]
         self._code_columns = [sort.column for sort in self._sorts if not sort.codec.ordered]
         widths = [sort.width for sort in self._sorts]
         inexact = [i for i, sort in enumerate(self._sorts) if not sort.exact]
@@ -155,8 +155,8 @@ class RowOrder:
 def _tied_rows(group_indices: Int64Array, columns: Int64Array) -> Int64Array:
     """Return the positions of sorted rows that equal a neighbour in these columns and its group."""
     tied = np.zeros(len(group_indices) + 1, np.bool)  # tied[i]: rows i - 1 and i are equal
-    inner = tied[1:-1]
-    np.equal(group_indices[1:], group_indices[:-1], out=inner)
+    tied_pairs = tied[1:-1]  # a view: the first and the last row have one neighbour only
+    np.equal(group_indices[1:], group_indices[:-1], out=tied_pairs)
     for column in columns:
-        inner &= column[1:] == column[:-1]
+        tied_pairs &= column[1:] == column[:-1]
     return np.flatnonzero(tied[:-1] | tied[1:])

@@ -93,8 +93,8 @@ class SingleRowOperator:
             return
         first = int(surplus[0])
         values = [
-            f"{name} = {codec.decode(groups.row_array[place, first : first + 1])[0].as_py()!r}"
-            for place, (name, codec) in enumerate(zip(self._names, self._codecs, strict=True))
+            f"{name} = {codec.decode(groups.row_array[key, first : first + 1])[0].as_py()!r}"
+            for key, (name, codec) in enumerate(zip(self._names, self._codecs, strict=True))
         ]
         group = f" for {', '.join(values)}" if values else ""
         raise EvaluationError(

@@ -77,9 +77,9 @@ class SortColumn:
         """Return integers in the order of the values of these codes; sorts the values."""
         if is_nested(self.codec.type):
             # Arrow cannot sort nested values.
-            order_of = self.codec.ranks(codes) ^ (-1 if self.descending else 0)
-            end = NULL if self.nulls_first else ~NULL
-            return np.where(codes == NULL, end, order_of)
+            value_ranks = self.codec.ranks(codes) ^ (-1 if self.descending else 0)
+            null_rank = NULL if self.nulls_first else ~NULL
+            return np.where(codes == NULL, null_rank, value_ranks)
         distinct_codes, positions = np.unique(codes, return_inverse=True)
         order = pc.array_sort_indices(
             plain(self.codec.decode(distinct_codes)),

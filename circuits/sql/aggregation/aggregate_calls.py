@@ -56,6 +56,8 @@ def read_aggregate(clause: Clause, node: exp.Expr, register: Register) -> Expres
 
 
 def _simple_reader(function: str) -> Read:
+    """Return the reader of a primitive aggregate of one argument."""
+
     def read(reader: AggregateReader) -> Expression:
         value = reader.where(reader.value(0))
         distinct = reader.distinct and function not in ("min", "max", "bit_and", "bit_or")
@@ -115,8 +117,8 @@ def _read_count(reader: AggregateReader) -> Expression:
                 "DISTINCT of several columns",
                 "count the rows of a SELECT DISTINCT in FROM",
             )
-        counted = reader.where(integer_literal(1))
-        return reader.term("count", *(() if counted == integer_literal(1) else (counted,)))
+        row = reader.where(integer_literal(1))  # 1, or with a FILTER: 1 for the rows that it keeps
+        return reader.term("count", *(() if row == integer_literal(1) else (row,)))
     values = [reader.value(index) for index in range(reader.count)]
     if reader.distinct:
         return reader.term("count", *map(reader.where, values), distinct=True)
@@ -132,11 +134,12 @@ def _read_count_if(reader: AggregateReader) -> Expression:
     if reader.is_spark:
         return count
     # In DuckDB the count is NULL if the condition is NULL in all rows, as a sum would be.
-    known = reader.term("count", reader.where(condition))
-    return reader.call("case", reader.call("gt", known, integer_literal(0)), count, NULL)
+    not_null = reader.term("count", reader.where(condition))
+    return reader.call("case", reader.call("gt", not_null, integer_literal(0)), count, NULL)
 
 
 def _condition(reader: AggregateReader) -> Expression:
+    """Return the argument as a boolean; in DuckDB, an integer other than 0 is true."""
     value = reader.value(0)
     if pa.types.is_null(value.type):
         return reader.clause.call(reader.function, "cast", value, type=pa.bool_())
@@ -150,15 +153,21 @@ def _condition(reader: AggregateReader) -> Expression:
 
 
 def _bool_reader(is_and: bool) -> Read:
+    """Return the reader of ``bool_and`` or ``bool_or``.
+
+    The one is true if no condition is false, the other if one is true; NULL if all are NULL.
+    """
+
     def read(reader: AggregateReader) -> Expression:
         condition = _condition(reader)
-        decisive = reader.call("not", condition) if is_and else condition
-        counted = reader.term("count", reader.where(condition))
-        decisive_count = reader.term(
-            "count", reader.where(reader.call("case", decisive, integer_literal(1), NULL))
+        deciding = reader.call("not", condition) if is_and else condition
+        not_null_count = reader.term("count", reader.where(condition))
+        deciding_count = reader.term(
+            "count", reader.where(reader.call("case", deciding, integer_literal(1), NULL))
         )
-        result = reader.call("eq" if is_and else "gt", decisive_count, integer_literal(0))
-        return reader.call("case", reader.call("gt", counted, integer_literal(0)), result, NULL)
+        result = reader.call("eq" if is_and else "gt", deciding_count, integer_literal(0))
+        has_value = reader.call("gt", not_null_count, integer_literal(0))
+        return reader.call("case", has_value, result, NULL)
 
     return read
 

@@ -27,13 +27,11 @@ __all__ = ["FLOAT", "AggregateDefinition", "AggregateReader", "AggregateTerm", "
 
 FLOAT: Final = pa.float64()
 
-
 # The names under which sqlglot keeps the arguments of a call, in their order.
-_PARTS: Final = ("this", "expression", "quantile", "separator", "expressions")
+_ARGUMENT_NAMES: Final = ("this", "expression", "quantile", "separator", "expressions")
 
-
+# The words after a call.
 _WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
-
 
 _WINDOW_FUNCTIONS: Final = (
     *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
@@ -74,9 +72,15 @@ class AggregateReader:
     """The parts of one call.
 
     Attributes:
-        name: The name of the function as it is in the text.
-        node: The call.
+        clause: The clause of its arguments, its order and its FILTER.
+        node: The call, with the words after it.
         function: The call without the words after it.
+        name: The name of the function as it is in the text.
+        definition: The definition of the function.
+        distinct: True with DISTINCT.
+        order: The ORDER BY in the call, or the one of WITHIN GROUP.
+        within_group: True with WITHIN GROUP.
+        nulls: "ignore" or "respect", with IGNORE NULLS or RESPECT NULLS; else empty.
     """
 
     def __init__(
@@ -144,11 +148,14 @@ class AggregateReader:
     def _argument_nodes(self) -> list[exp.Expr]:
         """Return the arguments of the call, without DISTINCT and ORDER BY."""
         node, source = self.function, self.source
-        flags = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
-        parts = (*_PARTS, "count") if isinstance(node, exp.ArgMax | exp.ArgMin) else _PARTS
-        source.allow_arguments(node, *parts, *flags)
+        names: tuple[str, ...] = _ARGUMENT_NAMES
+        if isinstance(node, exp.ArgMax | exp.ArgMin):
+            names = (*names, "count")
+        # These have no effect on an exact result.
+        options = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
+        source.allow_arguments(node, *names, *options)
         pending: list[exp.Expr] = []
-        for name in ("expressions",) if isinstance(node, exp.Anonymous) else parts:
+        for name in ("expressions",) if isinstance(node, exp.Anonymous) else names:
             value = node.args.get(name)
             if value is not None and not isinstance(value, str):
                 pending += value if isinstance(value, list) else [value]
@@ -222,7 +229,7 @@ class AggregateReader:
     def is_star(self, index: int) -> bool:
         """Return whether an argument is ``*``; it is then read."""
         if isinstance(self._nodes[index], exp.Star):
-            self.source.allow_arguments(self._nodes[index])
+            self.source.refuse_arguments(self._nodes[index])
             return True
         return False
 
@@ -248,7 +255,7 @@ class AggregateReader:
     def fraction(self, index: int) -> float:
         """Return an argument that is a constant from 0 to 1."""
         node = self._nodes[index]
-        self.constant(index, "fraction")
+        self.constant(index, "fraction")  # raises an error if it is not a constant
         return self._fraction(node, self.value(index))
 
     def _fraction(self, node: exp.Expr, read: Expression) -> float:
@@ -272,9 +279,9 @@ class AggregateReader:
     def number(self, value: Expression) -> Expression:
         """Return a number as a float."""
         type_ = value.type
-        plain = type_.value_type if pa.types.is_dictionary(type_) else type_
-        is_number = pa.types.is_integer(plain) or pa.types.is_floating(plain)
-        if not (is_number or pa.types.is_decimal(plain) or pa.types.is_null(plain)):
+        value_type = type_.value_type if pa.types.is_dictionary(type_) else type_
+        is_number = pa.types.is_integer(value_type) or pa.types.is_floating(value_type)
+        if not (is_number or pa.types.is_decimal(value_type) or pa.types.is_null(value_type)):
             raise self.source.error(
                 self.function, f"{self.name}({type_}) does not exist; cast its argument to a number"
             )
@@ -292,10 +299,10 @@ class AggregateReader:
         condition = conditions[0] if len(conditions) == 1 else self.call("and", *conditions)
         return self.call("case", condition, value, NULL)
 
-    def required(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return arguments that restrict an aggregate to the rows where none of them is NULL.
+    def filter_arguments(self, *values: Expression) -> tuple[Expression, ...]:
+        """Return further arguments of a primitive aggregate, which leaves out rows with NULL there.
 
-        These are the rows that FILTER selects and in which no value is NULL.
+        So the aggregate reads the rows that FILTER selects and in which no value is NULL.
         """
         if self._condition is None:
             return values
@@ -337,7 +344,7 @@ class AggregateDefinition:
         arguments: The least and the greatest number of arguments.
         distinct: True if it takes DISTINCT.
         ordered: True if its result depends on an ORDER BY.
-        ordered_set: True if ``WITHIN GROUP (ORDER BY x)`` names its argument.
+        ordered_set: True if its argument may be the x of ``WITHIN GROUP (ORDER BY x)``.
         nulls: True if it takes IGNORE NULLS and RESPECT NULLS.
     """
 

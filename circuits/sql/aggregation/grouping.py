@@ -185,8 +185,8 @@ class Grouping:
             if domain is not None and not has_group_by:
                 groups = pad_aggregate(aggregate, domain.plan)
         else:
-            always = frozenset(range(len(self.keys))) - self._set_keys
-            parts = [self._grouping_set(keys | always) for keys in self._sets]
+            keys_of_all_sets = frozenset(range(len(self.keys))) - self._set_keys
+            parts = [self._grouping_set(keys | keys_of_all_sets) for keys in self._sets]
             groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
         error_node = node if node is not None else exp.Null()
         for subquery in self._subqueries:

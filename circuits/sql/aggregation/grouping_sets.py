@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from circuits.sql.syntax.source import SqlSource
 
-__all__ = ["GroupingSets", "group_keys", "read_grouping_sets"]
+__all__ = ["GroupingSets", "group_keys", "is_in_sets", "read_grouping_sets"]
 
 GroupingSets = list[frozenset[int]]
 # Reads one key and returns its number.
@@ -52,7 +52,7 @@ def read_grouping_sets(
         if not reader.has_sets:
             return None
         return _combine(source, group, parts)
-    keys_before_suffix = [next(iter(sets)) for sets in parts]
+    keys_before_suffix = [sets[0] for sets in parts]  # each part is one set, without has_sets
     if reader.has_sets or len(suffixes) > 1:
         raise source.unsupported(suffixes[0], f"a second {source.describe(suffixes[0])}")
     suffix = suffixes[0]
@@ -75,6 +75,11 @@ def group_keys(group: exp.Group) -> list[exp.Expr]:
         else:
             keys.append(node)
     return keys
+
+
+def is_in_sets(key: exp.Expr) -> bool:
+    """Return whether a key of a GROUP BY is in a grouping set, a ROLLUP or a CUBE."""
+    return key.find_ancestor(exp.Rollup, exp.Cube, exp.GroupingSets) is not None
 
 
 class _Reader:

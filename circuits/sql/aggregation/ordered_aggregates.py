@@ -32,29 +32,40 @@ def _reverse_order(order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
     )
 
 
-def _first_reader(is_last: bool, ignores_nulls: bool) -> Read:
+def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read:
+    """Return the reader of ``first`` and its relatives.
+
+    Args:
+        is_last: True for the last value.
+        ignores_nulls: True if NULL is left out by default (in dialect spark it is not).
+    """
+
     def read(reader: AggregateReader) -> Expression:
         value = reader.value(0)
-        ignored = (ignores_nulls and reader.nulls != "respect") or reader.nulls == "ignore"
+        leaves_null_out = (ignores_nulls and reader.nulls != "respect") or reader.nulls == "ignore"
         if reader.count == 2:
-            ignored = bool(reader.constant(1, "flag"))
+            leaves_null_out = bool(reader.constant(1, "flag"))
         if reader.is_spark and isinstance(reader.function, exp.AnyValue):
-            ignored = reader.nulls == "ignore" or (reader.count == 2 and ignored)
+            leaves_null_out = reader.nulls == "ignore" or (reader.count == 2 and leaves_null_out)
         order = reader.order or (SortKey(value, False, False),)
         order = _reverse_order(order) if is_last else order
         # Without an order, a value is preferred to NULL.
         if not reader.order:
             order = tuple(replace(key, nulls_first=False) for key in order)
-        required = reader.required(*((value,) if ignored else ()))
-        return reader.term("first", value, *required, order=order)
+        filters = reader.filter_arguments(*((value,) if leaves_null_out else ()))
+        return reader.term("first", value, *filters, order=order)
 
     return read
 
 
-def _best_reader(is_max: bool) -> Read:
+def _best_reader(*, is_max: bool) -> Read:
+    """Return the reader of ``max_by(x, y[, n])`` or of ``min_by``."""
+
     def read(reader: AggregateReader) -> Expression:
         value, by = reader.value(0), reader.value(1)
-        required = reader.required(by) if reader.is_spark else reader.required(by, value)
+        filters = (
+            reader.filter_arguments(by) if reader.is_spark else reader.filter_arguments(by, value)
+        )
         if reader.count == 3:
             count = reader.constant(2, "count")
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -63,9 +74,9 @@ def _best_reader(is_max: bool) -> Read:
                 )
             _check_lists(reader, value)
             order = (SortKey(by, is_max, False),)
-            values = reader.term("list", value, *required, distinct=reader.distinct, order=order)
+            values = reader.term("list", value, *filters, distinct=reader.distinct, order=order)
             return reader.call("list_slice", values, integer_literal(1), integer_literal(count))
-        return reader.term("first", value, *required, order=(SortKey(by, is_max, False),))
+        return reader.term("first", value, *filters, order=(SortKey(by, is_max, False),))
 
     return read
 
@@ -76,6 +87,13 @@ def _read_mode(reader: AggregateReader) -> Expression:
 
 
 def _quantile_reader(kind: str) -> Read:
+    """Return the reader of percentiles.
+
+    Args:
+        kind: "cont" to interpolate between values; "disc" for a value of a row; "median" for
+            "cont" at 0.5; "default" for "cont" in dialect spark, else "disc".
+    """
+
     def read(reader: AggregateReader) -> Expression:
         descending = False
         fraction: list[float] | float
@@ -117,8 +135,8 @@ def _quantile_reader(kind: str) -> Read:
         values = [term(option) for option in fraction]
         if not values:
             raise reader.source.error(reader.function, f"{reader.name}() needs a fraction")
-        missing = reader.call("is_null", values[0])
-        return reader.call("case", missing, NULL, reader.call("make_list", *values))
+        has_no_rows = reader.call("is_null", values[0])
+        return reader.call("case", has_no_rows, NULL, reader.call("make_list", *values))
 
     return read
 
@@ -178,10 +196,10 @@ def _read_list(reader: AggregateReader) -> Expression:
     leaves_nulls_out = bool(reader.function.args.get("nulls_excluded")) and reader.is_spark
     reader.check_distinct_order(value)
     _check_lists(reader, value)
-    required = reader.required(*((value,) if leaves_nulls_out else ()))
+    filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
     order = reader.order or (SortKey(value, False, False),)
     return _never_null_in_spark(
-        reader, reader.term("list", value, *required, distinct=reader.distinct, order=order)
+        reader, reader.term("list", value, *filters, distinct=reader.distinct, order=order)
     )
 
 
@@ -210,7 +228,7 @@ def _read_histogram(reader: AggregateReader) -> Expression:
     _check_lists(reader, value)
     order = (SortKey(value, False, False),)
     values = reader.term(
-        "list", value, *reader.required(value), distinct=reader.distinct, order=order
+        "list", value, *reader.filter_arguments(value), distinct=reader.distinct, order=order
     )
     return reader.call("sorted_list_histogram", values)
 
@@ -221,7 +239,7 @@ def _read_set(reader: AggregateReader) -> Expression:
     values = reader.term(
         "list",
         value,
-        *reader.required(value),
+        *reader.filter_arguments(value),
         distinct=True,
         order=(SortKey(value, False, False),),
     )
@@ -229,16 +247,18 @@ def _read_set(reader: AggregateReader) -> Expression:
 
 
 DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
-    "any_value": AggregateDefinition(_first_reader(False, True), (1, 2), ordered=True, nulls=True),
+    "any_value": AggregateDefinition(
+        _first_reader(ignores_nulls=True), (1, 2), ordered=True, nulls=True
+    ),
     "approx_quantile": AggregateDefinition(_quantile_reader("disc"), (2, 3)),
     "array_agg": AggregateDefinition(_read_list, ordered=True),
     "collect_set": AggregateDefinition(_read_set),
-    "first": AggregateDefinition(_first_reader(False, False), (1, 2), ordered=True, nulls=True),
+    "first": AggregateDefinition(_first_reader(), (1, 2), ordered=True, nulls=True),
     "histogram": AggregateDefinition(_read_histogram),
-    "last": AggregateDefinition(_first_reader(True, False), (1, 2), ordered=True, nulls=True),
-    "max_by": AggregateDefinition(_best_reader(True), (2, 3)),
+    "last": AggregateDefinition(_first_reader(is_last=True), (1, 2), ordered=True, nulls=True),
+    "max_by": AggregateDefinition(_best_reader(is_max=True), (2, 3)),
     "median": AggregateDefinition(_quantile_reader("median")),
-    "min_by": AggregateDefinition(_best_reader(False), (2, 3)),
+    "min_by": AggregateDefinition(_best_reader(is_max=False), (2, 3)),
     "mode": AggregateDefinition(_read_mode, distinct=False, ordered_set=True),
     "quantile": AggregateDefinition(_quantile_reader("default"), (1, 2), ordered_set=True),
     "quantile_cont": AggregateDefinition(_quantile_reader("cont"), (1, 2), ordered_set=True),

@@ -22,24 +22,24 @@ __all__ = ["DEFINITIONS"]
 _NAN: Final = Literal(float("nan"), FLOAT)
 
 
-def _over(
+def _if_enough(
     reader: AggregateReader,
-    least: int,
+    least_count: int,
     count: Expression,
-    value: Callable[[Expression], Expression],
+    formula: Callable[[Expression], Expression],
 ) -> Expression:
-    """Return ``value(count)``, with the count as a float; NULL for a count below ``least``."""
+    """Return ``formula(n)`` for the count n as a float; NULL for a count below ``least_count``."""
     n = reader.number(count)
-    enough = reader.call("ge", count, integer_literal(least))
-    return reader.call("case", enough, value(n), NULL)
+    is_enough = reader.call("ge", count, integer_literal(least_count))
+    return reader.call("case", is_enough, formula(n), NULL)
 
 
 def _read_variance(reader: AggregateReader, sample: int) -> Expression:
-    """Return the variance; divided by the count less ``sample``."""
+    """Return the variance: the sum of squared deviations, divided by the count less ``sample``."""
     x = reader.where(reader.number(reader.value(0)))
     moment = reader.term("comoment", x, x, distinct=reader.distinct)
     count = reader.term("count", x, distinct=reader.distinct)
-    return _over(
+    return _if_enough(
         reader,
         1 + sample,
         count,
@@ -59,13 +59,16 @@ def _read_standard_error(reader: AggregateReader) -> Expression:
     x = reader.where(reader.number(reader.value(0)))
     count = reader.term("count", x, distinct=reader.distinct)
     deviation = reader.call("sqrt", _read_variance(reader, 0))
-    return _over(
+    return _if_enough(
         reader, 1, count, lambda n: reader.call("divide", deviation, reader.call("sqrt", n))
     )
 
 
 class _Pairs:
-    """The statistics of the pairs of a function of two arguments: y, x, without NULL."""
+    """The statistics of the pairs of a function of two arguments: y, x, without NULL.
+
+    ``sxx``, ``syy`` and ``sxy`` are the sums of the products of two deviations from the mean.
+    """
 
     def __init__(self, reader: AggregateReader) -> None:
         self.reader = reader
@@ -103,7 +106,7 @@ class _Pairs:
 
 def _read_covariance(reader: AggregateReader, sample: int) -> Expression:
     pairs = _Pairs(reader)
-    return _over(
+    return _if_enough(
         reader,
         1 + sample,
         pairs.count,
@@ -130,8 +133,8 @@ def _read_slope(reader: AggregateReader) -> Expression:
 
 def _read_intercept(reader: AggregateReader) -> Expression:
     pairs, call = _Pairs(reader), reader.call
-    change = call("multiply", pairs.slope(), pairs.mean(pairs.x))
-    return pairs.unless_zero(pairs.sxx, call("subtract", pairs.mean(pairs.y), change), NULL)
+    rise = call("multiply", pairs.slope(), pairs.mean(pairs.x))  # from x = 0 to the mean of x
+    return pairs.unless_zero(pairs.sxx, call("subtract", pairs.mean(pairs.y), rise), NULL)
 
 
 def _read_determination(reader: AggregateReader) -> Expression:
@@ -141,26 +144,30 @@ def _read_determination(reader: AggregateReader) -> Expression:
         call("divide", pairs.sxy, pairs.sxx),
         call("divide", pairs.sxy, pairs.syy),
     )
-    value = call("case", call("eq", pairs.syy, _float(0)), _float(1), ratio)
-    return pairs.unless_zero(pairs.sxx, value, NULL)
+    share = call("case", call("eq", pairs.syy, _float(0)), _float(1), ratio)
+    return pairs.unless_zero(pairs.sxx, share, NULL)
 
 
 def _pairs_reader(value: Callable[[_Pairs], Expression]) -> Read:
     return lambda reader: value(_Pairs(reader))
 
 
-def _powers(reader: AggregateReader, most: int) -> tuple[Expression, list[Expression], Expression]:
-    """Return the count, the means of the powers from 1 to ``most``, and the population variance."""
+def _moments(
+    reader: AggregateReader, max_power: int
+) -> tuple[Expression, list[Expression], Expression]:
+    """Return the count, the means of x, x², …, and the population variance."""
     x = reader.where(reader.number(reader.value(0)))
     power, means = x, [reader.term("avg", x)]
-    for _ in range(most - 1):
+    for _ in range(max_power - 1):
         power = reader.call("multiply", power, x)
         means.append(reader.term("avg", power))
     return reader.term("count", x), means, _read_variance(reader, 0)
 
 
-def _combine(reader: AggregateReader, parts: list[tuple[float, list[Expression]]]) -> Expression:
-    """Return a sum of products."""
+def _sum_of_products(
+    reader: AggregateReader, parts: list[tuple[float, list[Expression]]]
+) -> Expression:
+    """Return the sum of products, each of a number and expressions."""
     total: Expression | None = None
     for factor, values in parts:
         product: Expression = _float(factor)
@@ -172,30 +179,39 @@ def _combine(reader: AggregateReader, parts: list[tuple[float, list[Expression]]
 
 
 def _read_skewness(reader: AggregateReader) -> Expression:
-    count, (m1, m2, m3), variance = _powers(reader, 3)
+    """Return the third central moment over the variance to the power of 1.5.
+
+    DuckDB corrects it for a sample: times sqrt(n (n - 1)) / (n - 2).
+    """
+    count, (m1, m2, m3), variance = _moments(reader, 3)
     call = reader.call
-    third = _combine(reader, [(1, [m3]), (-3, [m2, m1]), (2, [m1, m1, m1])])
+    third = _sum_of_products(reader, [(1, [m3]), (-3, [m2, m1]), (2, [m1, m1, m1])])
     ratio = call("divide", third, call("multiply", variance, call("sqrt", variance)))
 
-    def value(n: Expression) -> Expression:
+    def formula(n: Expression) -> Expression:
         if reader.is_spark:
             return ratio
         pairs = call("multiply", n, _minus(reader, n, 1))
         return call("multiply", ratio, call("divide", call("sqrt", pairs), _minus(reader, n, 2)))
 
-    return _over(reader, 1 if reader.is_spark else 3, count, value)
+    return _if_enough(reader, 1 if reader.is_spark else 3, count, formula)
 
 
-def _kurtosis_reader(population: bool) -> Read:
+def _kurtosis_reader(*, population: bool) -> Read:
+    """Return the reader of the excess kurtosis: the fourth central moment over the variance², - 3.
+
+    Of a sample in DuckDB, it is (n - 1) ((n + 1) ratio - 3 (n - 1)) / ((n - 2) (n - 3)).
+    """
+
     def read(reader: AggregateReader) -> Expression:
-        count, (m1, m2, m3, m4), variance = _powers(reader, 4)
+        count, (m1, m2, m3, m4), variance = _moments(reader, 4)
         call = reader.call
-        fourth = _combine(
+        fourth = _sum_of_products(
             reader, [(1, [m4]), (-4, [m3, m1]), (6, [m2, m1, m1]), (-3, [m1, m1, m1, m1])]
         )
         ratio = call("divide", fourth, call("multiply", variance, variance))
 
-        def value(n: Expression) -> Expression:
+        def formula(n: Expression) -> Expression:
             if population or reader.is_spark:
                 return call("subtract", ratio, _float(3))
             less_one = _minus(reader, n, 1)
@@ -207,8 +223,8 @@ def _kurtosis_reader(population: bool) -> Read:
             divisor = call("multiply", _minus(reader, n, 2), _minus(reader, n, 3))
             return call("divide", call("multiply", less_one, scaled), divisor)
 
-        least = 1 if reader.is_spark else 2 if population else 4
-        return _over(reader, least, count, value)
+        least_count = 1 if reader.is_spark else 2 if population else 4
+        return _if_enough(reader, least_count, count, formula)
 
     return read
 
@@ -228,8 +244,8 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
         lambda reader: _read_covariance(reader, 1), (2, 2), distinct=False
     ),
     "geometric_mean": AggregateDefinition(_read_geometric_mean),
-    "kurtosis": AggregateDefinition(_kurtosis_reader(False), distinct=False),
-    "kurtosis_pop": AggregateDefinition(_kurtosis_reader(True), distinct=False),
+    "kurtosis": AggregateDefinition(_kurtosis_reader(population=False), distinct=False),
+    "kurtosis_pop": AggregateDefinition(_kurtosis_reader(population=True), distinct=False),
     "regr_avgx": AggregateDefinition(_pairs_reader(lambda p: p.mean(p.x)), (2, 2), distinct=False),
     "regr_avgy": AggregateDefinition(_pairs_reader(lambda p: p.mean(p.y)), (2, 2), distinct=False),
     "regr_count": AggregateDefinition(_pairs_reader(lambda p: p.count), (2, 2), distinct=False),

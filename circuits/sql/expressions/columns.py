@@ -46,7 +46,7 @@ def _read_product(clause: Clause, node: exp.Mul) -> Expression:
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
     """Read ``/``, which keeps the fraction; division by zero is an error in Spark, else NULL."""
-    if node.args.get("typed"):
+    if node.args.get("typed"):  # sqlglot's mark of a dialect whose / of integers is an integer
         raise clause.source.unsupported(
             node,
             f"the division of integers in {clause.source.dialect}",

@@ -2,9 +2,10 @@
 
 ::
 
-    Spark      dateadd, date_add, timestampadd (unit, n, moment)   also (date, days)
-    Spark      datediff, date_diff, timestampdiff (unit, a, b)     also (a, b): days; whole units
-    DuckDB     date_sub(unit, a, b)                                whole units
+    dateadd, date_add, timestampadd (unit, n, moment)     moment + n units
+    dateadd, date_add (date, n)                           date + n days
+    datediff, date_diff, timestampdiff (unit, a, b)       the number of whole units from a to b
+    datediff, date_diff (a, b)                            the number of days from b to a
 """
 
 from __future__ import annotations
@@ -27,17 +28,15 @@ from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
 
 __all__ = ["READERS_BY_NAME"]
 
-_DATE_UNITS: Final = ("year", "quarter", "month", "week", "day")
-
 
 def _unit_of(clause: Clause, node: exp.Anonymous) -> str:
     """Return the unit that is the first argument, a word or a literal text."""
     first = node.expressions[0]
-    words = first.name.lower().removesuffix("s")
-    name = {"dayofyear": "day"}.get(words, words)
+    singular = first.name.lower().removesuffix("s")
+    name = {"dayofyear": "day"}.get(singular, singular)
     if name not in INTERVAL_UNITS or not isinstance(first, exp.Column | exp.Literal | exp.Var):
-        known = ", ".join(INTERVAL_UNITS)
-        raise clause.source.unsupported(node, f"unit {first.sql()}", f"there are: {known}")
+        units = ", ".join(INTERVAL_UNITS)
+        raise clause.source.unsupported(node, f"unit {first.sql()}", f"there are: {units}")
     clause.source.mark_read(first)
     return str(name)
 

@@ -61,8 +61,8 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
     (value,) = arguments
     value_type, argument = value.type, node.expressions[0]
     if isinstance(argument, exp.Literal) and arrow.is_integer(value_type):
-        small = isinstance(value, Literal) and abs(value.value) < 2**31
-        return string_literal("INTEGER" if small else "BIGINT")
+        fits_int32 = isinstance(value, Literal) and abs(value.value) < 2**31
+        return string_literal("INTEGER" if fits_int32 else "BIGINT")
     if not isinstance(argument, exp.Column | exp.Cast | exp.Literal) and (
         arrow.is_integer(value_type) or arrow.is_decimal(value_type)
     ):
@@ -130,6 +130,8 @@ def _to_interval(micros: int) -> Builder:
 
 def _as_micros(clause: Clause, node: exp.Expr, count: Expression, micros: int) -> Expression:
     """Return a number of units, which may have a fraction, as whole microseconds."""
+    if not arrow.is_integer(count.type):
+        count = clause.call(node, "cast", count, type=pa.float64())
     total = clause.call(node, "multiply", count, integer_literal(micros))
     return clause.call(node, "cast", total, type=pa.int64())
 
@@ -172,6 +174,7 @@ def _unicode(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "case", empty, integer_literal(-1), code)
 
 
+# By the unit without an s at the end: centuries are "centurie".
 _MONTHS_OF_UNIT: Final = {
     **{"month": 1, "quarter": 3, "year": 12, "decade": 120},
     **{"century": 1200, "centurie": 1200, "millennium": 12_000, "millennia": 12_000},

@@ -1,7 +1,8 @@
 """Functions of lists, structs and maps with DuckDB's names.
 
 Names whose meaning sqlglot's classes give, and those that dialect spark has too, are in
-`circuits.sql.nested`. A function that is a composition of others has no kernel of its own.
+`circuits.sql.expressions.nested`. A function that is a composition of others has no kernel of its
+own.
 """
 
 from __future__ import annotations
@@ -166,12 +167,12 @@ def _grade_up(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expr
     orders = {"ASC": "", "ASCENDING": "", "DESC": "_desc", "DESCENDING": "_desc"}
     nulls = {"NULLS FIRST": "_nulls_first", "NULLS LAST": ""}
     name = "list_grade_up"
-    for word, known in zip(words, (orders, nulls), strict=False):
-        if word not in known:
+    for word, suffixes in zip(words, (orders, nulls), strict=False):
+        if word not in suffixes:
             raise clause.source.error(
                 node, f"{word!r} is not an order; write ASC or DESC, NULLS FIRST or LAST"
             )
-        name += known[word]
+        name += suffixes[word]
     return clause.call(node, name, arguments[0])
 
 
@@ -234,7 +235,7 @@ def _struct_values(clause: Clause, node: exp.Expr, value: Expression) -> Express
 def _equal_fields(
     clause: Clause, node: exp.Expr, value: Expression, item: Expression
 ) -> list[Expression]:
-    """Return the tests of the fields that can be equal to an item: those of a similar type."""
+    """Return, for each field, a test whether it equals an item; FALSE if only one is a number."""
     return [
         clause.call(node, "same", part, item)
         if is_number(part.type) == is_number(item.type) and part.type != pa.null()
@@ -285,6 +286,8 @@ def _map_merge(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Exp
 
 
 def _alias(function: str, count: int | tuple[int, int]) -> Builder:
+    """Return the builder of a function of ``count`` arguments under another name."""
+
     def build(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
         return clause.call(node, function, *arguments)
 

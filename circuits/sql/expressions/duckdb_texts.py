@@ -80,18 +80,19 @@ def _regexp_extract(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     """Read ``regexp_extract(a, pattern[, group or names][, options])``."""
     if not 2 <= len(arguments) <= 4:
         raise count_error(clause, node, "2 to 4")
-    value, pattern, *rest = arguments
-    if rest and arrow.is_string(rest[0].type):  # the options without a group
-        rest = [integer_literal(0), *rest]
-    if not rest or not arrow.is_list(rest[0].type):
-        return clause.call(node, "regexp_extract", value, pattern, *rest)
-    names = _literal_texts(clause, node, rest[0], "the names of the groups")
+    value, pattern, *group_and_options = arguments
+    if group_and_options and arrow.is_string(group_and_options[0].type):  # options, but no group
+        group_and_options = [integer_literal(0), *group_and_options]
+    if not group_and_options or not arrow.is_list(group_and_options[0].type):
+        return clause.call(node, "regexp_extract", value, pattern, *group_and_options)
+    group_names, *options = group_and_options
+    names = _literal_texts(clause, node, group_names, "the names of the groups")
     parts = [
         part
         for number, name in enumerate(names, 1)
         for part in (
             string_literal(name),
-            clause.call(node, "regexp_extract", value, pattern, integer_literal(number), *rest[1:]),
+            clause.call(node, "regexp_extract", value, pattern, integer_literal(number), *options),
         )
     ]
     groups = clause.call(node, "make_struct", *parts)
@@ -152,7 +153,7 @@ def _binomial(clause: Clause, node: exp.Expr, total: Expression, chosen: Express
     return clause.call(node, "binomial", total, chosen)
 
 
-def _quotient(
+def _floor_quotient(
     clause: Clause, node: exp.Expr, left: Expression, right: Expression
 ) -> tuple[Expression, Expression, Expression]:
     """Return two numbers as floats, and their quotient rounded down."""
@@ -163,14 +164,14 @@ def _quotient(
 def _floor_modulo(
     clause: Clause, node: exp.Expr, left: Expression, right: Expression
 ) -> Expression:
-    left, right, quotient = _quotient(clause, node, left, right)
+    left, right, quotient = _floor_quotient(clause, node, left, right)
     return clause.call(node, "subtract", left, clause.call(node, "multiply", right, quotient))
 
 
 def _floor_divide(
     clause: Clause, node: exp.Expr, left: Expression, right: Expression
 ) -> Expression:
-    return _quotient(clause, node, left, right)[2]
+    return _floor_quotient(clause, node, left, right)[2]
 
 
 def _next_after(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:

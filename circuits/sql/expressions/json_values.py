@@ -15,7 +15,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.types.ddl import field_of, schema_of_ddl
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "is_json"]
 
 
 def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
@@ -131,20 +131,31 @@ _CONTAINERS: Final = (
 )
 
 
-def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
-    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
-    is_json = (
+_JSON_FUNCTIONS: Final = frozenset(
+    ("array_to_json", "json_array", "json_object", "json_quote", "row_to_json", "to_json")
+)
+
+
+def is_json(node: exp.Expr) -> bool:
+    """Return whether the value of an expression is JSON by its syntax."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return (
         isinstance(node, exp.JSONExtract | exp.ParseJSON)
         or (isinstance(node, exp.Cast) and node.to.this == exp.DType.JSON)
-        or (isinstance(node, exp.Anonymous) and node.name.casefold() == "to_json")
+        or (isinstance(node, exp.Anonymous) and node.name.casefold() in _JSON_FUNCTIONS)
     )
-    if is_json:
+
+
+def check_has_no_json(clause: Clause, node: exp.Expr) -> None:
+    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
+    if is_json(node):
         raise clause.source.unsupported(
             node, "JSON in the argument of to_json()", "build one value, and convert it at once"
         )
     if isinstance(node, _CONTAINERS):
         for part in node.iter_expressions():
-            _check_has_no_json(clause, part)
+            check_has_no_json(clause, part)
 
 
 def _to_json_reader(function: str) -> Reader:
@@ -154,7 +165,7 @@ def _to_json_reader(function: str) -> Reader:
         if len(arguments) != 1:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
         if not clause.source.is_spark:
-            _check_has_no_json(clause, arguments[0])
+            check_has_no_json(clause, arguments[0])
         return clause.call(node, function, clause.read(arguments[0]))
 
     return read

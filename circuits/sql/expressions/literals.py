@@ -50,13 +50,13 @@ def _parse_number(clause: Clause, node: exp.Expr, digits: str) -> Literal:
     if "." not in digits:
         if clause.source.is_spark and int(value) in INT32:
             return Literal(int(value), pa.int32())
-        if int(value) not in INT64 and clause.source.is_spark and len(digits) <= MAX_DECIMAL_DIGITS:
+        if int(value) in INT64:
+            return integer_literal(int(value))
+        if clause.source.is_spark and len(digits) <= MAX_DECIMAL_DIGITS:
             return Literal(value, pa.decimal128(len(digits.lstrip("-")), 0))
-        if int(value) not in INT64:
-            raise clause.source.error(
-                node, f"integer {digits} does not fit 64 bits; write it as a decimal, with .0"
-            )
-        return integer_literal(int(value))
+        raise clause.source.error(
+            node, f"integer {digits} does not fit 64 bits; write it as a decimal, with .0"
+        )
     parts = value.as_tuple()
     scale = -int(parts.exponent)
     # 0.05 is DECIMAL(2, 2) in Spark. In DuckDB the 0 before the dot is a digit: DECIMAL(3, 2).

@@ -343,7 +343,13 @@ def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
 
 def _split_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
+        value, separator = clause.read_arguments(node, "this", "expression")
+        if pa.types.is_null(separator.type) and not clause.source.is_spark:
+            # Without a separator, the text is the only part.
+            part = clause.call(node, "cast", value, type=pa.string())
+            is_null = clause.call(node, "is_null", part)
+            return clause.call(node, "case", is_null, NULL, clause.call(node, "make_list", part))
+        return clause.call(node, function, value, separator)
 
     return read
 

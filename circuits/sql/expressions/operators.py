@@ -12,7 +12,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
-from circuits.sql.expressions.spark.arithmetic import in_type_of
+from circuits.sql.expressions.spark.arithmetic import cast_to_type_of
 from circuits.sql.expressions.spark.numbers import shift
 
 __all__ = ["READERS"]
@@ -25,7 +25,7 @@ def _bit_reader(function: str) -> Reader:
         if all(arrow.is_boolean(side.type) for side in sides):
             raise clause.source.unsupported(node, "a bit operator of conditions", "use AND or OR")
         value = clause.call(node, function, *sides)
-        return in_type_of(clause, node, value, *sides) if clause.source.is_spark else value
+        return cast_to_type_of(clause, node, value, *sides) if clause.source.is_spark else value
 
     return read
 
@@ -44,7 +44,9 @@ def _shift_reader(function: str) -> Reader:
 def _read_complement(clause: Clause, node: exp.BitwiseNot) -> Expression:
     (value,) = clause.read_arguments(node, "this")
     complement = clause.call(node, "bit_not", value)
-    return in_type_of(clause, node, complement, value) if clause.source.is_spark else complement
+    return (
+        cast_to_type_of(clause, node, complement, value) if clause.source.is_spark else complement
+    )
 
 
 def _pattern_reader(function: str, *, options: str = "") -> Reader:
@@ -56,8 +58,8 @@ def _pattern_reader(function: str, *, options: str = "") -> Reader:
         name = function
         if function == "similar_to" and clause.source.dialect == "duckdb":
             name = "regexp_full_match"  # DuckDB does not read % and _ there
-        more = (string_literal(options),) if options else ()
-        return clause.call(node, name, *sides, *more)
+        option_arguments = (string_literal(options),) if options else ()
+        return clause.call(node, name, *sides, *option_arguments)
 
     return read
 
@@ -109,7 +111,8 @@ def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
             node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
         )
     if data_type.tz is None:
-        moment = clause.call(node, "from_zone", value, zone)
+        function = "from_zone" if clause.source.is_spark else "from_zone_latest"
+        moment = clause.call(node, function, value, zone)
         return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))
     return clause.call(node, "to_zone", value, zone)
 

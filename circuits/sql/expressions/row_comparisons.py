@@ -18,7 +18,7 @@ from circuits.sql.binding.clause import Clause
 __all__ = ["compare_rows", "is_row"]
 
 # By comparison: the result for equal rows, and whether its sides are exchanged (for greater).
-_ORDER: Final = {
+_COMPARISONS: Final = {
     "lt": (False, False),
     "le": (True, False),
     "gt": (False, True),
@@ -53,7 +53,7 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
             clause, node, [_same(clause, node, *pair) for pair in zip(*sides, strict=True)]
         )
         return clause.call(node, "not", equal) if function == "ne" else equal
-    is_true_if_equal, is_exchanged = _ORDER[function]
+    is_true_if_equal, is_exchanged = _COMPARISONS[function]
     if is_exchanged:
         sides.reverse()
     result: Expression = Literal(is_true_if_equal, pa.bool_())
@@ -83,12 +83,12 @@ def _less(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -
     true, false = Literal(True, pa.bool_()), Literal(False, pa.bool_())
     left_null = clause.call(node, "is_null", left)
     right_null = clause.call(node, "is_null", right)
-    nulls = (
+    null_branches = (  # of CASE: condition, value, condition, value
         (right_null, false, left_null, true)
         if clause.source.is_spark
         else (left_null, false, right_null, true)
     )
-    return clause.call(node, "case", *nulls, clause.call(node, "lt", left, right))
+    return clause.call(node, "case", *null_branches, clause.call(node, "lt", left, right))
 
 
 def _all(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:

@@ -2,7 +2,7 @@
 
 ANSI mode is on, as by default in Spark 4: a value that cannot be computed is an error, and the
 functions ``try_...`` return NULL. The session has the time zone UTC. Each family of functions is a
-file of `circuits.sql.spark`.
+file of `circuits.sql.expressions.spark`.
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ from circuits.sql.binding.scope import Scope, ScopeColumn
 __all__ = ["expand_condition", "expand_items"]
 
 
-class _Match(NamedTuple):
+class _SelectedColumn(NamedTuple):
     """A column that COLUMNS stands for; and how its pattern matches the name, if it has one."""
 
     column: ScopeColumn
-    match: re.Match[str] | None = None
+    name_match: re.Match[str] | None = None
 
 
 def expand_items(scope: Scope, items: list[exp.Expr]) -> list[exp.Expr]:
@@ -54,7 +54,7 @@ def expand_condition(scope: Scope, condition: exp.Expr) -> list[exp.Expr]:
 def _expand(scope: Scope, item: exp.Expr) -> list[exp.Expr]:
     """Return an item for each column that COLUMNS in it stands for; itself without COLUMNS."""
     if _is_star_pattern(item):  # * LIKE 'p' is COLUMNS(c -> c LIKE 'p')
-        return [_column_node(matched, item) for matched in _matching_columns(scope, item, item)]
+        return [_column_node(selected, item) for selected in _select_columns(scope, item, item)]
     item = _unpack_columns(scope, item)
     nodes = list(_find_columns(item))
     for node in nodes:
@@ -63,8 +63,8 @@ def _expand(scope: Scope, item: exp.Expr) -> list[exp.Expr]:
             raise scope.source.error(node, "different COLUMNS in one expression; write it out")
     if not nodes:
         return [item]
-    matches = _matching_columns(scope, nodes[0], nodes[0].this)
-    return [_replace_columns(item, matched) for matched in matches]
+    selection = _select_columns(scope, nodes[0], nodes[0].this)
+    return [_replace_columns(item, selected) for selected in selection]
 
 
 def _unpack_columns(scope: Scope, item: exp.Expr) -> exp.Expr:
@@ -73,7 +73,7 @@ def _unpack_columns(scope: Scope, item: exp.Expr) -> exp.Expr:
     for node in unpacked:
         scope.source.allow_arguments(node, "this", "unpack")
         columns = [
-            _column_node(matched, node) for matched in _matching_columns(scope, node, node.this)
+            _column_node(selected, node) for selected in _select_columns(scope, node, node.this)
         ]
         parent, key, index = node.parent, node.arg_key, node.index
         if (
@@ -116,7 +116,7 @@ def _find_columns(item: exp.Expr) -> Iterator[exp.Columns]:
             yield node
 
 
-def _matching_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_Match]:
+def _select_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_SelectedColumn]:
     """Return the columns that a selector chooses: ``*``, a pattern, names or a condition."""
     source = scope.source
     table = ""
@@ -131,23 +131,27 @@ def _matching_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[
         selector.args.get(part) for part in ("replace", "rename")
     ):
         kept = [name.casefold() for name, _ in scope.expand_star(selector, table)]
-        matches = [_Match(column) for column in columns if column.name.casefold() in kept]
+        selection = [
+            _SelectedColumn(column) for column in columns if column.name.casefold() in kept
+        ]
     elif isinstance(selector, exp.Literal) and selector.is_string:
         try:
             pattern = re.compile(selector.name)
         except re.error as error:
             raise source.error(selector, f"{selector.name!r} is no pattern: {error}") from None
         searches = ((column, pattern.search(column.name)) for column in columns)
-        matches = [_Match(column, match) for column, match in searches if match]
+        selection = [_SelectedColumn(column, match) for column, match in searches if match]
     elif isinstance(selector, exp.Array) and all(map(_is_text, selector.expressions)):
         listed = {name.name.casefold() for name in selector.expressions}
-        matches = [_Match(column) for column in columns if column.name.casefold() in listed]
-        if listed - {match.column.name.casefold() for match in matches}:
-            matches = []  # an unknown name is an error, as if nothing matched
+        selection = [
+            _SelectedColumn(column) for column in columns if column.name.casefold() in listed
+        ]
+        if listed - {selected.column.name.casefold() for selected in selection}:
+            selection = []  # an unknown name is an error, as if nothing matched
     else:
         condition = selector.this if isinstance(selector, exp.Lambda) else selector
         try:
-            matches = [_Match(c) for c in columns if _holds_for_name(condition, c.name)]
+            selection = [_SelectedColumn(c) for c in columns if _holds_for_name(condition, c.name)]
         except NotImplementedError:
             raise source.unsupported(
                 node,
@@ -155,11 +159,11 @@ def _matching_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[
                 "write '*', a pattern, a list of names, or a lambda with LIKE, = or IN",
                 word="COLUMNS",
             ) from None
-    if not matches:
+    if not selection:
         names = ", ".join(column.name for column in columns)
         text = selector.sql(dialect=source.dialect)
         raise source.error(node, f"no column matches COLUMNS({text}); columns: {names}")
-    return matches
+    return selection
 
 
 def _is_text(node: exp.Expr) -> bool:
@@ -187,8 +191,8 @@ def _holds_for_name(condition: exp.Expr, name: str) -> bool:
                 parts = {"%": ".*", "_": "."}
                 text = "".join(parts.get(letter, re.escape(letter)) for letter in text)
             flags = re.IGNORECASE if isinstance(condition, exp.ILike) else 0
-            matches = re.fullmatch(text, name, flags | re.DOTALL) is not None
-            return matches != bool(condition.args.get("negate"))
+            is_match = re.fullmatch(text, name, flags | re.DOTALL) is not None
+            return is_match != bool(condition.args.get("negate"))
         case exp.In() if isinstance(condition.this, exp.Identifier) and all(
             map(_is_text, condition.expressions)
         ):
@@ -196,17 +200,17 @@ def _holds_for_name(condition: exp.Expr, name: str) -> bool:
     raise NotImplementedError
 
 
-def _replace_columns(item: exp.Expr, matched: _Match) -> exp.Expr:
+def _replace_columns(item: exp.Expr, selected: _SelectedColumn) -> exp.Expr:
     """Return a copy of an item for one column."""
-    column = matched.column
+    column = selected.column
     name = column.name
     if isinstance(item, exp.Alias):
         name = item.alias
-        if matched.match is not None and "\\" in name:
-            name = matched.match.expand(name)
+        if selected.name_match is not None and "\\" in name:
+            name = selected.name_match.expand(name)
     copy = item.unalias().copy()
     for node in list(_find_columns(copy)):
-        replacement = _column_node(matched, node)
+        replacement = _column_node(selected, node)
         if node is copy:
             copy = replacement
         else:
@@ -214,9 +218,9 @@ def _replace_columns(item: exp.Expr, matched: _Match) -> exp.Expr:
     return exp.Alias(this=copy, alias=exp.to_identifier(name, quoted=True))
 
 
-def _column_node(matched: _Match, node: exp.Expr) -> exp.Column:
+def _column_node(selected: _SelectedColumn, node: exp.Expr) -> exp.Column:
     """Return the node of a column at the place of another node."""
-    column = matched.column
+    column = selected.column
     is_qualified = bool(column.table) and column.merged_value is None
     table = exp.to_identifier(column.table, quoted=True) if is_qualified else None
     result = exp.Column(this=exp.to_identifier(column.name, quoted=True), table=table)

@@ -91,22 +91,23 @@ def order_by_needs(names: Mapping[str, frozenset[str]]) -> list[tuple[str, ...]]
             changed = changed or bool(further)
             needs |= further
     components: list[tuple[str, ...]] = []
-    placed: set[str] = set()
+    visited: set[str] = set()
 
-    def place(name: str) -> None:
-        if name in placed:
+    def visit(name: str) -> None:
+        """Add the components that the component of a name needs, then this component."""
+        if name in visited:
             return
-        own = {name} | {other for other in reachable[name] if name in reachable[other]}
-        placed.update(own)
-        for other in names:
-            if other in own:
+        component = {name} | {other for other in reachable[name] if name in reachable[other]}
+        visited.update(component)
+        for member in names:
+            if member in component:
                 for needed in names:
-                    if needed in reachable[other] and needed not in own:
-                        place(needed)
-        components.append(tuple(other for other in names if other in own))
+                    if needed in reachable[member] and needed not in component:
+                        visit(needed)
+        components.append(tuple(member for member in names if member in component))
 
     for name in names:
-        place(name)
+        visit(name)
     return components
 
 
@@ -117,22 +118,22 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
         SqlError: A query has no rows to begin with, or its types grow forever.
         UnsupportedSqlError: A query is not monotone in the rows of the recursion.
     """
-    known: dict[str, Fields] = {}
+    known_fields: dict[str, Fields] = {}  # by equation, as far as its types are found
     source = equations[0].environment.source
     names = tuple(equation.name for equation in equations)
     for _ in range(MAX_TYPE_ITERATIONS):
         bodies: dict[str, PlanNode] = {}
         for equation in equations:
-            body = _plan_known_parts(equation, names, known)
+            body = _plan_known_parts(equation, names, known_fields)
             if body is not None:
                 bodies[equation.name] = body
         fields = {name: with_nullability(body) for name, body in bodies.items()}
-        for name, old in known.items():
+        for name, old in known_fields.items():
             _check_width(source, equations[names.index(name)], old, fields[name])
             fields[name] = _common_fields(old, fields[name])
-        if fields == known:
+        if fields == known_fields:
             break
-        known = fields
+        known_fields = fields
     else:
         raise source.error(
             equations[0].node,
@@ -140,7 +141,7 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
             "to one type",
         )
     for equation in equations:
-        if equation.name not in known:
+        if equation.name not in known_fields:
             raise source.error(
                 equation.node,
                 f"the recursive {equation.name!r} has no rows to begin with; add a query of other "
@@ -148,31 +149,31 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
             )
     plans = []
     for equation in equations:
-        inner = _with_references(equation, names, known)
+        inner = _with_references(equation, names, known_fields)
         derived = inner.queries.plan_query(inner, equation.query)
         derived = rename_columns(source, derived, list(equation.column_names))
         plan = derived.plan
         _check_monotone(source, equation, plan, names)
-        plans.append(_cast(source, equation, plan, known[equation.name]))
+        plans.append(_cast(source, equation, plan, known_fields[equation.name]))
     shared = tuple(plans)
     return [Fixpoint(names, shared, (SET,) * len(names), index) for index in range(len(names))]
 
 
 def _plan_known_parts(
-    equation: Equation, names: Sequence[str], known: Mapping[str, Fields]
+    equation: Equation, names: Sequence[str], known_fields: Mapping[str, Fields]
 ) -> PlanNode | None:
     """Return the union of the parts that name only recursive tables of known types.
 
     None if there is no such part.
     """
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in known_fields]
     parts = list(_parts_of(equation.query))
     readable = [
         part for part in parts if not any(names_table(part, name.casefold()) for name in unknown)
     ]
     if not readable:
         return None
-    environment = _with_references(equation, names, known)
+    environment = _with_references(equation, names, known_fields)
     source = environment.source
     if len(readable) == len(parts):
         readable = [equation.query]
@@ -202,15 +203,15 @@ def _parts_of(query: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _with_references(
-    equation: Equation, names: Sequence[str], known: Mapping[str, Fields]
+    equation: Equation, names: Sequence[str], known_fields: Mapping[str, Fields]
 ) -> Environment:
     """Return an environment in which the names of the equations are recursive references."""
     environment = equation.environment
     tables = dict(environment.common_tables)
     for name in names:
-        if name in known:
+        if name in known_fields:
             alias = exp.TableAlias(this=exp.to_identifier(name))
-            reference = DerivedTable(RecursiveReference(name, known[name]))
+            reference = DerivedTable(RecursiveReference(name, known_fields[name]))
             cte = exp.CTE(this=exp.Select(), alias=alias)
             # The plan is given for no ranks, so it is used and the empty ``cte`` is never planned.
             tables[name.casefold()] = CommonTable(cte, environment, plans={(): reference})
@@ -225,11 +226,11 @@ def _check_width(source: SqlSource, equation: Equation, old: Fields, new: Fields
 def _common_fields(first: Fields, second: Fields) -> Fields:
     return tuple(
         replace(
-            one,
-            type=functions.common_type([one.type, other.type]),
-            nullable=one.nullable or other.nullable,
+            left,
+            type=functions.common_type([left.type, right.type]),
+            nullable=left.nullable or right.nullable,
         )
-        for one, other in zip(first, second, strict=True)
+        for left, right in zip(first, second, strict=True)
     )
 
 

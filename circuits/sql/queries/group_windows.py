@@ -145,14 +145,14 @@ def _replace_calls(
     for node in nodes:
         if isinstance(node, exp.Anonymous) and node == call:
             bound = "start"
-            replaced: exp.Expr = node  # the call, or the whole of ``window(...).end``
+            replaced_node: exp.Expr = node  # the call, or the whole of ``window(...).end``
             parent = node.parent
             if isinstance(parent, exp.Dot) and parent.expression.name.lower() in ("start", "end"):
-                bound, replaced = parent.expression.name.lower(), parent
+                bound, replaced_node = parent.expression.name.lower(), parent
             elif node.find_ancestor(exp.Group, exp.Select) is select:
                 _replace_by_struct(node, kind, arguments)
                 continue
-            _replace(replaced, kind, bound, arguments)
+            _replace(replaced_node, kind, bound, arguments)
         elif isinstance(node, exp.Anonymous) and node.name.lower() in _BOUNDS:
             bound_kind, bound = _BOUNDS[node.name.lower()]
             if bound_kind != kind or node.expressions != call.expressions:

@@ -53,7 +53,7 @@ def plan_query(
     Args:
         environment: The names that it can use.
         node: Its syntax tree.
-        ranks: The ranks that the enclosing query keeps of columns that are a row_number().
+        ranks: For each column that is a row_number(): the numbers that the enclosing query keeps.
     """
     planner = QUERY_PLANNERS.get(type(node))
     if planner is None:
@@ -63,19 +63,19 @@ def plan_query(
     return planner(environment, node, ranks)
 
 
-def plan_mutual(common: CommonTable) -> DerivedTable:
-    """Return the plan of one of several WITH queries that name each other."""
-    environment = replace(common.environment, domain=None)
+def plan_mutual(table: CommonTable) -> DerivedTable:
+    """Return the plan of a WITH query that is one of several that name each other."""
+    environment = replace(table.environment, domain=None)
     equations = [
         Equation(cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment)
-        for cte in common.mutual
+        for cte in table.mutual
     ]
-    for cte in common.mutual:
+    for cte in table.mutual:
         environment.source.allow_arguments(cte, "this", "alias", "materialized")
         environment.source.allow_arguments(cte.args["alias"], "this", "columns")
     plans = plan_equations(equations)
     names = [equation.name for equation in equations]
-    return DerivedTable(plans[names.index(common.node.alias)])
+    return DerivedTable(plans[names.index(table.node.alias)])
 
 
 def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:

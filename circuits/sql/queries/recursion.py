@@ -64,13 +64,13 @@ DESCRIPTIONS: Final = {
 }
 
 
-def plan_recursive(common: CommonTable) -> DerivedTable:
+def plan_recursive(table: CommonTable) -> DerivedTable:
     """Return the plan of a WITH query that names itself.
 
     Raises:
         SqlError: It is not a union, or it is not linear in its own rows.
     """
-    environment, node = common.environment, common.node
+    environment, node = table.environment, table.node
     source, name = environment.source, node.alias
     union = _split_union(source, node, name.casefold())
     names = node.args["alias"].args.get("columns") or []
@@ -83,7 +83,7 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
     for _ in range(MAX_TYPE_ITERATIONS):
         plans: list[PlanNode] = [base]
         reference = DerivedTable(RecursiveReference(name, fields))
-        recursive_table = replace(common, recursive=False, plans={(): reference})
+        recursive_table = replace(table, recursive=False, plans={(): reference})
         step_environment = replace(
             environment,
             common_tables={**environment.common_tables, name.casefold(): recursive_table},

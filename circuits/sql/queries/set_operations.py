@@ -88,11 +88,13 @@ def _align_by_name(plans: Sequence[PlanNode], domain_width: int) -> list[PlanNod
             names.setdefault(field.name.casefold(), field.name)
     aligned: list[PlanNode] = []
     for plan in plans:
-        own = {field.name.casefold(): index for index, field in enumerate(plan.fields)}
+        own_columns = {field.name.casefold(): index for index, field in enumerate(plan.fields)}
         values = columns(plan)
         expressions: list[Expression] = [*values[:domain_width]]
         for key in names:
-            expressions.append(values[own[key]] if key in own else Literal(None, pa.null()))
+            expressions.append(
+                values[own_columns[key]] if key in own_columns else Literal(None, pa.null())
+            )
         domain_names = (field.name for field in plan.fields[:domain_width])
         aligned.append(Map(plan, tuple(expressions), (*domain_names, *names.values())))
     return aligned

@@ -417,16 +417,16 @@ class _Membership:
     ) -> tuple[PlanNode, Expression]:
         width = len(plan.fields)
 
-        def place(column: Column) -> Expression:
+        def renumber(column: Column) -> Expression:
             if column.index >= FIRST_OUTER_COLUMN:
                 return rewrite(Column(column.index - FIRST_OUTER_COLUMN, column.type))
             return Column(column.index + width, column.type)
 
         inner = self.inner.plan
-        links = [substitute(part, place) for part in self.inner.correlated_conditions]
-        comparisons = [substitute(part, place) for part in self.comparisons]
+        links = [substitute(part, renumber) for part in self.inner.correlated_conditions]
+        comparisons = [substitute(part, renumber) for part in self.comparisons]
         joined, value = _join_flag(plan, inner, [*links, *comparisons], width)
-        unknown, can_be_unknown = [], False
+        true_or_null, can_be_null = [], False  # each comparison, or that one of its sides is NULL
         for comparison in comparisons:
             assert isinstance(comparison, Call)
             nulls = [
@@ -434,12 +434,12 @@ class _Membership:
                 for side in comparison.arguments
                 if _is_nullable_side(plan, inner, side, width)
             ]
-            can_be_unknown = can_be_unknown or bool(nulls)
-            unknown.append(call("or", comparison, *nulls) if nulls else comparison)
-        if can_be_unknown:
-            joined, is_unknown = _join_flag(joined, inner, [*links, *unknown], width)
+            can_be_null = can_be_null or bool(nulls)
+            true_or_null.append(call("or", comparison, *nulls) if nulls else comparison)
+        if can_be_null:
+            joined, is_null = _join_flag(joined, inner, [*links, *true_or_null], width)
             null, false = Literal(None, pa.bool_()), Literal(False, pa.bool_())
-            value = call("case", value, Literal(True, pa.bool_()), is_unknown, null, false)
+            value = call("case", value, Literal(True, pa.bool_()), is_null, null, false)
         return joined, call("not", value) if self.negated else value
 
 
@@ -496,12 +496,12 @@ def _join_flag(
     names = tuple(plan.fields[column].name for column in used)
     rows: PlanNode = Distinct(Map(plan, tuple(keys), names)) if keys else ONE_ROW
 
-    def place(column: Column) -> Column:
+    def renumber(column: Column) -> Column:
         if column.index < inner_start:
             return Column(used.index(column.index), column.type)
         return Column(column.index - inner_start + len(used), column.type)
 
-    predicate = _conjunction([substitute(part, place) for part in conditions])
+    predicate = _conjunction([substitute(part, renumber) for part in conditions])
     matching = Semijoin(rows, inner, predicate)
     marked = Map(matching, (*columns(matching), true), (*names, "found"))
     links = links_between(keys, columns(matching), width)
@@ -673,7 +673,8 @@ def _is_positive_limit(node: exp.Expr) -> bool:
     """Return whether a LIMIT leaves at least one row, so that it does not change EXISTS."""
     if not isinstance(node, exp.Limit) or _set_arguments(node) != ["expression"]:
         return False
-    return isinstance(node.expression, exp.Literal) and node.expression.this > "0"
+    count = node.expression
+    return isinstance(count, exp.Literal) and count.is_int and int(count.this) > 0
 
 
 def _number_over_join(expression: Expression, width: int) -> Expression:
@@ -698,6 +699,7 @@ def _conjunction(parts: Sequence[Expression]) -> Expression:
 
 
 def _conjoin(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
+    """Return the conjunction of conditions; an error of their types points to ``node``."""
     if not parts:
         return Literal(True, pa.bool_())
     return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)

@@ -434,7 +434,7 @@ class _FromReader:
         else:
             clause = self.environment.clause(name, joined.read_column)
             parts = [*equalities, *([clause.read_condition(on)] if on is not None else [])]
-            predicate = functions.call("and", *parts) if len(parts) > 1 else [*parts, TRUE][0]
+            predicate = _conjunction(parts)
             if is_correlated(predicate):
                 raise source.correlated(
                     on or join.this,
@@ -488,17 +488,17 @@ class _FromReader:
         matches = Map(inner.plan, columns(inner.plan)[: len(fields)], names)
         left_columns, right_columns = columns(matches)[:width], columns(matches)[width:]
         if kind in ("semi", "anti"):
-            links = _same(columns(left.plan), left_columns)
+            links = _have_same_values(columns(left.plan), left_columns)
             return Semijoin(left.plan, matches, links, anti=kind == "anti")
         plans: list[PlanNode] = [matches]
         nulls = [Literal(None, field.type) for field in fields]
         if kind in ("left", "full"):
             unmatched = Semijoin(
-                left.plan, matches, _same(columns(left.plan), left_columns), anti=True
+                left.plan, matches, _have_same_values(columns(left.plan), left_columns), anti=True
             )
             plans.append(Map(unmatched, (*columns(left.plan), *nulls[width:]), names))
         if kind in ("right", "full"):
-            links = _same(columns(right.plan), right_columns)
+            links = _have_same_values(columns(right.plan), right_columns)
             unmatched = Semijoin(right.plan, matches, links, anti=True)
             plans.append(Map(unmatched, (*nulls[:width], *columns(right.plan)), names))
         return Union(tuple(plans))
@@ -625,10 +625,15 @@ FROM_ITEM_READERS: Final[
 }
 
 
-def _same(left: Sequence[Column], right: Sequence[Column]) -> Expression:
-    """Return the predicate of a semijoin by all columns of the left."""
-    parts = links_between(left, right, offset=len(left))
-    return functions.call("and", *parts) if len(parts) > 1 else [*parts, TRUE][0]
+def _have_same_values(left: Sequence[Column], right: Sequence[Column]) -> Expression:
+    """Return the predicate of a semijoin: all left columns have the values of the right ones."""
+    return _conjunction(links_between(left, right, offset=len(left)))
+
+
+def _conjunction(conditions: Sequence[Expression]) -> Expression:
+    if not conditions:
+        return TRUE
+    return conditions[0] if len(conditions) == 1 else functions.call("and", *conditions)
 
 
 def is_apply(join: exp.Join) -> bool:

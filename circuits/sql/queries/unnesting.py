@@ -106,7 +106,13 @@ def _generators_of_lateral(node: exp.Lateral) -> list[exp.Expr] | None:
 
 
 def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool = False) -> None:
-    """Apply an item of FROM to the rows of the items before it; its columns get names."""
+    """Apply an item of FROM to the rows of the items before it, and add its columns to the scope.
+
+    Args:
+        builder: The rows of the items before it.
+        node: The item, for which `is_table_function` is True.
+        outer: True to keep a row without elements, as for LEFT JOIN.
+    """
     source = builder.source
     alias = node.args.get("alias")
     function, ordinality = node, False
@@ -244,9 +250,9 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
 def _apply_generator(
     builder: SelectBuilder, clause: Clause, node: exp.Expr, outer: bool, ordinality: bool
 ) -> _Generated:
-    source, kind_of_node = builder.source, _generator_kind(node)
-    assert kind_of_node is not None
-    kind, is_outer = kind_of_node
+    source, generator_kind = builder.source, _generator_kind(node)
+    assert generator_kind is not None
+    kind, is_outer = generator_kind
     outer = outer or is_outer
     if kind == "json_tuple":
         return _json_tuple(builder, clause, node)

@@ -33,7 +33,7 @@ DUCKDB_TYPES: Final[dict[str, pa.DataType]] = {
 }
 
 
-# Of the type DECIMAL in DuckDB and in Spark: precision and scale.
+# The precision and the scale of DECIMAL without parameters, in DuckDB and in Spark.
 DEFAULT_DECIMAL: Final = (18, 3)
 DEFAULT_DECIMAL_OF_SPARK: Final = (10, 0)
 MAX_PRECISION: Final = 38
@@ -61,7 +61,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         return HUGEINT
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
         for parameter in node.expressions:
-            _read_parameter(source, parameter)
+            _read_parameter(source, parameter)  # an error about it precedes one about the type
     if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
         types = ", ".join(sorted([*(type.value for type in ARROW_TYPES), "DECIMAL(p, s)"]))
         name = node.meta.get(NAME_IN_TEXT) or node.sql(dialect=source.dialect)

@@ -42,7 +42,7 @@ def parse_window_table(parser: Any, alias_tokens: Any) -> exp.Table | None:
 
     ``parser`` is a parser of sqlglot, whose methods have no types.
     """
-    first = parser._index
+    start_index = parser._index
     is_wrapped = parser._match_pair(TokenType.TABLE, TokenType.L_PAREN)
     name = parser._curr
     if (
@@ -51,7 +51,7 @@ def parse_window_table(parser: Any, alias_tokens: Any) -> exp.Table | None:
         or parser._next is None
         or parser._next.token_type != TokenType.L_PAREN
     ):
-        parser._retreat(first)
+        parser._retreat(start_index)
         return None
     parser._advance(2)
     arguments = parser._parse_csv(lambda: _parse_argument(parser))

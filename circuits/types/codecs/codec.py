@@ -340,7 +340,7 @@ def _singleton(value: Any, type: pa.DataType) -> pa.Array | None:
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value, type)
         if scalar is not value:
             converted = scalar.as_py()
-            are_nan = converted != converted and value != value
+            are_nan = converted != converted and value != value  # only NaN differs from itself
             if converted != value and not are_nan:
                 return None
         return pa.array([scalar], type)

@@ -93,7 +93,14 @@ class NarrowDecimals:
 
 @dataclass(frozen=True)
 class WideDecimals:
-    """The coding of a decimal type of more than 18 digits."""
+    """The coding of a decimal type of more than 18 digits.
+
+    Args:
+        type: The type.
+        dictionary: The dictionary of its scale.
+        exact: True, because different values have different sort keys.
+        ordered: False, because codes do not have the order of the values.
+    """
 
     type: pa.DataType
     dictionary: Interner

@@ -284,8 +284,10 @@ def _fixed_size_array(
     size = type.list_size
     valid_lengths = lengths if valid is None else lengths[valid]
     if (valid_lengths != size).any():
-        wrong = valid_lengths[valid_lengths != size][0]
-        raise SchemaError(f"a list of {wrong} elements is not of type {type}: declare a list")
+        other_length = valid_lengths[valid_lengths != size][0]
+        raise SchemaError(
+            f"a list of {other_length} elements is not of type {type}: declare a list"
+        )
     if valid is not None:
         positions = np.zeros((len(lengths), size), np.int64)
         positions[valid] = np.arange(len(values)).reshape(-1, size)

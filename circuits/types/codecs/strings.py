@@ -38,7 +38,15 @@ KEY_BYTES: Final = 3 * WORD_BYTES
 
 @dataclass(frozen=True)
 class Strings:
-    """The coding of a string or binary type; ``space`` is the name of the dictionary."""
+    """The coding of a string or binary type.
+
+    Args:
+        type: The type.
+        dictionary: The dictionary of all such types.
+        space: The name of the dictionary.
+        exact: False, because different values may have equal sort keys.
+        ordered: False, because codes do not have the order of the values.
+    """
 
     type: pa.DataType
     dictionary: Interner

@@ -37,6 +37,7 @@ from circuits.types.functions.type_rules import is_binary, is_number, is_tempora
 
 __all__ = ["Signature", "column_kernel", "per_distinct_row"]
 
+# The type to which a NULL without a type is cast, by the letter of its parameter.
 _NULL_TYPES = {
     "t": pa.string(),
     "i": pa.int64(),
@@ -48,6 +49,7 @@ _NULL_TYPES = {
     "m": pa.timestamp("us"),
     "v": pa.bool_(),
 }
+# How errors name the accepted values.
 _NAMES = {
     "t": "text",
     "i": "an integer",

@@ -234,7 +234,7 @@ def aggregate_type(function: str, *arguments: pa.DataType | None) -> pa.DataType
     argument = arguments[0] if arguments else None
     if function not in _AGGREGATES:
         raise FunctionError(
-            f"unknown aggregate {function!r}; aggregates: count, sum, avg, min, max"
+            f"unknown aggregate {function!r}; aggregates: {', '.join(('count', *_AGGREGATES))}"
         )
     if argument is None:
         raise FunctionError(f"{function}() needs a column; only count(*) has none")

@@ -1,4 +1,4 @@
-"""Datalog, maintained: the cases step by step and asked at once, and programs under changes."""
+"""Maintained Datalog: the cases in steps and as one-shot queries, and programs under changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stepped(case: dict[str, Any]) -> tuple[Circuit, list[Counter[Row]]]:
 
 @needs_cases
 @pytest.mark.parametrize("case", CASES)
-def test_a_case_is_exact_at_every_step_and_when_asked_at_once(case):
+def test_a_case_is_exact_at_every_step_and_in_a_one_shot_query(case):
     circuit, deltas = stepped(case)
     expected = {tuple(row) for row in case["expected"]["result"]}
     total: Counter[Row] = Counter()

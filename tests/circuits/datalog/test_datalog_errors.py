@@ -1,4 +1,4 @@
-"""Faults in Datalog texts: what the error says and where; nothing else is ever raised."""
+"""Faults in Datalog texts: the message and the place of the error; no other error is raised."""
 
 from __future__ import annotations
 

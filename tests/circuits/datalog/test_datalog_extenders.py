@@ -1,4 +1,4 @@
-"""Bodies as prefix extenders: the same rows as the plans, as the models and as the cases state."""
+"""Bodies as prefix extenders have the rows of the plans, of the models and of the cases."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """Published results after their rows expire: the laws of ``on_expiry``.
 
-keep      the sum of what was published is the query over all rows that ever came, without any
-          retention, for every cut of the stream into steps; results of joins are append-only
-retract   the sum is the query over the rows that are still retained, for every cut
+keep      the sum of the published deltas is the query over all rows of the stream, without
+          retention, for every division of the stream into steps; joins publish inserts only
+retract   the sum is the query over the rows that are still retained, for every division
 
-The first holds for the streams and queries that the documentation names. Joins: rows of all inputs
-come at most ``DISORDER`` behind the latest of any input, the query joins rows at most ``DISTANCE``
-apart, and rows are retained for at least the sum of both. Without joins: no row is late when the
-rows come one by one, whatever the other inputs do.
+The law of keep has conditions. With joins: a row is at most ``DISORDER`` older than the newest row
+of any input before it, the query joins rows at most ``DISTANCE`` apart, and rows are retained for
+at least the sum of both. Without joins: no row would be late if each row were a step of its own.
 """
 
 from __future__ import annotations
@@ -71,19 +70,19 @@ def circuit_of(query: str, retention: dict[str, int], on_expiry: OnExpiry, **opt
 
 
 def tables_of(events: Sequence[Event]) -> dict[str, pa.Table]:
-    found = {}
+    tables = {}
     for name in dict.fromkeys(name for name, _, _ in events):
         rows = [(*row, weight) for other, row, weight in events if other == name]
         columns = [pa.array(column, INT) for column in zip(*rows, strict=True)]
-        found[name] = pa.table(columns, ["k", "ts", "n", "weight"])
-    return found
+        tables[name] = pa.table(columns, ["k", "ts", "n", "weight"])
+    return tables
 
 
 NAMES = pa.table({"k": [0, 1, 1], "name": ["zero", "one", "uno"]})
 
 
 def published(circuit: Circuit, steps: Sequence[Sequence[Event]]):
-    """The sum of the outputs, and the outputs one by one; no row may be refused."""
+    """Run the steps; return the sum of the outputs, and the outputs. No row may be rejected."""
     total: Counter = Counter()
     deltas = []
     for number, events in enumerate(steps):
@@ -102,12 +101,12 @@ def published(circuit: Circuit, steps: Sequence[Sequence[Event]]):
 
 @st.composite
 def streams(draw, deletions: bool = False, apart: bool = False) -> list[Event]:
-    """Rows in the order in which they come, at most ``DISORDER`` behind the latest before.
+    """Draw rows in the order of their arrival; a row is at most ``DISORDER`` late.
 
     Args:
-        draw: Of Hypothesis.
-        deletions: Whether some rows are deleted again.
-        apart: Whether each input has a latest time of its own, as far from the other's as it likes.
+        draw: The function of Hypothesis.
+        deletions: Whether some rows are deleted later.
+        apart: Whether the times of the inputs advance independently.
     """
     latest, events = {"a": 0, "b": 0, "": 0}, []
     for _ in range(draw(st.integers(1, 14))):
@@ -118,9 +117,9 @@ def streams(draw, deletions: bool = False, apart: bool = False) -> list[Event]:
         row = draw(st.integers(0, 1)), ts, draw(st.integers(0, 1))
         events.append((name, row, 1))
     if deletions:
-        # A row is deleted while no row that would make it late has come.
-        for place in sorted(draw(st.sets(st.integers(0, len(events) - 1), max_size=3))):
-            name, row, _ = events[place]
+        # A row is deleted before a later row makes it late.
+        for position in sorted(draw(st.sets(st.integers(0, len(events) - 1), max_size=3))):
+            name, row, _ = events[position]
             events.append((name, row, -1))
         ends = {id(event): n for n, event in enumerate(events)}
         events = sorted(events, key=lambda event: (event[1][1], ends[id(event)]))
@@ -129,16 +128,16 @@ def streams(draw, deletions: bool = False, apart: bool = False) -> list[Event]:
 
 @st.composite
 def cuts(draw, events: Sequence[Event]) -> list[list[Event]]:
-    """The stream in consecutive steps."""
-    places = sorted(draw(st.sets(st.integers(1, max(1, len(events) - 1)), max_size=6)))
-    bounds = [0, *places, len(events)]
+    """Divide the stream into consecutive steps."""
+    positions = sorted(draw(st.sets(st.integers(1, max(1, len(events) - 1)), max_size=6)))
+    bounds = [0, *positions, len(events)]
     pieces = [list(events[a:b]) for a, b in pairwise(bounds)]
     return [piece for piece in pieces if piece]
 
 
 @st.composite
 def cases(draw, query: str) -> tuple[list[Event], dict[str, int]]:
-    """A stream, and retentions with which the query is the same for every cut of it."""
+    """Draw a stream, and retentions with which every division of it gives the same sum."""
     least = DISORDER + (DISTANCE if NEAR_BY in query else 0)
     events = draw(streams(apart=draw(st.booleans()) and "JOIN b" not in query))
     lengths = {"a": st.integers(least, least + 4), "b": st.integers(least, least + 9)}
@@ -154,7 +153,7 @@ retentions = st.fixed_dictionaries(
 
 
 def unretained(query: str, events: Sequence[Event]) -> Counter:
-    """The query over all rows, by a circuit that forgets nothing."""
+    """Compute the query over all rows, in a circuit without retention."""
     total, _ = published(compile_sql(query, SCHEMAS), [events])
     return total
 
@@ -181,8 +180,8 @@ def test_with_retract_the_sum_is_the_query_over_the_retained_rows_for_every_cut(
     latest: dict[str, int] = {}
     for name, (_, ts, _), _ in events:
         latest[name] = max(ts, latest.get(name, ts))
-    there = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
-    expected = unretained(query, there)
+    retained = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
+    expected = unretained(query, retained)
     for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
         total, _ = published(circuit_of(query, retention, "retract"), steps)
         assert total == expected
@@ -196,7 +195,7 @@ def test_with_retract_the_sum_is_the_query_over_the_retained_rows_for_every_cut(
     retentions,
 )
 def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, events, retention):
-    """Steps are abandoned, prepared again, and the circuit is made again from its state."""
+    """Steps are abandoned and prepared again, or the circuit is restored from a snapshot."""
     steps = data.draw(cuts(events))
     circuit = circuit_of(query, retention, "keep", materialize=["view", "a"])
     for number, events_ in enumerate(steps):
@@ -221,26 +220,26 @@ def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, even
 @LAW
 @given(st.data(), streams(), retentions)
 def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, retention):
-    """Every trace but that of the materialized view is as if only those rows had ever come."""
+    """Every trace, except that of the materialized view, has the retained rows only."""
     query = JOINS[1]
     circuit = circuit_of(query, retention, "keep", materialize=["a"])
     published(circuit, data.draw(cuts(events)))
     latest: dict[str, int] = {}
     for name, (_, ts, _), _ in events:
         latest[name] = max(ts, latest.get(name, ts))
-    there = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
-    fresh = compile_sql(query, SCHEMAS, materialize=["a"])
-    published(fresh, [there])
+    retained = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
+    without_expired = compile_sql(query, SCHEMAS, materialize=["a"])
+    published(without_expired, [retained])
     traces = {n: t.to_zset() for n, t in circuit.graph.traces.items() if t.orders}
-    expected = {n: t.to_zset() for n, t in fresh.graph.traces.items() if t.orders}
-    assert bag_of(circuit.views["a"]) == bag_of(fresh.views["a"])
+    expected = {n: t.to_zset() for n, t in without_expired.graph.traces.items() if t.orders}
+    assert bag_of(circuit.views["a"]) == bag_of(without_expired.views["a"])
     shared = traces.keys() & expected.keys()
     assert shared
     assert all(len(traces[n]) == len(expected[n]) for n in shared)
 
 
 def alerts_of(files: Sequence[Sequence[Event]], on_expiry: OnExpiry) -> tuple[Counter, int]:
-    """What is left of the alerts, and how many were ever inserted."""
+    """Return the alerts that remain, and the number of inserted alerts."""
     query = "SELECT x.n, y.n AS next FROM a x JOIN b y ON x.k = y.k AND y.ts - x.ts BETWEEN 0 AND 7"
     total, deltas = published(circuit_of(query, {"a": 7, "b": 7}, on_expiry), files)
     return total, sum(weight for delta in deltas for weight in delta.values() if weight > 0)
@@ -254,7 +253,7 @@ def test_files_read_at_once_give_the_alerts_of_files_read_one_by_one():
     expected = alerts_of(files, "keep")
     assert alerts_of(together, "keep") == expected
     assert len(expected[0]) == expected[1] == 19
-    # A window that slides over all files at once shows what is in it at the end only.
+    # With retract, one step over all files publishes only the final rows.
     assert alerts_of(together, "retract")[0] == alerts_of(files, "retract")[0]
     assert alerts_of(together, "retract")[1] < alerts_of(files, "retract")[1] == 19
 
@@ -265,7 +264,7 @@ def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
     first = circuit.prepare(tables_of([("a", (0, 100, 0), 1), ("a", (0, 1, 0), 1)]))
     assert not first.rejected
     first.commit()
-    # They have met, and the old one has left the state; what it gave stays.
+    # The rows have joined, and the old one has expired; the result stays.
     assert bag_of(first.outputs["view"]) == {(1, 100): 1}
     assert bag_of(circuit.views["a"]) == {(0, 100, 0): 1}
     assert bag_of(circuit.views["view"]) == {(1, 100): 1}

@@ -1,4 +1,4 @@
-"""Which views may read an input whose published results are kept, and what others are told.
+"""Which views may read an input whose published results are kept, and the errors of others.
 
 The law: a query that is accepted publishes, for every cut of a stream, what the query gives over
 all rows. Queries are drawn without regard to what is accepted.
@@ -173,7 +173,7 @@ def test_views_whose_results_are_final_are_accepted(query):
         ),
     ],
 )
-def test_views_whose_results_could_change_are_refused_and_told_why(query, words):
+def test_views_whose_results_could_change_are_refused_with_the_reason(query, words):
     with pytest.raises(InputOptionsError, match=f"view 'view': .*{words}.*") as caught:
         compiled(query)
     assert "on_expiry='keep'" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The rules of inputs, against `tests.oracles.naive_rules`: one event after the other, on dicts.
+"""The options of inputs, against `tests.oracles.naive_rules`: one change at a time, on dicts.
 
 Random events of a tiny domain go to two inputs with rules; after every step the relation, views
 over it, what was refused, and the horizon are compared. In between steps are abandoned, and the

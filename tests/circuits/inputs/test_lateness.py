@@ -1,4 +1,4 @@
-"""Lateness: late rows, watermarks of sources, what is kept, and how the option fits others."""
+"""Lateness: late rows, watermarks of sources, the kept state, and combinations of options."""
 
 from __future__ import annotations
 

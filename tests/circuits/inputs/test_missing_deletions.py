@@ -1,4 +1,4 @@
-"""Rows that are deleted and were never inserted: kept, counted, and said once."""
+"""Rows that are deleted and were never inserted: kept, counted, and reported once."""
 
 from __future__ import annotations
 

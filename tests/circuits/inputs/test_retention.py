@@ -1,4 +1,4 @@
-"""Retention by event time: types of times, watermarks, what is read; and slices of traces."""
+"""Retention by event time: types of times, watermarks, the rows that are read, slices of traces."""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ def test_a_watermark_of_what_is_not_retained_is_an_error():
         plain.step({}, {"r": 5})
 
 
-def test_rows_of_one_step_may_come_and_expire_at_once():
+def test_rows_may_be_inserted_and_expire_in_one_step():
     circuit = circuit_of(pa.int64(), Retention("t", 3))
     step = circuit.prepare({"r": table_of(pa.int64(), 1, 100)})
     assert not step.rejected
     assert bag_of(step.outputs["view"]) == {(1, 100): 1}
 
 
-def test_late_and_untimed_rows_are_refused_and_told():
+def test_late_and_untimed_rows_are_rejected_with_the_reason():
     type = pa.timestamp("s")
     circuit = circuit_of(type, Retention("t", "7 days"))
     circuit.step({"r": table_of(type, NOON)})
@@ -161,7 +161,7 @@ def test_a_strict_deletion_of_an_expired_row_is_late_and_not_missing():
     assert reasons == {"late": {(0, 1): -1}, "missing": {(7, 100): -1}}
 
 
-def test_deletions_of_a_key_are_one_whatever_time_they_hold():
+def test_deletions_of_a_key_count_once_whatever_their_time():
     circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
     circuit.step({"r": table_of(pa.int64(), 5)})
     twice = pa.table({"n": [0, 0], "t": [5, 6], "weight": [-1, -1]})
@@ -303,7 +303,7 @@ def test_a_step_reads_what_expires_and_not_the_state(monkeypatch, keys):
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
-def test_times_that_python_has_not_are_refused_and_told_like_others(zone):
+def test_times_outside_of_pythons_range_are_rejected_like_others(zone):
     type = pa.timestamp("us", zone)
     circuit = circuit_of(type, Retention("t", "7 days"), strict=True)
 

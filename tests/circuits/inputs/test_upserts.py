@@ -1,4 +1,4 @@
-"""Upserts by key: what the last change of a key is, and when there is none."""
+"""Upserts by key: which change of a key is the last, and errors if none is."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_column_of_the_schema_can_be_the_sequence():
     assert bag_of(circuit.step({"r": table})["view"]) == {(1, 5, 9): 1}
 
 
-def test_a_column_named_sequence_of_the_schema_orders_nothing_unless_it_is_said_to():
+def test_a_column_named_sequence_of_the_schema_orders_nothing_unless_an_option_names_it():
     schema = pa.schema([("k", INT), ("sequence", INT)])
     table = pa.table({"k": [1, 1], "sequence": [5, 6]})
     with pytest.raises(UpsertError, match=r"the column .* InputOptions\(keys=..., sequence=...\)"):

@@ -1,4 +1,4 @@
-"""Semijoins and antijoins on alternatives of which one is always true, or always false."""
+"""Semijoins and antijoins with alternatives, one of which is always true, or always false."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that are promised to hold no NULL: what is then left out changes no answer."""
+"""Columns declared without NULL: what the plan leaves out for them changes no answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lists(history: History) -> dict[str, list]:
 
 @settings(LAW, max_examples=150)
 @given(st.data())
-def test_promises_change_no_answer_and_what_is_said_to_be_never_null_is_never(data):
+def test_declaring_columns_not_null_changes_no_answer_and_they_are_never_null(data):
     plan = promised(data.draw(plans()))
     low = rewrite_plan(plan)
     graph = Graph(Codecs(), JoinOptions(), lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Golden shapes of lowered plans: what is one join, what is below it, in it and above it.
+"""Expected shapes of rewritten plans: what is one join, what is below, inside and above it.
 
 That the shapes mean what the plans mean is tested elsewhere (`tests.circuits.test_circuit_laws`);
 here is what makes them fast.
@@ -207,7 +207,7 @@ def test_texts_are_equal_or_not_in_the_join_and_ordered_above(condition, expecte
         ),
     ],
 )
-def test_null_is_looked_for_only_where_it_can_be(query, expected):
+def test_null_is_checked_only_where_it_can_occur(query, expected):
     assert sql(query) == expected
 
 
@@ -264,7 +264,7 @@ def test_exists_adds_an_atom(query, expected):
         ),
     ],
 )
-def test_not_exists_subtracts_and_lists_no_more_than_is_asked_for(query, expected):
+def test_not_exists_subtracts_and_lists_no_more_columns_than_selected(query, expected):
     assert sql(query) == expected
 
 

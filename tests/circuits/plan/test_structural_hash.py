@@ -125,7 +125,7 @@ def test_state_names_depend_on_what_is_computed_and_not_on_positions():
         assert state_names(circuit_of(name)) <= every, name
 
 
-def test_a_state_goes_on_under_the_same_views_in_another_order():
+def test_a_state_continues_under_the_same_views_in_another_order():
     one, other = circuit_of(*VIEWS), circuit_of(*reversed(VIEWS))
     one.step({"link": edges((1, 2), (2, 3), (3, 1), (3, 4))})
     assert one.fingerprint == other.fingerprint

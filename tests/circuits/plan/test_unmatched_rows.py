@@ -1,4 +1,4 @@
-"""Left joins of which only the rows without partner are asked for, against nested loops."""
+"""Left joins that select only the rows without a partner, against nested loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Window nodes: their labels, and the rewrites that drop calls and push filters below."""
+"""Window nodes: their labels, and the rewrites that drop calls and push filters down."""
 
 from __future__ import annotations
 

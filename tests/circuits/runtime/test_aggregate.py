@@ -96,7 +96,7 @@ def test_one_big_step_equals_its_singletons(stream):
     assert total.to_dict() == whole
 
 
-def test_without_keys_the_first_step_brings_the_row_also_when_nothing_comes():
+def test_without_keys_the_first_step_returns_the_row_even_for_empty_input():
     operator, _ = operator_of([INT], (), [("count", None, False), ("sum", 0, False)])
     null = -(2**63)
     assert step(operator, ZSet.empty(1), first=True) == {(0, null): 1}

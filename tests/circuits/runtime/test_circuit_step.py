@@ -1,4 +1,4 @@
-"""Steps that are computed and not yet the state: what they add, taking them back, digests."""
+"""Steps that are prepared and not committed: what they add, abandoning them, digests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
 from tests.support.state_store import Store, bags, restarted
 
 
-def test_state_is_asked_before_the_step_is_committed():
+def test_state_of_a_step_is_read_before_its_commit():
     circuit = compile_sql(VIEWS, INPUTS)
     first, second = steps(2, seed=4)
     circuit.step(first)
@@ -92,7 +92,7 @@ def shuffled(table: pa.Table, rng) -> pa.Table:
     return pa.concat_tables([table.slice(cut), table.slice(0, cut)])
 
 
-def test_rows_that_come_again_have_the_same_digest_also_after_a_restart():
+def test_replayed_rows_have_the_same_digest_also_after_a_restart():
     rng = np.random.default_rng(3)
     circuit, store = compile_sql(VIEWS, INPUTS), Store()
     digests = []

@@ -1,4 +1,4 @@
-"""Codes of expressions that are computed without decoding equal the codes of their values."""
+"""Expressions computed on codes, without decoding, have the codes of their values."""
 
 from __future__ import annotations
 

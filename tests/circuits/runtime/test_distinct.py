@@ -1,4 +1,4 @@
-"""Distinct and positive: deltas of the cut are the cut of the sum, for weights of both signs."""
+"""Distinct and positive: summed deltas equal the operator over the summed input; any weights."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _exact_decimal(unscaled, scale):
         ([(-0.0, 3)], 0.0),
     ],
 )
-def test_infinities_and_nan_are_counted_so_that_they_can_be_taken_back(terms, expected):
+def test_infinities_and_nan_are_counted_so_that_they_can_be_deleted(terms, expected):
     codec = Codecs().codec(pa.float64())
     exact = ExactSum(codec)
     sums = read(state_of(exact, codec, *zip(*terms, strict=True)))

@@ -1,4 +1,4 @@
-"""One-shot queries over what a circuit keeps: as a view would be, and nothing changes."""
+"""One-shot queries over the state of a circuit: as a view would be, and nothing changes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_asking_changes_nothing(graph):
     assert bag_of(circuit.query("SELECT count(*) AS n FROM link WHERE src = 99")) == {(0,): 1}
 
 
-def test_views_of_texts_aggregates_and_row_ids_are_asked_as_tables_are():
+def test_views_of_texts_aggregates_and_row_ids_are_queried_like_tables():
     circuit = compile_sql(PEOPLE_VIEWS, PEOPLE, materialize=True)
     asked = {
         "a": "SELECT g.city, g.n, p.one FROM groups g JOIN pairs p ON p.city = g.city",
@@ -138,7 +138,7 @@ def test_an_answer_before_the_first_step_is_that_of_empty_relations():
     assert bag_of(circuit.query("p(a) :- link(a, b), not mark(b).")) == {}
 
 
-def test_relations_without_columns_are_asked_for_their_weight():
+def test_relations_without_columns_are_queried_for_their_weight():
     circuit = compile_datalog(
         "on(a) :- mark(a), switch().", {"mark": MARK, "switch": pa.schema([])}, materialize=True
     )
@@ -159,7 +159,7 @@ def test_a_text_in_quotes_that_looks_like_a_rule_is_still_sql(text):
     assert bag_of(circuit.query(f'p(x) :- r(x), x != "{text}".')) == {("nothing",): 1}
 
 
-def test_what_is_not_kept_is_an_error_that_says_what_is_and_how_to_keep_the_rest():
+def test_a_query_of_data_that_is_not_kept_is_an_error_that_says_how_to_keep_it():
     circuit = compile_sql(KEPT, INPUTS, materialize=["e"])
     circuit.step({"link": edges(*CYCLE)})
     for text, error in (

@@ -1,4 +1,4 @@
-"""Operators: each equals D ∘ Q ∘ I, spelled out with the very operators; and laws of each."""
+"""Operators: each equals D ∘ Q ∘ I, composed of the operators D and I; and laws of each."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_the_row_id_of_a_row_that_an_outer_join_padded_is_null_in_every_column()
         ((Field("t", pa.string()), Field("x", pa.null())), (("a", None),), {(0, NULL): 1}),
     ],
 )
-def test_constants_are_there_from_the_first_step_on_and_only_once(fields, rows, expected):
+def test_constants_are_output_once_in_the_first_step(fields, rows, expected):
     constants = ValuesOperator(Values(fields, rows), Codecs())
     shared = Relations().stage({})
     assert constants.evaluate([]).to_dict() == expected

@@ -1,4 +1,4 @@
-"""Aggregates of ordered rows and of bits: the law of operators, against a naive reading."""
+"""Aggregates of ordered rows and of bits: the law of operators, against a naive oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The truth of predicates on codes is what the same predicates are when evaluated in Arrow."""
+"""A predicate evaluated on codes has the truth of the same predicate evaluated in Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recursive Datalog, maintained: every program has the rows of its least model after every step."""
+"""Maintained recursive Datalog: after each step a program has the rows of its least model."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_recursive_programs_have_the_rows_of_their_least_models_after_many_steps
 
 @settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
-def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title, data):
+def test_many_steps_equal_one_step_and_the_definition_of_the_operators(title, data):
     world = World(PROGRAMS[title])
     apart, whole = world.circuit(materialize=True), world.circuit(materialize=True)
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title,
 
 @settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
-def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
+def test_a_one_shot_query_of_a_recursive_program_equals_the_view(title, data):
     world = World(PROGRAMS[title])
     circuit = world.circuit(materialize=True)
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
 
 @settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
-def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title, data):
+def test_a_recursive_view_that_is_restarted_equals_one_that_never_stopped(title, data):
     world = World(PROGRAMS[title])
     circuit = world.circuit(materialize=data.draw(st.booleans()))
     steady = Circuit(circuit.spec)
@@ -171,7 +171,7 @@ def test_a_chain_is_as_long_as_the_iterations_allow():
         circuit.step(changed([(20, 21)], 1))
 
 
-def test_a_query_that_is_asked_at_once_goes_round_as_often_as_its_circuit():
+def test_a_one_shot_query_iterates_as_often_as_its_circuit():
     for iterations in (19, 20):
         circuit = World("all(x, y) :- e(x, y).").circuit(
             materialize=True, max_iterations=iterations

@@ -1,4 +1,4 @@
-"""State that no later row needs: with it and without it, the outputs are the same; its size.
+"""Dropping state that no later row needs does not change the outputs, and bounds the state.
 
 The laws compare three things after every step: the outputs, those of the same circuit that drops
 nothing, and (of random plans) their sum with the naive evaluation of the plan over the rows that

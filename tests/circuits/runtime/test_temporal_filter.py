@@ -1,4 +1,4 @@
-"""Conditions on ``now()``, compared with DuckDB over all rows so far at the time of each step."""
+"""Conditions on ``now()``, compared with DuckDB over all rows so far, at the time of each step."""
 
 from __future__ import annotations
 

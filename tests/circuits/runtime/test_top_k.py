@@ -81,7 +81,7 @@ def test_the_example_stream_of_the_docstring():
     assert step(operator, ZSet.from_rows([(3,)], [-1])) == {(3,): -1, (5,): 1}
 
 
-def test_a_row_at_the_boundary_comes_out_with_part_of_its_weight():
+def test_a_row_at_the_boundary_is_output_with_part_of_its_weight():
     operator, _ = operator_of([INT], (), [Order(0)], 3, 1)
     assert step(operator, ZSet.from_rows([(1,), (2,), (3,)], [2, 5, 1])) == {(1,): 1, (2,): 2}
 

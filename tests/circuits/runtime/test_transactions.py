@@ -1,4 +1,4 @@
-"""The transaction protocol: prepare, then commit or abandon, with one meaning at every level."""
+"""Prepare, then commit or abandon, has the same meaning at every level of the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Window functions: the law of the operator, frames against a naive reading, and counted work."""
+"""Window functions: the law of the operator, frames against a naive oracle, and counted work."""
 
 from __future__ import annotations
 

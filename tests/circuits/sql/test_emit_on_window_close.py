@@ -1,4 +1,4 @@
-"""EMIT ON WINDOW CLOSE: each row once, when it is final; refusals.
+"""EMIT ON WINDOW CLOSE: each row is emitted once, when it is final; unsupported views are errors.
 
 The oracle is the same query without the clause: a row is emitted when the watermark has passed its
 window, with the weight that it has there.

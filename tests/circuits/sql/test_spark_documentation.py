@@ -1,4 +1,4 @@
-"""Dialect spark against the examples in Spark's documentation (`tests.oracles`), run by Spark."""
+"""Dialect spark against the examples of Spark's documentation; Spark computed their results."""
 
 from __future__ import annotations
 

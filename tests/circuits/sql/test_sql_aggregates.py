@@ -1,4 +1,4 @@
-"""Aggregate functions and grouping sets, maintained, against DuckDB asked again after every step.
+"""Maintained aggregates and grouping sets, against DuckDB recomputing after every step.
 
 Rows are inserted and deleted, with NULLs and duplicates. Results of floats are compared with a
 relative tolerance: this engine rounds exact sums, DuckDB adds floats one by one.

@@ -1,4 +1,4 @@
-"""Random SQL, maintained, against DuckDB asked again after every step.
+"""Maintained random SQL, against DuckDB recomputing after every step.
 
 Inserts, deletes and updates, NULLs, duplicates, one or several tables per step; the sum of the
 view's deltas is compared with DuckDB's answer on the same rows, as a multiset.

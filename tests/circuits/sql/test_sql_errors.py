@@ -1,4 +1,4 @@
-"""Errors of the SQL front end: they name construct and place; no other error is ever raised."""
+"""Errors of SQL texts: they name the construct and its place; no other error is raised."""
 
 from __future__ import annotations
 
@@ -423,7 +423,7 @@ def test_an_argument_that_no_reader_knows_is_never_dropped(text):
         assert "OF ANOTHER VERSION" in found or "LIMIT in a correlated" in found
 
 
-def test_a_comma_a_bare_join_and_a_typed_literal_are_told_apart():
+def test_a_comma_a_bare_join_and_a_typed_literal_are_distinguished():
     """The hooks in sqlglot's parser are called: a new release may have renamed them."""
     names = [
         field.name

@@ -1,4 +1,4 @@
-"""All obstacles of a text at once: each with its place, none that is only an effect of another."""
+"""All errors of a text are found at once, each with its place, and no consequential ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One text as a whole program: tables, views and inserts; what declarations mean, and refusals."""
+"""A text as a whole program: tables, views and inserts; what declarations do, and errors."""
 
 from __future__ import annotations
 

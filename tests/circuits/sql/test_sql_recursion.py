@@ -1,4 +1,4 @@
-"""WITH RECURSIVE, maintained: DuckDB's answer after every step, or an error that says why not."""
+"""Maintained WITH RECURSIVE: DuckDB's answer after every step, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_recursive_query_has_duckdbs_rows_after_every_step(title, draw):
 @pytest.mark.parametrize(
     "title", ["a closure", "a bill of materials", "levels", "a condition on what is elsewhere"]
 )
-def test_rows_that_are_there_several_times_count_as_often_as_in_sql(title):
+def test_repeated_rows_count_as_often_as_in_sql(title):
     draw = random.Random(11)
     totals = Totals(compile_sql(QUERIES[title], SCHEMAS))
     present: dict[str, Counter] = {name: Counter() for name in UNIVERSE}
@@ -139,7 +139,7 @@ def test_parts_of_parts_are_counted_as_often_as_they_are_needed():
     assert {row[:2]: row[2] for row in bag_of(circuit.views["view"])}[1, 4] == 4 * 8 + 1 * 2
 
 
-def test_several_queries_may_go_on_which_duckdb_does_not_take():
+def test_several_recursive_queries_are_accepted_unlike_in_duckdb():
     text = (
         "WITH RECURSIVE r(n) AS (SELECT n FROM start UNION SELECT e.dst FROM r JOIN e "
         "ON e.src = r.n UNION SELECT e.src FROM r JOIN e ON e.dst = r.n) SELECT n FROM r"

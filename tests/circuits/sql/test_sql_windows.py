@@ -1,4 +1,4 @@
-"""Window functions of SQL against DuckDB: random ones, and the forms of other engines."""
+"""Window functions of SQL against DuckDB: random ones, and the syntax of other engines."""
 
 from __future__ import annotations
 

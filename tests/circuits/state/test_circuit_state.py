@@ -1,4 +1,4 @@
-"""State, written step by step and loaded, gives the circuit that never stopped."""
+"""A circuit loaded from state that was written step by step equals one that never stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def schema_of(name: str) -> pa.Schema:
 
 @LAW
 @given(st.data())
-def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data):
+def test_a_random_circuit_that_is_restarted_equals_one_that_never_stopped(data):
     plan = identity(data.draw(plans()))
     first = data.draw(st.sampled_from(FORMULAS))
     options = CircuitOptions(materialize=data.draw(st.booleans()), formula=first)
@@ -86,7 +86,7 @@ def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data)
 
 @LAW
 @given(st.data())
-def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
+def test_random_sql_that_is_restarted_equals_one_that_never_stopped(data):
     circuit = compile_sql(data.draw(selects()), SCHEMAS)
     steady = Circuit(circuit.spec)
     store, world = Store(), World()
@@ -176,7 +176,7 @@ def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, a
     assert any('"again"' in text for text in planned)
 
 
-def test_rows_are_arranged_anew_for_a_formula_that_needs_other_orders():
+def test_rows_are_arranged_again_for_a_formula_that_needs_other_orders():
     store = Store()
     circuit = compile_sql(JOINS, NODES)
     changes = list(growing(30, seed=2, size=90))

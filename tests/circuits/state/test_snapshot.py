@@ -1,4 +1,4 @@
-"""A snapshot, carried elsewhere, gives the same circuit: the same deltas, the same views."""
+"""A snapshot, read in another process, gives an equal circuit: equal deltas, equal views."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def carried(snapshot):
 
 @pytest.mark.parametrize("formula", ["collapsed", "recursive", "flipped"])
 @pytest.mark.parametrize("after", [0, 1, 7])
-def test_a_new_circuit_goes_on_from_a_snapshot_as_the_old_one_does(after, formula):
+def test_a_new_circuit_continues_from_a_snapshot_as_the_old_one_does(after, formula):
     old = sample()
     changes = list(steps(after + 6, seed=after))
     for tables in changes[:after]:
@@ -118,7 +118,7 @@ def test_a_new_circuit_goes_on_from_a_snapshot_as_the_old_one_does(after, formul
     assert new.views["groups"].num_rows == old.views["groups"].num_rows > 0
 
 
-def test_a_circuit_goes_back_to_its_own_snapshot():
+def test_a_circuit_returns_to_its_own_snapshot():
     circuit = sample()
     first, second, *rest = steps(8, seed=3)
     circuit.step(first)
@@ -157,7 +157,7 @@ def test_which_names_are_kept_may_be_given_in_any_order():
     assert (bag_of(new.views["a"]), bag_of(new.views["b"])) == ({(1,): 1}, {(2,): 1})
 
 
-def test_a_circuit_that_broke_is_whole_again_once_restored():
+def test_a_circuit_that_broke_works_again_after_a_restore():
     circuit = compile_sql(GRAPH_VIEWS, {"link": EDGE, "mark": pa.schema([("node", pa.int64())])})
     circuit.step({"link": edges((1, 2), (2, 3))})
     taken = circuit.snapshot()

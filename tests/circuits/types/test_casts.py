@@ -1,4 +1,4 @@
-"""All casts at the extremes of all types, near ties and of texts of every kind, against DuckDB."""
+"""All casts, of the extremes of all types, near ties and texts of every kind, against DuckDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times as formatted text: each distinct text is written once."""
+"""Times formatted as text: each distinct time is formatted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function on tricky values of every type it takes, against DuckDB.
+"""Every function on tricky values of every type that it accepts, against DuckDB.
 
 The settings of DuckDB make a division by zero NULL. A value for which DuckDB fails must fail here,
 too: both sides are compared row by row, a failure counting as ``FAILS``. Where the module of a
@@ -215,6 +215,26 @@ def test_a_full_match_with_look_around_matches_the_whole_text():
         False,
         None,
     ]
+
+
+@pytest.mark.parametrize("digits", [-19, -20, -40])
+def test_rounding_off_all_digits_of_an_integer_is_zero(digits):
+    rounded = call("round", Column(0, pa.int64()), lit(digits))
+    assert evaluate(rounded, [pa.array([5, -(2**60), None], pa.int64())], 3).to_pylist() == [
+        0,
+        0,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(("digits", "rounded"), [(400, 1.5), (-400, 0.0)])
+def test_rounding_to_more_digits_than_a_number_has(digits, rounded):
+    for value, data_type in ((1.5, pa.float64()), (D("1.5"), pa.decimal128(38, 1))):
+        even = call("round_half_even", Column(0, data_type), lit(digits))
+        assert evaluate(even, [pa.array([value, None], data_type)], 2).to_pylist() == [
+            D(rounded) if isinstance(value, D) else rounded,
+            None,
+        ]
 
 
 def test_dividing_by_zero_is_null():

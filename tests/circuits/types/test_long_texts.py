@@ -1,4 +1,4 @@
-"""Functions that make long texts: a typed error before any memory is taken, of one row only."""
+"""Functions that would make a too long text fail before memory is allocated, for that row only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of types: common types, what literals adapt to, what is refused and how."""
+"""The rules of types: common types, the types of literals, and errors."""
 
 from __future__ import annotations
 

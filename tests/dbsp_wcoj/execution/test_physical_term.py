@@ -1,4 +1,4 @@
-"""Products: results by chunks, and work cut into ranges of values."""
+"""Terms: results in chunks, and work split into ranges of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a few rows: one call for all of it, and what it leaves for others to read.
+"""Steps of a few rows are one kernel call, and leave the state as other steps do.
 
 Views whose answer is a weight take the short way, the same views over shared relations never do:
 both are asked in every law here, and compared with an oracle that tries all rows.

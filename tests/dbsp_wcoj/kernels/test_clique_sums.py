@@ -1,4 +1,4 @@
-"""The last two variables of a clique, summed with the intersection that they share."""
+"""Sums over the last two variables of a clique, which share an intersection."""
 
 from __future__ import annotations
 

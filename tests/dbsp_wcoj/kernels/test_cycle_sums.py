@@ -1,4 +1,4 @@
-"""The last two variables of a cycle, summed: marked lists, several runs, weights, comparisons.
+"""Sums over the last two variables of a cycle: bitmaps, several runs, weights, comparisons.
 
 Which path a term takes is asked of its program.
 """

@@ -1,4 +1,4 @@
-"""The rows of a delta, one by one: chunks of output, parts, deltas of one to three columns."""
+"""Joins that iterate over the rows of a delta: chunks of output, parts, one to three columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memoized sums: chains and trees whose tails depend on one value, against naive evaluation."""
+"""Memoized sums: chains and trees with parts that depend on one value, against the naive oracle."""
 
 from __future__ import annotations
 

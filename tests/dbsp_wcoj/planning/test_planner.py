@@ -1,4 +1,4 @@
-"""Plans: what is bound first, how few arrangements suffice, and that what is shown is what runs."""
+"""Plans: the order of variables, the number of arrangements, and the printed plan is what runs."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_variable_equal_to_a_bound_one_is_bound_next():
         assert abs(order.index("a") - order.index("c")) == 1
 
 
-def test_an_order_that_is_asked_for_is_kept():
+def test_a_requested_order_is_used():
     factors = [("a", "b"), ("b", "c"), ("a", "c")]
     for order in itertools.permutations("abc"):
         plan = plan_term(factors, [], ["a"], order=order)

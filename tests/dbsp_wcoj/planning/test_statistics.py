@@ -1,4 +1,4 @@
-"""Plans by statistics: estimates of distinct values, and views that plan themselves again."""
+"""Plans by statistics: estimates of distinct values, and views that choose new plans."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
     assert after[0][2] == "d"
 
 
-def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypatch):
+def test_arrangements_that_no_plan_reads_are_dropped_and_counters_continue(monkeypatch):
     view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
     view.step(skewed())
     read = {

@@ -1,4 +1,4 @@
-"""Runs of files that somebody else wrote are looked at before compiled code follows them."""
+"""Runs read from untrusted files are checked before compiled code follows their positions."""
 
 from __future__ import annotations
 

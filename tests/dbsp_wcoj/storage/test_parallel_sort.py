@@ -1,4 +1,4 @@
-"""Rows sorted in two halves at the same time are the rows sorted at once."""
+"""Rows sorted in two halves in parallel are sorted like rows in one piece."""
 
 from __future__ import annotations
 

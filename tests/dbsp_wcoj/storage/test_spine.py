@@ -1,4 +1,4 @@
-"""Spines: what they hold, how many runs they keep, and how much work one append may do.
+"""Spines: their rows, the number of their runs, and the largest work of one append.
 
 The work of an append is observed from outside, at the two ways into the merge kernel: rows merged
 at once, and rows of a merge under way that were written between two calls.

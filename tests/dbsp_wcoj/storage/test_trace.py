@@ -1,4 +1,4 @@
-"""Runs, spines and traces under long streams: hundreds of merges, and never a lost row.
+"""Runs, spines and traces under long streams: no row is lost over hundreds of merges.
 
 A merge error shows only when a key's rows lie in runs of several ages, some of them half merged.
 So the streams here are long, mix steps of one row with steps of thousands, delete what they
@@ -379,7 +379,7 @@ def test_a_loaded_trace_has_the_runs_that_were_given_and_its_spines_stay_the_sam
     assert trace.to_zset() == source.to_zset()
 
 
-def test_arrangements_that_are_not_loaded_are_dropped_and_built_when_asked_for():
+def test_arrangements_that_are_not_loaded_are_dropped_and_built_on_demand():
     source = Trace(2)
     source.update(ZSet.from_rows([(1, 2), (3, 4)]))
     trace = Trace(2, [(0, 1), (1, 0)])

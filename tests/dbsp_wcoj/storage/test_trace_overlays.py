@@ -1,4 +1,4 @@
-"""Steps that are laid on a trace: read as if they had happened, and gone without a mark."""
+"""Staged steps of a trace: read as if they were committed, and abandoned without a trace."""
 
 from __future__ import annotations
 

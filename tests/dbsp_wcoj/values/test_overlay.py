@@ -1,4 +1,4 @@
-"""Overlays: the first strings of a table for a reader, whatever another thread does to it."""
+"""Overlays: a reader sees the first strings of a table, whatever other threads add or remove."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_rows_are_coded_as_strings_are(first, mine):
     assert overlay.rows(codes).tolist() == alone.rows(codes).tolist()
 
 
-def test_what_is_private_can_be_taken_back_and_nothing_else():
+def test_only_private_strings_can_be_truncated():
     table = Interner()
     table.intern(*offsets_and_bytes([b"a", b"b"]))
     overlay = InternerOverlay(table, 1)

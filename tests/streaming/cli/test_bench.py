@@ -227,7 +227,7 @@ def test_steps_are_repeated_until_the_median_is_precise() -> None:
     assert len(repeated(*[narrow] * 5).repetitions) == MIN_REPETITIONS
 
 
-def test_a_limit_of_repetitions_or_seconds_is_told() -> None:
+def test_a_limit_of_repetitions_or_seconds_is_reported() -> None:
     wide = [1.0, 2.0]
 
     by_number = repeated(*[wide] * 4)
@@ -264,14 +264,14 @@ def test_a_default_size_that_the_rows_do_not_allow_is_left_out_with_its_reason()
     assert len(remarks) == 2 and all(remark in out for remark in remarks)
 
 
-def test_a_size_that_was_asked_for_is_never_left_out() -> None:
+def test_a_requested_size_is_never_left_out() -> None:
     status, out, errors = run("--rows", 300, "--batch", 1, "--batch", 200)
 
     assert (status, out) == (2, "")
     assert "error: --batch 200: 300 rows are too few" in errors
 
 
-def test_steps_that_cannot_be_shared_by_the_relations_are_told(tmp_path: Path) -> None:
+def test_steps_that_cannot_be_divided_among_the_relations_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n" * 400)
     (tmp_path / "b.csv").write_text("y,z\n" + "2,3\n" * 400)
     (tmp_path / "c.csv").write_text("z,w\n" + "3,4\n")

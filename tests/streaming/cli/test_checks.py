@@ -1,4 +1,4 @@
-"""``dbsp-wcoj run --check``: problems are told before Spark starts, and nothing is changed."""
+"""``dbsp-wcoj run --check`` reports all problems before Spark starts, and changes nothing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def stated(tmp_path: Path, *, batches: int = 1, kept: bool = False) -> Path:
     return state
 
 
-def test_a_run_that_can_begin_is_told_in_a_few_lines_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_run_that_can_start_is_summarized_in_a_few_lines_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
     before = tree(tmp_path)
     options = ("--state", tmp_path / "new" / "state", f"--sink=sqlite:{tmp_path}/d.db#n,keys=src")
     status, out, errors = checked(tmp_path, *options)
@@ -97,7 +99,7 @@ def test_a_run_that_can_begin_is_told_in_a_few_lines_and_changes_nothing(tmp_pat
     }
 
 
-def test_a_state_of_these_views_may_go_on(tmp_path: Path) -> None:
+def test_a_state_of_these_views_may_be_continued(tmp_path: Path) -> None:
     state = stated(tmp_path, batches=3)
     before = tree(tmp_path)
     status, out, errors = checked(tmp_path, "--state", state)
@@ -106,7 +108,7 @@ def test_a_state_of_these_views_may_go_on(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_a_state_with_a_view_that_a_sink_needs_whole_may_go_on(tmp_path: Path) -> None:
+def test_a_state_with_a_view_that_a_sink_needs_whole_may_be_continued(tmp_path: Path) -> None:
     state = stated(tmp_path, kept=True)
     status, _, errors = checked(tmp_path, "--state", state, f"--sink=sqlite:{tmp_path}/d,keys=src")
     assert status == 0, errors
@@ -120,7 +122,7 @@ def test_without_check_the_same_is_checked_before_spark(tmp_path: Path) -> None:
     assert "which a source reads: name another folder" in found.stderr
 
 
-def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_and_each_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     message = refused(
         tmp_path,
@@ -135,7 +137,7 @@ def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
     assert message.count("\n") == 7
 
 
-def test_a_state_of_other_views_or_rules_is_told(tmp_path: Path) -> None:
+def test_a_state_of_other_views_or_rules_is_reported(tmp_path: Path) -> None:
     state = stated(tmp_path)
     message = refused(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
     assert "belongs to another circuit: view n has changed" in message
@@ -145,7 +147,7 @@ def test_a_state_of_other_views_or_rules_is_told(tmp_path: Path) -> None:
     assert "input e was (src int64, dst int64) and is (src int64, dst int32)" in message
 
 
-def test_a_checkpoint_that_is_not_of_the_state_is_told(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_of_the_state_is_reported(tmp_path: Path) -> None:
     state = stated(tmp_path, batches=2)
     commits = state / "checkpoint" / "commits"
     (commits / "1").unlink()
@@ -157,7 +159,7 @@ def test_a_checkpoint_that_is_not_of_the_state_is_told(tmp_path: Path) -> None:
     assert "Spark's checkpoint at 7" in refused(tmp_path, "--state", state)
 
 
-def test_a_state_in_use_or_in_cells_is_told(tmp_path: Path) -> None:
+def test_a_state_in_use_or_in_cells_is_reported(tmp_path: Path) -> None:
     state = stated(tmp_path)
     assert "dbsp-wcoj rescale" in refused(tmp_path, "--state", state, "--cells", 2)
     sink = ViewSink(compile_sql(QUERY, {"e": EDGE}), state_dir=state)
@@ -168,7 +170,7 @@ def test_a_state_in_use_or_in_cells_is_told(tmp_path: Path) -> None:
         sink.close()
 
 
-def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_a_place_that_cannot_be_written_to_is_reported(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     message = refused(tmp_path, f"--state={tmp_path}/file/state", f"--sink=parquet:{tmp_path}/file")
     assert "file is a file, not a folder" in message
@@ -232,7 +234,9 @@ LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
         ),
     ],
 )
-def test_a_table_of_another_shape_is_told_and_stays_as_it_is(database, statement, options, message):
+def test_a_table_of_another_shape_is_reported_and_not_changed(
+    database, statement, options, message
+):
     found = shaped(database, statement, *options)
     assert message in found and bool(message) == bool(found), found
 
@@ -248,7 +252,7 @@ def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None
     target.close()
 
 
-def test_a_table_of_sqlite_is_looked_at_by_the_command(tmp_path: Path) -> None:
+def test_a_table_of_sqlite_is_checked_by_the_command(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "d.db")) as database:
         database.execute("CREATE TABLE n (src INT)")
     assert "lacks the column 'n'; its columns are src" in refused(
@@ -259,7 +263,7 @@ def test_a_table_of_sqlite_is_looked_at_by_the_command(tmp_path: Path) -> None:
     assert f"SQLite at {tmp_path}/text.db: DatabaseError: file is not a database" in message
 
 
-def test_files_of_others_in_the_folder_of_a_sink_are_told(tmp_path: Path) -> None:
+def test_files_of_others_in_the_folder_of_a_sink_are_reported(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     pq.write_table(ROW, tmp_path / "out" / "other.parquet")
     message = refused(tmp_path, f"--sink=parquet:{tmp_path}/out")
@@ -286,7 +290,7 @@ def test_a_database_that_does_not_answer_is_named_and_no_password(tmp_path: Path
     assert "hunter2" not in out
 
 
-def test_two_sinks_of_one_place_are_told(tmp_path: Path) -> None:
+def test_two_sinks_of_one_place_are_reported(tmp_path: Path) -> None:
     query = f"{QUERY}; CREATE VIEW m AS SELECT dst FROM e"
     for place in (f"sqlite:{tmp_path}/d.db#t", f"parquet:{tmp_path}/out", f"delta:{tmp_path}/out"):
         message = refused(tmp_path, f"--sink=n={place}", f"--sink=m={place}", query=query)
@@ -295,7 +299,7 @@ def test_two_sinks_of_one_place_are_told(tmp_path: Path) -> None:
     assert checked(tmp_path, *options, query=query)[0] == 0
 
 
-def test_a_port_in_use_is_told(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -310,7 +314,7 @@ def test_without_java_the_check_says_so(tmp_path: Path, monkeypatch) -> None:
     assert "Spark needs Java 17" in refused(tmp_path)
 
 
-def test_what_only_spark_can_tell_is_said_to_be_unchecked(tmp_path: Path) -> None:
+def test_what_only_spark_can_check_is_reported_as_unchecked(tmp_path: Path) -> None:
     status, out, errors = checked(tmp_path, "--source=e=format=rate", query="SELECT x FROM e")
     assert status == 0, errors
     assert "not compiled, as only Spark knows the columns of e" in out

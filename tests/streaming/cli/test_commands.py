@@ -1,4 +1,4 @@
-"""The sub-commands that need no Spark: what they do, what they print, how they refuse."""
+"""The commands that need no Spark: what they do, what they print, and their errors."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
     assert status == 1 and "Traceback" in errors
 
 
-def test_a_state_that_is_moved_is_told_in_json(tmp_path: Path) -> None:
+def test_a_state_that_is_moved_is_reported_in_json(tmp_path: Path) -> None:
     sink = ViewSink(compile_sql(TRIANGLES, {"e": EDGE}), state_dir=tmp_path)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     sink.close()

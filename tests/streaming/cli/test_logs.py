@@ -124,7 +124,7 @@ def test_only_verbose_logs_have_phases(capsys) -> None:
         assert ("metrics" in {one["event"] for one in events}) == verbose
 
 
-def test_what_spark_logs_is_told_line_by_line(tmp_path: Path, capsys) -> None:
+def test_what_spark_logs_is_logged_line_by_line(tmp_path: Path, capsys) -> None:
     logs = Logs("json", verbose=True)
     with logs.shown(), logs.spark_log(tmp_path / "spark.log"):
         (tmp_path / "spark.log").write_text("WARN a\nWARN b\n")

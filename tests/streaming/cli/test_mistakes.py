@@ -1,6 +1,6 @@
-"""The command line in careless hands: each mistake is a clear line and status 2; none starts Spark.
+"""Each mistake on the command line is one clear line and status 2, and does not start Spark.
 
-A case is a command line and a part of what is said; words are separated by ``|``. IN is a source
+A case is a command line and a part of the error; words are separated by ``|``. IN is a source
 that is a folder with a CSV file. More cases are in the modules of the commands.
 """
 
@@ -125,10 +125,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_mistake_is_one_clear_line_status_2_and_changes_nothing(words: str, message: str) -> None:
     before = sorted(Path().rglob("*"))
     arguments = [word if word != "IN" else "--source=e=in" for word in words.split("|")]
-    found = CliRunner().invoke(app, arguments)
-    assert isinstance(found.exception, SystemExit), found.exception
-    assert (found.exit_code, found.stdout) == (2, ""), found.stderr
-    assert found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
-    assert message in found.stderr
-    assert "Traceback" not in found.stderr and "Errno" not in found.stderr
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert (result.exit_code, result.stdout) == (2, ""), result.stderr
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr and "Errno" not in result.stderr
     assert sorted(Path().rglob("*")) == before

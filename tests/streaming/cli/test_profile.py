@@ -1,4 +1,4 @@
-"""``dbsp-wcoj profile`` says where the time goes, and in one line what cannot be profiled."""
+"""``dbsp-wcoj profile`` attributes the time; what it cannot profile is one line of error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file with tables and views, as the commands read it; and all obstacles of a file."""
+"""A file with tables and views, as the commands read it; all errors of a file at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query files: what is read, and what is one line of error."""
+"""Query files: what is read, and the one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dbsp-wcoj run``: views over files, to sinks, going on after a restart; each in a process."""
+"""``dbsp-wcoj run``: views over files, to sinks, continued after a restart, each in a process."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_signal_while_spark_starts_waits_for_its_end_and_a_second_one_does_not
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_its_state(tmp_path: Path) -> None:
+def test_a_run_continues_from_its_state(tmp_path: Path) -> None:
     """About 25 seconds: a Spark of its own for each run."""
     (tmp_path / "rings.sql").write_text(QUERY)
     put(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))

@@ -144,7 +144,7 @@ def oracle(tmp_path, columns, events=GOOD):
     return read_oracle(write(tmp_path / "oracle.parquet", columns), stream)
 
 
-def test_an_oracle_is_asked_by_time_by_transaction_or_by_number_of_changes(tmp_path):
+def test_an_oracle_is_queried_by_time_by_transaction_or_by_number_of_changes(tmp_path):
     live = {"live_triangles": [3, 4], "live_edges": [5, 6]}
     assert oracle(tmp_path, {"ts": [1, 2], **live}).at(1) == {"simple": 3, "edges": 5}
     assert oracle(tmp_path, {"events_applied": [1, 2], **live}).at(2) == {"simple": 4, "edges": 6}

@@ -1,4 +1,4 @@
-"""Whatever becomes of tasks, and wherever heavy values appear, cells give what one process gives.
+"""Cells give the deltas of one process, whatever tasks fail and whichever values are heavy.
 
 Spark's context is one of this file: tasks run here, in any order, by workers that have seen some of
 the cells, some of them several times with one of the results taken. So random circuits can be run
@@ -193,7 +193,7 @@ class Worker(ExecutorCache):
         return found
 
 
-def test_workers_that_take_turns_read_only_what_has_come_since(tmp_path):
+def test_workers_that_take_turns_read_only_the_later_rows(tmp_path):
     schema = {"e": GRAPH["e"]}
     circuit = compile_sql("SELECT src, max(dst) AS m FROM e GROUP BY src", schema)
     run = Run(Circuit(circuit.spec), Read(tmp_path), 1)

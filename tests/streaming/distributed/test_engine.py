@@ -1,4 +1,4 @@
-"""A sink in mode "distributed" is the embedded one, but for where its state is."""
+"""A sink in mode "distributed" publishes what the embedded one does; its state is elsewhere."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def distributed(place: Any, *, cells: int = 4, **options: Any) -> ViewSink:
 @pytest.mark.parametrize(
     "few", [pipeline.MAX_DRIVER_ROWS, -1], ids=["by the driver", "by executors"]
 )
-def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
+def test_it_publishes_what_the_embedded_sink_publishes_over_restarts_and_replays(
     spark, tmp_path, monkeypatch, few
 ):
     monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", few)
@@ -218,7 +218,7 @@ def test_an_error_in_a_cell_is_the_engine_s_and_nothing_has_happened(spark, tmp_
     assert outputs(sink)["view"] == {(2, 10): 1, (2, 5): -1}
 
 
-def test_columns_of_types_that_spark_has_not_meet_in_their_cells(spark, tmp_path):
+def test_columns_of_types_that_spark_lacks_join_in_their_cells(spark, tmp_path):
     fields = {
         "u": pa.uint64(),
         "t": pa.timestamp("ns"),
@@ -334,7 +334,7 @@ def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_of_another_mode_or_number_of_cells_is_refused_and_told_how_to_move(
+def test_a_directory_of_another_mode_or_number_of_cells_is_refused_with_how_to_move_it(
     spark, tmp_path
 ):
     frame = Frame(spark, batches(1, "other")[0])

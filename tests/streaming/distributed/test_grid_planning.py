@@ -1,4 +1,4 @@
-"""The grid of a stage: counts from arrangements, what is chosen by them, and what is told of it."""
+"""The grid of a stage: counts from arrangements, the choice by them, and its printed form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAMESAKES = "SELECT a.town, b.town AS other FROM p a JOIN p b ON a.name = b.name
 COMPARED = f"{NAMESAKES} WHERE a.id < b.id"
 
 
-def cut(text: str) -> Stages:
+def stages_of(text: str) -> Stages:
     circuit = compile_sql(text, SCHEMAS)
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
     return cut_stages(incrementalize(circuit.plans, fields))
@@ -63,24 +63,24 @@ def rows_of(name: str) -> pa.Table:
 
 @pytest.mark.parametrize(("query", "name"), [(TRIANGLES, "e"), (NAMESAKES, "p"), (COMPARED, "p")])
 def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
-    stages = cut(query)
+    stages = stages_of(query)
     stage = next(stage for stage in stages.stages if stage.atoms)
     table = rows_of(name)
     fields = {relation.name: relation.fields for relation in stage.relations}
-    tables = {r: table.select([f.name for f in own]) for r, own in fields.items()}
+    tables = {name: table.select([field.name for field in f]) for name, f in fields.items()}
     grid = stage_grid(stage, 4)
     spec = cell_spec(stage, stages)
     states = []
     for cell in range(grid.cells):
-        given = {}
+        deltas = {}
         for relation, rows in tables.items():
             sent = place_rows(relation, rows.columns, grid)
             readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation]
-            for bit, place in enumerate(readers):
-                mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
-                own = rows.take(mine).rename_columns([f"c{k}" for k in range(rows.num_columns)])
-                given[atom_name(relation, place)] = own
-        step = Circuit(spec).prepare(given).state({})
+            for bit, atom in enumerate(readers):
+                numbers = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
+                columns = [f"c{k}" for k in range(rows.num_columns)]
+                deltas[atom_name(relation, atom)] = rows.take(numbers).rename_columns(columns)
+        step = Circuit(spec).prepare(deltas).state({})
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
         states.append(State(1, runs, {n: [strings] for n, strings in step.dictionaries.items()}))
 
@@ -90,14 +90,15 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
     assert found.keys() == expected.keys()
     for key, counts in expected.items():
         first, *_ = counts.values
-        truth = Counter(dict(zip(first.to_pylist(), counts.rows.tolist(), strict=True)))
-        told = dict(zip(found[key].values[0].to_pylist(), found[key].rows.tolist(), strict=True))
-        assert told == truth, key
+        of_rows = Counter(dict(zip(first.to_pylist(), counts.rows.tolist(), strict=True)))
+        counted = found[key]
+        of_cells = dict(zip(counted.values[0].to_pylist(), counted.rows.tolist(), strict=True))
+        assert of_cells == of_rows, key
         assert found[key].total == counts.total
 
 
 def test_a_plan_says_which_values_are_heavy_and_how_they_are_spread():
-    stages = cut(NAMESAKES)
+    stages = stages_of(NAMESAKES)
     stage = next(stage for stage in stages.stages if stage.atoms)
     columns = [field.name for field in stage.relations[0].fields]
     tables = {relation.name: rows_of("p").select(columns) for relation in stage.relations}
@@ -110,7 +111,7 @@ def test_a_plan_says_which_values_are_heavy_and_how_they_are_spread():
 
 
 def test_a_group_by_two_keys_is_as_even_as_the_pairs():
-    stages = cut("SELECT src, dst, count(*) AS n FROM e GROUP BY src, dst")
+    stages = stages_of("SELECT src, dst, count(*) AS n FROM e GROUP BY src, dst")
     (stage,) = (stage for stage in stages.stages)
     grid = stage_grid(stage, 8)
     relation = stage.relations[0].name
@@ -118,7 +119,7 @@ def test_a_group_by_two_keys_is_as_even_as_the_pairs():
     assert max(Counter(found.cells.tolist()).values()) < 140
 
 
-def test_what_changes_counts_as_much_as_what_is_kept():
+def test_shares_weigh_changed_rows_like_kept_rows():
     atoms = [
         JoinInput("fact", {"k": 0, "x": 1}),
         JoinInput("dim", {"x": 0}),
@@ -134,7 +135,7 @@ def test_what_changes_counts_as_much_as_what_is_kept():
         weigh_atoms(atoms, sizes={"fact": -1})
 
 
-def test_of_nothing_known_no_value_is_spread():
-    for stage in cut(TRIANGLES).stages:
+def test_without_counts_no_value_is_spread():
+    for stage in stages_of(TRIANGLES).stages:
         assert stage_grid(stage, 8).heavy == ()
         assert isinstance(stage_grid(stage, 8), Grid)

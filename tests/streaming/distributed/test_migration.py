@@ -1,4 +1,4 @@
-"""State that moves between one process and cells, by any grids, is the state that never moved."""
+"""State that moves between one process and cells of any grid equals the state that never moved."""
 
 from __future__ import annotations
 

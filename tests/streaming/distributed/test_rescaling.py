@@ -1,4 +1,4 @@
-"""``python -m streaming rescale``: the state goes on in another form, and nobody can tell."""
+"""``python -m streaming rescale`` changes the form of the state, and nothing that is published."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from tests.streaming.distributed.test_engine import (
 )
 
 
-def rescale(place: Path, *arguments: str) -> tuple[int, str]:
-    found = CliRunner().invoke(app, ["rescale", str(place), *arguments])
+def rescale(state_dir: Path, *arguments: str) -> tuple[int, str]:
+    found = CliRunner().invoke(app, ["rescale", str(state_dir), *arguments])
     return found.exit_code, (found.stdout + found.stderr).strip()
 
 
-def sink_of(place: Path, cells: int | None) -> ViewSink:
+def sink_of(state_dir: Path, cells: int | None) -> ViewSink:
     if cells is None:
-        return ViewSink(Circuit(definition()), state_dir=place)
-    return distributed(place, cells=cells)
+        return ViewSink(Circuit(definition()), state_dir=state_dir)
+    return distributed(state_dir, cells=cells)
 
 
 @pytest.mark.spark
 def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_deltas(spark, tmp_path):
-    steady = ViewSink(Circuit(definition()))
+    never_moved = ViewSink(Circuit(definition()))
     forms: list[int | None] = [None, 4, 3, None]
     sink, number = sink_of(tmp_path, None), 0
     for number, table in enumerate(batches(8, "rescale")):
@@ -55,41 +55,41 @@ def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_delta
             sink = sink_of(tmp_path, form)
             replayed = batches(8, "rescale")[number - 1]
             sink(Frame(spark, replayed), number - 1)  # as after a crash of the driver
-            assert outputs(sink) == outputs(steady)
+            assert outputs(sink) == outputs(never_moved)
             with pytest.raises(ReplayError):
                 other = batch_of({"relation": "p", "id": 1, "name": "other", "at": 99})
                 sink(Frame(spark, other), number - 1)
-        steady(Frame(spark, table), number)
+        never_moved(Frame(spark, table), number)
         sink(Frame(spark, table), number)
-        assert outputs(sink) == outputs(steady)
+        assert outputs(sink) == outputs(never_moved)
     sink.close()
     status, message = rescale(tmp_path, "--embedded")
     assert (status, message) == (0, f"version {number}: embedded already; nothing was changed")
 
 
-def started(place: Path) -> None:
-    """An embedded state of two versions."""
-    sink = sink_of(place, None)
+def write_state(state_dir: Path) -> None:
+    """Write an embedded state of two versions."""
+    sink = sink_of(state_dir, None)
     for number, table in enumerate(batches(2, "cli")):
         sink(Frame(None, table), number)
     sink.close()
 
 
-def test_what_cannot_be_moved_is_one_line_and_the_directory_is_as_it_was(tmp_path, monkeypatch):
+def test_a_failed_rescale_is_one_line_and_does_not_change_the_directory(tmp_path, monkeypatch):
     assert rescale(tmp_path / "no", "--cells", "4")[1].endswith("query in the wanted mode")
     assert not (tmp_path / "no").exists()
-    place = tmp_path / "state"
-    started(place)
-    before = {path: path.read_bytes() for path in place.glob("*/*")}
+    state_dir = tmp_path / "state"
+    write_state(state_dir)
+    before = {path: path.read_bytes() for path in state_dir.glob("*/*")}
     for options, words in (
         ((), "give either --cells with a number, or --embedded"),
         (("--cells", "2", "--embedded"), "give either --cells with a number, or --embedded"),
     ):
-        status, message = rescale(place, *options)
+        status, message = rescale(state_dir, *options)
         assert status == 2 and words in message and "\n" not in message
-    busy = sink_of(place, None)
+    busy = sink_of(state_dir, None)
     busy(Frame(None, batches(2, "cli")[1]), 1)
-    status, message = rescale(place, "--cells", "4")
+    status, message = rescale(state_dir, "--cells", "4")
     assert status == 2 and "written to by another sink" in message
     busy.close()
 
@@ -98,13 +98,13 @@ def test_what_cannot_be_moved_is_one_line_and_the_directory_is_as_it_was(tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(StageCells, "_check", full)
-        status, message = rescale(place, "--cells", "4")
+        status, message = rescale(state_dir, "--cells", "4")
     assert status == 2 and "no room; it was not changed" in message
-    assert {path: path.read_bytes() for path in place.glob("*/*")} == before
+    assert {path: path.read_bytes() for path in state_dir.glob("*/*")} == before
 
 
 def test_a_directory_of_an_earlier_version_says_what_to_do_and_its_pickle_is_not_read(tmp_path):
-    started(tmp_path)
+    write_state(tmp_path)
     (tmp_path / "views.json").unlink()
     (tmp_path / "views.pickle").write_bytes(pickle.dumps(Evil()))
     status, message = rescale(tmp_path, "--cells", "4")
@@ -137,8 +137,8 @@ def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_comman
     assert (moved.before, moved.after) == (None, 4)
 
 
-def test_a_running_sink_is_fenced_by_a_rescale_that_it_did_not_keep_out(tmp_path):
-    started(tmp_path)
+def test_a_running_sink_without_its_lock_fails_after_a_rescale(tmp_path):
+    write_state(tmp_path)
     running = sink_of(tmp_path, None)
     running(Frame(None, batches(2, "cli")[1]), 1)
     (tmp_path / "lock").unlink()
@@ -147,7 +147,7 @@ def test_a_running_sink_is_fenced_by_a_rescale_that_it_did_not_keep_out(tmp_path
         running(Frame(None, batches(3, "cli")[2]), 2)
 
 
-def test_views_that_are_kept_whole_cannot_be_distributed(tmp_path):
+def test_materialized_views_cannot_be_distributed(tmp_path):
     circuit = compile_sql(VIEWS, SCHEMAS, materialize=["names"])
     sink = ViewSink(circuit, state_dir=tmp_path)
     sink(Frame(None, batches(1, "whole")[0]), 0)
@@ -156,8 +156,8 @@ def test_views_that_are_kept_whole_cannot_be_distributed(tmp_path):
     assert status == 2 and "names: materialized views are not available" in message
 
 
-def test_the_same_number_of_cells_is_chosen_anew_by_what_is_there(tmp_path):
-    started(tmp_path)
+def test_the_grid_of_as_many_cells_is_chosen_again_from_the_state(tmp_path):
+    write_state(tmp_path)
     assert rescale(tmp_path, "--cells", "8")[0] == 0
     name = tmp_path / manifest_name(1)
     first = Manifest.decode(name.read_bytes(), name.name)

@@ -1,4 +1,4 @@
-"""Routing by Spark's expressions: who has to meet meets once, and copies are what theory says."""
+"""Routing by Spark expressions: rows that join meet in one cell; copies are as predicted."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def named(grid):
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_spark_sends_rows_as_the_grid_says_whatever_is_heavy(spark, name):
+def test_spark_sends_rows_as_the_grid_says_whatever_values_are_heavy(spark, name):
     grid = named(GRIDS[name])
     rng = random.Random(7)
     rows = [(rng.randrange(5), rng.randrange(5), rng.choice([0.5, -0.0, 0.0])) for _ in range(60)]

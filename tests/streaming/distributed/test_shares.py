@@ -1,4 +1,4 @@
-"""The HyperCube: shares against trying everything, and cells whose deltas add up to the view's."""
+"""HyperCube shares against a search through all shares; the deltas of cells add up to the delta."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_no_shares_have_less_load(atoms, cells):
     assert found.load == pytest.approx(least_load(atoms, cells))
 
 
-def test_shares_of_a_triangle_are_alike_and_small_relations_are_sent_to_all():
+def test_shares_of_a_triangle_are_equal_and_small_relations_are_sent_to_all():
     edges = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
     assert dict(choose_shares(edges, 64).parts) == {"a": 4, "b": 4, "c": 4}
     assert choose_shares(edges, 64).load == 3 / 16

@@ -1,4 +1,4 @@
-"""Heavy values: whatever is spread and however, each combination of rows has exactly one cell."""
+"""Heavy values: however they are spread, each combination of rows is in exactly one cell."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def joined(atoms: tuple[JoinInput, ...], rows: list[list[tuple[int, ...]]]) -> C
 
 @LAW
 @given(grids(), st.data())
-def test_the_joins_of_the_cells_add_up_to_the_join_whatever_is_heavy(grid, data):
+def test_the_joins_of_the_cells_add_up_to_the_join_whatever_values_are_heavy(grid, data):
     """Σ over cells of their join = the join: each combination once."""
     atoms = grid.shares.atoms
     relations = {atom.relation: data.draw(ROWS, atom.relation) for atom in atoms}

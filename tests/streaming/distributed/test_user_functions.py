@@ -63,7 +63,7 @@ def check_tickets(numbered: Counter[Any]) -> None:
     assert all(weight > 0 for weight in numbered.values())
 
 
-def test_cells_take_back_what_was_inserted_over_restarts_and_repeated_tasks(tmp_path: Path) -> None:
+def test_cells_delete_what_was_inserted_over_restarts_and_repeated_tasks(tmp_path: Path) -> None:
     totals: dict[str, Counter[Any]] = {"numbered": Counter(), "groups": Counter()}
     context = Context(seed=3)
     run = Run(circuit(), LocalFiles(tmp_path), 3)

@@ -1,4 +1,4 @@
-"""Poisoned rows: found by trying, with bounded effort, and no good row is lost."""
+"""Rows that make a step fail are found by bounded retries, and no good row is lost."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def batch(circuit, texts, **more):
     return prepare_batch(circuit, {"r": table}, DeadLetters.empty(), batch_id=7, **more)
 
 
-def test_a_row_without_a_value_is_a_letter_and_the_others_are_the_step():
+def test_a_row_without_a_value_is_a_dead_letter_and_the_others_are_the_step():
     circuit = compile_sql("SELECT k, CAST(s AS BIGINT) AS n FROM r", SCHEMA)
     with pytest.raises(RowError, match=r'micro-batch 7: row .*"s": "x".*relation \'r\''):
         batch(circuit, ["1", "x", "3"], bad_rows="fail")
@@ -98,7 +98,7 @@ def test_a_row_without_a_value_is_a_letter_and_the_others_are_the_step():
     assert kept.step.outputs["view"]["n"].to_pylist() == [1, 3]
 
 
-def test_too_many_poisoned_rows_are_an_error_and_the_micro_batch_can_come_again():
+def test_too_many_poisoned_rows_are_an_error_and_the_micro_batch_can_be_replayed():
     circuit = compile_sql("SELECT k, CAST(s AS BIGINT) AS n FROM r", SCHEMA)
     with pytest.raises(RowError, match=r"1000 were found.*smaller micro-batches"):
         batch(circuit, ["x"] * 1500, bad_rows="dead_letter")

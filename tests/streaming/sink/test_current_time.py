@@ -1,4 +1,4 @@
-"""The time of a micro-batch: one value, recorded for replays and restarts; heartbeats."""
+"""The time of a micro-batch: one value, stored for replays and restarts; heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A micro-batch that is interrupted, as by Ctrl-C, wherever it is: memory is what the disk says."""
+"""After an interrupt of a micro-batch at any point, as by Ctrl-C, memory and disk agree."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def lines(tmp_path_factory):
     return range(1, counted[0] + 1, max(counted[0] // SAMPLES, 1))
 
 
-def test_an_interrupted_micro_batch_is_done_when_it_comes_again_and_once(lines, tmp_path):
+def test_an_interrupted_micro_batch_is_applied_once_by_its_replay(lines, tmp_path):
     write_state(tmp_path / "before", BATCH, keep=2)
     for line in lines:
         state_dir = tmp_path / "state"

@@ -1,4 +1,4 @@
-"""A row whose string would be too long becomes a dead letter; the other rows go on."""
+"""A row whose string would be too long becomes a dead letter; the other rows are processed."""
 
 from __future__ import annotations
 

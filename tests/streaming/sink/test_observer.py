@@ -1,4 +1,4 @@
-"""Observers: the events of a sink, in their order, whatever an observer does."""
+"""Observers receive the events of a sink in order, whatever other observers do."""
 
 from __future__ import annotations
 

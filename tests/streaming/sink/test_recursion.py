@@ -1,4 +1,4 @@
-"""Recursive views in a durable sink: killed, opened again, given what was done already."""
+"""Recursive views in a durable sink: crashes, restarts and replays."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_recursive_view_survives_restarts_and_replays(tmp_path):
         sink.close()
 
 
-def test_a_micro_batch_without_end_is_refused_and_the_state_goes_on(tmp_path):
+def test_a_micro_batch_without_end_is_refused_and_the_state_stays_usable(tmp_path):
     text = VIEWS.replace("UNION SELECT", "UNION ALL SELECT")
     made = compile_sql(text, {"e": EDGE}, materialize=True, max_iterations=30)
     sink = ViewSink(made, RecordingTarget(), state_dir=tmp_path)

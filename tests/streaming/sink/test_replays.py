@@ -1,4 +1,4 @@
-"""Micro-batches that come again to a sink that is not quite as it was, and what is left over."""
+"""Replays to a sink whose options or files differ from before, and leftovers of failed attempts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Failing(LocalFiles):
             super().remove(name)
 
 
-def test_letters_of_a_micro_batch_that_was_not_done_go_when_it_has_none(tmp_path):
+def test_dead_letters_of_an_uncommitted_micro_batch_are_removed_if_its_replay_has_none(tmp_path):
     files = Failing(tmp_path)
     sink = sink_of(files, CheckingTarget(), bad_rows="dead_letter")
     feed(sink, 0, 1)

@@ -1,4 +1,4 @@
-"""A sink that is read beside its micro-batches: each read is the state after one of them."""
+"""Reads of a sink during micro-batches: each read is the state after one of them."""
 
 from __future__ import annotations
 

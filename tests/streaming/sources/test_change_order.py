@@ -1,4 +1,4 @@
-"""Inputs with keys whose changes nothing orders: said at once, once, and never without need."""
+"""Warnings about inputs with keys whose changes nothing orders: once, and only if needed."""
 
 from __future__ import annotations
 

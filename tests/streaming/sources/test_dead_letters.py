@@ -56,7 +56,7 @@ def test_values_of_other_types_are_written_as_json_can():
     assert second["f"] == "inf"
 
 
-def test_letters_are_kept_and_stamped_when_the_policy_is_to_keep_them():
+def test_dead_letters_are_stored_with_their_batch_if_the_policy_says_so():
     letters = DeadLetters.from_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
     kept = apply_policy(letters, bad_rows="dead_letter", batch_id=7).table
     assert kept.schema == DEAD_LETTER_SCHEMA
@@ -73,7 +73,7 @@ def test_the_policy_to_fail_names_batch_row_relation_reason_and_the_way_out():
         assert words in str(caught.value)
 
 
-def test_without_letters_no_policy_fails_and_an_unknown_policy_is_refused():
+def test_without_dead_letters_no_policy_fails_and_an_unknown_policy_is_refused():
     assert len(apply_policy(DeadLetters.empty(), bad_rows="fail", batch_id=0)) == 0
     with pytest.raises(StreamingError, match="'skip': it must be one of fail, dead_letter"):
         check_policy("skip")

@@ -28,7 +28,7 @@ def reasons(changes):
     return changes.dead_letters.table["reason"].to_pylist()
 
 
-def test_flat_rows_of_one_input_need_no_tag_and_come_once_without_weight():
+def test_flat_rows_of_one_input_need_no_tag_and_count_once_without_weight():
     changes = decode_batch(pa.table({"nr": [1, 2], "item": ["a", None]}), ONE)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1},
@@ -124,7 +124,7 @@ def test_values_and_nulls_that_the_input_forbids_put_their_rows_aside():
     assert "is not a valid int32" in letters[1]["reason"]
 
 
-def test_of_a_deletion_by_key_only_the_key_is_looked_at():
+def test_of_a_deletion_by_key_only_the_key_is_read():
     schema = pa.schema([("nr", pa.int64()), pa.field("n", pa.int8(), nullable=False)])
     inputs = {"orders": Schema.of("orders", schema)}
     table = pa.table(
@@ -171,7 +171,7 @@ def envelope(**columns):
     return pa.table(whole | {n: pa.array(v) for n, v in columns.items() if n not in whole})
 
 
-def test_an_envelope_is_unfolded_and_its_errors_become_letters_with_the_event_as_it_was():
+def test_an_envelope_is_unfolded_and_its_errors_become_dead_letters_with_the_event_as_it_was():
     table = envelope(
         relation=["orders", "marks", "orders", None, "orders"],
         weight=[1, -1, 1, 1, 1],

@@ -1,4 +1,4 @@
-"""Events one at a time: malformed, of other tables, with an incomplete before image."""
+"""Single change events: malformed, of other tables, with an incomplete before image."""
 
 from __future__ import annotations
 
@@ -82,20 +82,20 @@ def reader(spark):
     return reader_of(spark)
 
 
-def test_each_malformed_event_is_one_letter_with_its_text_and_the_others_are_kept(reader):
-    fine = event(after=GOOD | {"id": 7})
-    texts = [text for bad, _ in GARBAGE for text in (bad, fine)]
+def test_each_malformed_event_is_one_dead_letter_with_its_text_and_the_others_are_kept(reader):
+    good = event(after=GOOD | {"id": 7})
+    texts = [text for malformed, _ in GARBAGE for text in (malformed, good)]
     table = reader(DebeziumFeed(), [*texts, None, event("m")])
     changes = decode_batch(table, INPUTS)
-    letters = changes.dead_letters.table.to_pylist()
+    dead_letters = changes.dead_letters.table.to_pylist()
     assert changes.tables["r"].num_rows == len(GARBAGE)
-    reasons = {letter["row"]: letter["reason"] for letter in letters}
+    reasons = {letter["row"]: letter["reason"] for letter in dead_letters}
     for text, words in GARBAGE:
         assert words in reasons[text], (text, reasons[text])
-    assert len(letters) == len(GARBAGE)
+    assert len(dead_letters) == len(GARBAGE)
 
 
-def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(reader):
+def test_events_of_other_tables_and_changes_of_tables_are_skipped_if_an_option_says_so(reader):
     texts = [event(), event(table="zzz"), event("m", table="zzz")]
     feed = DebeziumFeed(ignore_unknown_tables=True)
     changes = decode_batch(reader(feed, texts), INPUTS)
@@ -122,7 +122,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
     assert "emptied" in reasons[0] and "old values" in reasons[1] and "is not a row" in reasons[2]
 
 
-def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
+def test_a_value_that_postgres_did_not_log_is_taken_from_the_before_image(reader):
     unlogged = UNLOGGED | {"rate": 2}
     changes = decode_batch(
         reader(DebeziumFeed(), [event("u", before=GOOD, after=unlogged)]), INPUTS
@@ -134,7 +134,7 @@ def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
     ]
 
 
-def test_an_update_that_changes_the_key_takes_the_old_key_out(reader):
+def test_an_update_that_changes_the_key_deletes_the_old_key(reader):
     table = reader(DebeziumFeed(), [event("u", before=GOOD, after=GOOD | {"id": 2})], keys=KEYS)
     rows = decode_batch(table, INPUTS, input_options=RULES).tables["r"].to_pylist()
     assert [(row["id"], row["weight"]) for row in rows] == [(1, -1), (2, 1)]
@@ -157,7 +157,7 @@ TOASTED = pa.schema([("id", pa.int64()), ("data", pa.binary()), ("list", pa.stri
 
 @pytest.mark.parametrize("binary", ["base64", "hex"])
 @pytest.mark.parametrize("items", [[MARK], list(MARK.encode())])
-def test_bytes_and_arrays_that_postgres_did_not_log_are_known_as_such(reader, binary, items):
+def test_bytes_and_arrays_that_postgres_did_not_log_are_recognized(reader, binary, items):
     encode = {"base64": lambda b: base64.b64encode(b).decode(), "hex": bytes.hex}[binary]
     feed = DebeziumFeed(encoding=Encoding(binary=binary))
     before = {"id": 1, "data": encode(b"old"), "list": ["x"]}
@@ -171,7 +171,7 @@ def test_bytes_and_arrays_that_postgres_did_not_log_are_known_as_such(reader, bi
         assert len(changes.dead_letters) == letters
 
 
-def test_a_text_that_is_no_utf8_is_a_letter_and_never_bent(spark):
+def test_a_text_that_is_no_utf8_is_a_dead_letter_and_never_altered(spark):
     texts = [event(after=GOOD | {"name": "X"}).encode().replace(b"X", b) for b in (b"\xe9", b"e")]
     frame = spark.createDataFrame([(text, text) for text in texts], "key binary, value binary")
     for feed, keys in ((DebeziumFeed(), {}), (CompactedFeed("r", rename={"op": "name"}), KEYS)):
@@ -197,14 +197,14 @@ def test_types_of_events_that_are_not_known_are_errors_and_never_skipped(reader)
     assert reasons == ["the type is REPLACE", "a statement changes rows that are not in the event"]
 
 
-def test_a_column_that_differs_in_case_alone_is_no_absent_column(reader):
+def test_a_column_that_differs_only_in_case_is_an_error(reader):
     texts = [event(after={"id": 1, "Name": "x"}), event(after={"id": 2, "other": "x"})]
     changes = decode_batch(reader(DebeziumFeed(), texts), INPUTS)
     assert [row["id"] for row in changes.tables["r"].to_pylist()] == [2]
     assert "the row has a column Name" in changes.dead_letters.table["reason"][0].as_py()
 
 
-def test_rows_of_an_event_have_no_order_where_its_number_has_no_room_for_it(spark):
+def test_rows_of_an_event_have_no_sequence_if_it_would_exceed_int64(spark):
     text = '{"type": "INSERT", "table": "s", "data": [{"id": "a"}, {"id": "b"}]}'
     frame = spark.createDataFrame([(text, n) for n in (7, 2**60)], "value string, at long")
     table = CanalFeed(sequence="at").envelope(frame, SCHEMAS).toArrow()

@@ -1,4 +1,4 @@
-"""Feeds against histories made up here: rows come, change and go, and are told in each format."""
+"""Feeds, against random histories of tables that are written in each format."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def reader(spark):
 @settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(many=st.lists(histories(), min_size=30, max_size=30))
 @pytest.mark.parametrize("format", list(TOLD))
-def test_what_is_told_of_histories_adds_up_to_their_tables(reader, format, many):
+def test_the_events_of_a_history_add_up_to_its_tables(reader, format, many):
     """Sum of the deltas = the tables; for each of many histories, told in one batch."""
     feed, tell = TOLD[format]
     texts, owners = [], []
@@ -156,7 +156,7 @@ def last_rows(table, key):
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(many=st.lists(histories(), min_size=25, max_size=25))
 @pytest.mark.parametrize("format", [*TOLD, "compacted"])
-def test_told_by_key_the_last_row_of_each_key_is_left(reader, format, many):
+def test_events_by_key_leave_the_last_row_of_each_key(reader, format, many):
     texts, expected = [], {"r": {}, "s": {}}
     for number, steps in enumerate(many):
         for relation, before, after in steps:

@@ -1,4 +1,4 @@
-"""Flat feeds, and what feeds say when they are declared."""
+"""Flat feeds, and the errors of declaring feeds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
         (CompactedFeed("r"), "is for one input with keys"),
     ],
 )
-def test_what_a_feed_needs_and_does_not_find_is_said_when_it_is_declared(spark, feed, words):
+def test_a_feed_that_lacks_something_is_refused_when_it_is_declared(spark, feed, words):
     frame = spark.createDataFrame([("{}", "{}")], "key string, value string")
     with pytest.raises(FeedError, match=words):
         feed.envelope(frame, SCHEMAS)

@@ -1,7 +1,7 @@
-"""Ten megabytes in any field of any format: a typed reason, promptly, and the good rows go on.
+"""Ten megabytes in any field of any format are rejected fast; good rows are processed.
 
-The patterns over values once took the square of their length: one event kept a task busy for ever.
-The time-outs here are only guards against that; they are far above what the events take.
+Regular expressions over values once took quadratic time: one event kept a task busy for ever. The
+time-outs here only guard against that; they are far longer than the events take.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ R = pa.schema(
         ("name", pa.string()),
     ]
 )
-GOOD = 7  # the id of the row that is right
-FREE = ("name",)  # columns of texts, in which long ones are as good as others
+GOOD = 7  # the id of the valid row
+TEXT_COLUMNS = ("name",)  # long texts are valid in them
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def _guard():
 
 
 def texts(size):
-    """JSON strings that patterns and parsers may stumble over."""
+    """Texts that are slow for naive patterns and parsers."""
     return {
         "digits and a letter": "1" * size + "x",
         "zeros": "0." + "0" * size,
@@ -81,7 +81,7 @@ def texts(size):
 
 
 def nested(size):
-    """JSON that is no string, and long or deep."""
+    """JSON values other than strings that are long or deeply nested."""
     return {
         "an array of objects": "[" + ",".join(f'{{"k{n}":1}}' for n in range(size // 12)) + "]",
         "an object": "{" + ",".join(f'"k{n}":1' for n in range(size // 11)) + "}",
@@ -95,21 +95,21 @@ def hostile(size):
     yield from nested(size).items()
 
 
-def taken(read, feed, given, keys=None):
-    """The ids of the rows that are taken, and the reasons for the others; the guard times it."""
+def decode(read, feed, events, keys=None):
+    """Return the ids of the accepted rows, and the reasons of the rejected ones."""
     faulthandler.dump_traceback_later(GUARD_S, exit=True)
-    table = read(feed, given, keys=keys, schemas={"r": R})
+    table = read(feed, events, keys=keys, schemas={"r": R})
     rules = {"r": SimpleNamespace(keys=(keys or {}).get("r", ()))}
     changes = decode_batch(table, {"r": Schema.of("r", R)}, input_options=rules)
     rows = changes.tables.get("r")
     ids = set() if rows is None else set(rows["id"].to_pylist())
-    letters = changes.dead_letters.table
-    assert all(len(name or "") <= 200 for name in letters["relation"].to_pylist())
-    return ids, letters["reason"].to_pylist()
+    dead_letters = changes.dead_letters.table
+    assert all(len(name or "") <= 200 for name in dead_letters["relation"].to_pylist())
+    return ids, dead_letters["reason"].to_pylist()
 
 
 def frames(events):
-    """The events in groups that fit Spark's memory; a query costs more than its events do."""
+    """Group the events by what fits Spark's memory, for few queries."""
     group, length = [], 0
     for event in events:
         size = sum(map(len, event)) if isinstance(event, tuple) else len(event)
@@ -121,15 +121,15 @@ def frames(events):
     yield group
 
 
-def check(read, feed, good, events, *, refused=None, keys=None):
-    """A good event among the others is taken, and what is refused has a reason of some lines."""
+def check(read, feed, good, events, *, rejected_count=None, keys=None):
+    """Check that a good event among the others is accepted, and that the reasons are short."""
     count = 0
     for group in frames(events):
-        ids, reasons = taken(read, feed, [*group, good], keys)
+        ids, reasons = decode(read, feed, [*group, good], keys)
         assert GOOD in ids
         assert all(0 < len(reason) <= MAX_REASON for reason in reasons)
         count += len(reasons)
-    assert refused is None or count == refused
+    assert rejected_count is None or count == rejected_count
 
 
 FEEDS = {
@@ -147,13 +147,13 @@ FEEDS = {
 def test_long_values_of_any_column_are_refused_and_texts_are_kept(read, name, size):
     feed, form = FEEDS[name]
     good = form.format(id=GOOD, more="")
-    columns = [column for column in R.names if column not in (*FREE, "id", "data")]
-    wrong, right = [], []
+    columns = [column for column in R.names if column not in (*TEXT_COLUMNS, "id", "data")]
+    rejected, accepted = [], []
     for value in map(json.dumps, texts(size).values()):
-        wrong += [form.format(id=1, more=f',"{column}":{value}') for column in columns]
-        wrong += [form.format(id=value, more="")]
-        right += [form.format(id=1, more=f',"name":{value}')]
-    check(read, feed, good, [*wrong, *right], refused=len(wrong))
+        rejected += [form.format(id=1, more=f',"{column}":{value}') for column in columns]
+        rejected += [form.format(id=value, more="")]
+        accepted += [form.format(id=1, more=f',"name":{value}')]
+    check(read, feed, good, [*rejected, *accepted], rejected_count=len(rejected))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -202,17 +202,17 @@ ENVELOPES = {
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FEEDS)
-def test_long_values_around_the_rows_are_refused_or_say_nothing(read, name, size):
+def test_long_values_outside_of_the_rows_are_rejected_or_ignored(read, name, size):
     feed, form = FEEDS[name]
     good = form.format(id=GOOD, more="")
-    forms = [given for key, given in ENVELOPES.items() if key.startswith(name)]
-    events = [given.replace("%s", value) for _, value in hostile(size) for given in forms]
+    forms = [envelope for key, envelope in ENVELOPES.items() if key.startswith(name)]
+    events = [envelope.replace("%s", value) for _, value in hostile(size) for envelope in forms]
     others = ["x" * size, " " * size, "[" * size, '{"a":1}' * (size // 7)]
     check(read, feed, good, [*events, *others])
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_an_event_of_many_rows_and_many_names_takes_no_square_of_them(read, size):
+def test_an_event_of_many_rows_and_many_names_takes_no_quadratic_time(read, size):
     names = ",".join(f'"k{n}":1' for n in range(size // 22))
     rows = ",".join(['{"id":1,"rate":1.2345678901234567e10}'] * (size // 80))
     event = f'{{"type":"INSERT","table":"r","x":{{{names}}},"data":[{rows}]}}'
@@ -251,8 +251,14 @@ def test_long_keys_and_values_of_compacted_topics_are_refused(read, size):
 )
 def test_long_texts_in_the_columns_of_flat_feeds_are_refused(spark, feed, column, size):
     found = texts(size)
-    right = {"weight": "1", "_change_type": "insert", "gone": "false", "relation": "r", "wide": "5"}
-    rows = [(1, value) for value in found.values()] + [(GOOD, right[column])]
+    accepted = {
+        "weight": "1",
+        "_change_type": "insert",
+        "gone": "false",
+        "relation": "r",
+        "wide": "5",
+    }
+    rows = [(1, value) for value in found.values()] + [(GOOD, accepted[column])]
     frame = spark.createDataFrame(rows, f"id long, `{column}` string")
     if column == "relation":
         frame = frame.selectExpr("*", "1L AS w")

@@ -1,4 +1,4 @@
-"""Real events of Debezium, Maxwell, Canal and Delta: decoded, they add up to what they describe.
+"""Recorded events of Debezium, Maxwell, Canal and Delta add up to the tables that they describe.
 
 The expectation is made with the json module alone: a table per relation is kept as the events say,
 row by row.
@@ -111,7 +111,7 @@ def test_debezium_events_without_schema_add_up_to_the_tables_that_they_describe(
     assert "REPLICA IDENTITY FULL" in changes.dead_letters.table["reason"][0].as_py()
 
 
-def test_debezium_events_with_their_schema_are_read_alike(spark):
+def test_debezium_events_with_their_schema_are_read_the_same_way(spark):
     texts = events("debezium/table/schema/schemaevolution", "debezium/table/schema/include")
     steps, wrong = [], 0
     for event in (json.loads(text)["payload"] for text in texts):
@@ -213,7 +213,7 @@ ALL_TYPES = pa.schema(
 
 
 @pytest.mark.parametrize("kind", ["debezium", "canal"])
-def test_all_types_of_mysql_come_out_as_the_same_row(spark, kind):
+def test_all_types_of_mysql_become_the_same_row(spark, kind):
     if kind == "debezium":
         texts, feed = events("debezium/table/schema/alltype"), DebeziumFeed(relation="t")
         # A JSON number of 36 digits with a fraction fits the VARIANT's 38 digits exactly.

@@ -60,7 +60,7 @@ def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp
     ]
 
 
-def test_what_cannot_be_merged_is_said(spark):
+def test_frames_that_cannot_be_merged_are_refused(spark):
     frame = spark.createDataFrame([(1,)], "weight long")
     for frames, more, words in [
         ({}, {}, "frames is empty"),

@@ -1,4 +1,4 @@
-"""Values of events: texts and numbers of JSON as the types of columns, exactly or not at all."""
+"""Texts and numbers of JSON events are converted to the types of columns exactly or not at all."""
 
 from __future__ import annotations
 

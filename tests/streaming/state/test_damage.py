@@ -1,4 +1,4 @@
-"""Files of a state directory on the real disk that are not as they were written."""
+"""Damaged files of a state directory on the real disk."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def shared(state_dir: Path) -> list[str]:
 
 
 @HARMS
-def test_a_damaged_data_file_of_the_newest_version_is_made_again_when_spark_replays(
+def test_a_damaged_data_file_of_the_newest_version_is_recreated_when_spark_replays(
     state_dir, harm, caplog
 ):
     (name,) = only_in_newest(state_dir)
@@ -78,7 +78,7 @@ def test_a_damaged_data_file_of_the_newest_version_is_made_again_when_spark_repl
 
 
 @HARMS
-def test_a_damaged_data_file_is_named_when_spark_has_gone_on(state_dir, harm):
+def test_a_damaged_data_file_is_named_when_spark_has_continued(state_dir, harm):
     (name,) = only_in_newest(state_dir)
     harm(state_dir / name)
     sink = sink_on(state_dir)
@@ -101,7 +101,7 @@ def test_a_damaged_data_file_of_every_version_is_named_also_when_spark_replays(s
 
 
 @pytest.mark.parametrize("harm", [cut, flip, empty])
-def test_a_damaged_manifest_is_made_again_when_spark_replays_and_else_is_named(
+def test_a_damaged_manifest_is_recreated_when_spark_replays_and_otherwise_named_in_an_error(
     state_dir, harm, caplog
 ):
     name = manifest_name(LAST)
@@ -123,7 +123,7 @@ def test_an_old_manifest_may_be_damaged(state_dir):
 
 
 @HARMS
-def test_damaged_outputs_are_made_again_when_spark_replays_and_else_are_not_missed(state_dir, harm):
+def test_damaged_outputs_are_recreated_when_spark_replays_and_otherwise_ignored(state_dir, harm):
     (name,) = manifest(state_dir, LAST).outputs["paths"]
     harm(state_dir / name)
     sink = sink_on(state_dir)
@@ -138,7 +138,7 @@ def test_damaged_outputs_are_made_again_when_spark_replays_and_else_are_not_miss
 
 
 @HARMS
-def test_a_damaged_identity_is_made_again_from_a_manifest_of_the_same_circuit(
+def test_a_damaged_identity_is_recreated_from_a_manifest_of_the_same_circuit(
     state_dir, harm, caplog
 ):
     path = state_dir / "state.json"
@@ -172,7 +172,7 @@ def test_a_damaged_identity_is_named_where_no_manifest_is_whole(state_dir, harm)
         feed(sink_on(state_dir), LAST)
 
 
-def test_a_state_directory_of_which_a_copy_is_put_back_goes_on(state_dir, tmp_path):
+def test_a_state_directory_restored_from_a_copy_continues(state_dir, tmp_path):
     (name,) = only_in_newest(state_dir)
     whole = (state_dir / name).read_bytes()
     flip(state_dir / name)
@@ -203,7 +203,7 @@ def test_lines_of_metrics_are_whole_after_one_that_was_cut(state_dir):
     assert json.loads(lines[-1])["batch_id"] == LAST + 1
 
 
-def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, caplog):
+def test_skipped_rows_are_logged_with_the_file(tmp_path, caplog):
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
     with caplog.at_level(logging.WARNING):
@@ -215,7 +215,7 @@ def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, cap
     )
 
 
-def test_letters_that_are_damaged_do_not_hinder_the_sink_and_their_reader_sees_it(tmp_path):
+def test_damaged_dead_letters_do_not_stop_the_sink_and_are_an_error_for_their_reader(tmp_path):
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
     sink(Frame(rows, "q"), 0)

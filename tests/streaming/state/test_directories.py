@@ -1,4 +1,4 @@
-"""State directories and sinks that do, or do not, belong together, on the real disk."""
+"""Which state directories and sinks belong together, on the real disk."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_state_serves_the_same_views_in_another_order(state_dir):
 
 
 @pytest.mark.parametrize("formula", list(Formula))
-def test_another_formula_and_other_parts_go_on(state_dir, formula):
+def test_a_state_continues_with_another_formula_and_other_parts(state_dir, formula):
     sink = sink_on(state_dir, views(formula=formula, parts=3))
     feed(sink, 4, 5)
     check(sink, 6)
@@ -144,7 +144,7 @@ def test_the_checkpoint_of_another_query_is_refused(state_dir, number):
     check(sink, 6)
 
 
-def test_a_version_before_the_newest_may_come_again_only_with_its_own_delta(state_dir):
+def test_a_version_before_the_newest_may_be_replayed_only_with_its_own_delta(state_dir):
     """Spark lost its last commits, as a crash of the machine may do; targets have them."""
     sink = sink_on(state_dir)
     feed(sink, 3, 4, 5)

@@ -1,4 +1,4 @@
-"""A disk without room: the micro-batch is refused as a whole, and goes on when there is room."""
+"""On a full disk a micro-batch fails as a whole, and succeeds when there is space."""
 
 from __future__ import annotations
 

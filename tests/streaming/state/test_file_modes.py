@@ -46,7 +46,7 @@ def dead_letter(sink: ViewSink, number: int) -> None:
     ("options", "folders", "files"),
     [({}, 0o700, 0o600), ({"state_mode": 0o750}, 0o750, 0o640)],
 )
-def test_state_and_dead_letters_are_the_user_s_alone_unless_told_otherwise(
+def test_state_and_dead_letters_are_readable_by_the_user_alone_by_default(
     tmp_path, options, folders, files
 ):
     state_dir = tmp_path / "deep" / "state"

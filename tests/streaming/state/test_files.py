@@ -1,4 +1,4 @@
-"""Every file system that durable state is kept on does the same, but for what a crash leaves."""
+"""Every file system for durable state behaves the same, except after a crash."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_of_many_processes_that_give_a_new_name_one_succeeds(tmp_path):
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0])
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o2770])
-def test_what_is_created_has_the_mode_that_was_asked_for_whatever_the_umask(tmp_path, umask, mode):
+def test_what_is_created_has_the_requested_mode_whatever_the_umask(tmp_path, umask, mode):
     before = os.umask(umask)
     try:
         files = LocalFiles(tmp_path / "above" / "state", mode)
@@ -155,7 +155,7 @@ def test_names_are_sorted_and_of_one_folder(files):
     assert files.names("nothing") == []
 
 
-def test_a_directory_that_nobody_wrote_to_is_empty(files):
+def test_a_directory_that_was_never_written_is_empty(files):
     assert (files.names(""), files.names("d"), files.size("d/a")) == ([], [], None)
     files.sync_folder("")
     files.sync_folder("d")
@@ -195,7 +195,7 @@ def test_a_lock_is_taken_twice_and_given_back_twice_by_the_same(opened):
 
 
 @pytest.mark.parametrize("opened", ["local", "simulated"], indirect=True)
-def test_a_second_writer_is_told_who_has_the_lock_until_it_is_given_back(opened):
+def test_a_second_writer_gets_an_error_that_names_the_owner_until_the_lock_is_released(opened):
     first, second = opened(), opened()
     first.lock()
     owner = os.getpid() if isinstance(first, LocalFiles) else first.process

@@ -1,4 +1,4 @@
-"""A state directory into which somebody else has put files.
+"""A state directory with files of an attacker.
 
 Whatever they are, no code of theirs runs, nothing outside of the directory is read, written or
 removed, and who reads the directory goes on or raises an error of this library.
@@ -205,7 +205,7 @@ FEW = [(name, KINDS[state_dir % len(KINDS)]) for state_dir, name in enumerate(TA
     ("name", "kind"),
     [pytest.param(*one, marks=[] if one in FEW else pytest.mark.slow) for one in PAIRS],
 )
-def test_whatever_stands_in_the_place_of_a_file_is_not_followed(state_dir, name, kind):
+def test_links_and_other_things_in_the_place_of_a_file_are_not_followed(state_dir, name, kind):
     path = path_of(state_dir, name)
     deleted(path)
     links(state_dir)[kind](path)
@@ -359,7 +359,7 @@ def forged_segment(state_dir: Path, change: Callable[[bytes], bytes]) -> None:
         )
 
 
-def test_words_of_a_segment_that_lead_elsewhere_are_typed_errors(state_dir):
+def test_positions_outside_of_a_segment_are_typed_errors(state_dir):
     """Positions in runs are followed by compiled code."""
     rng = np.random.default_rng(1)
     data = (state_dir / one_of(state_dir, "data/")).read_bytes()

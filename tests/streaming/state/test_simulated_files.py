@@ -1,4 +1,4 @@
-"""The simulated disk keeps what it must, and loses everything that it may."""
+"""The simulated disk keeps what is synced, and may lose everything else."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_versions_that_are_dropped_too_early_are_found():
         assert fails()
 
 
-def test_files_that_nobody_sweeps_away_are_found():
+def test_files_that_are_never_removed_are_found():
     with patch.object(Versions, "_remove_unreferenced", lambda self: None):
         assert fails()
 
@@ -244,7 +244,7 @@ def test_a_second_sink_on_a_directory_is_refused_until_the_first_lets_go(given):
     query.feed(first, 2)
 
 
-def test_a_micro_batch_that_comes_again_with_other_rows_is_refused(given):
+def test_a_replayed_micro_batch_with_different_rows_is_refused(given):
     query = Query(given)
     sink = query.sink()
     query.feed(sink, 0)

@@ -1,4 +1,4 @@
-"""Definitions of views in a state directory: text, options and schemas, compiled again."""
+"""View definitions in a state directory: text, options and schemas are compiled to equal views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large sums of pieces are made one in a step."""
+"""Merges of large runs are written one per step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 4
 LARGE = 30 * ROWS
 
 
-def test_arrangements_that_come_due_together_are_summed_one_after_another(tmp_path):
+def test_arrangements_that_are_due_together_are_summed_one_after_another(tmp_path):
     sink = ViewSink(compile_sql(SQL, {"link": LINK}, materialize=True), state_dir=tmp_path)
     most, longest, sums = 0, 0, 0
     before: dict = {}

@@ -1,4 +1,4 @@
-"""DeltaTarget: real Delta tables, read back by deltalake, with calls of it failing."""
+"""DeltaTarget: real Delta tables, read by deltalake, with failing calls."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_memory_holds_the_view_and_its_latest_deltas(history, keep, data):
         assert target.views == ["v"]
 
 
-def test_many_rows_in_memory_are_added_up_as_they_come():
+def test_many_rows_in_memory_are_summed_when_they_arrive():
     target = MemoryTarget()
     for batch_id in range(50):
         rows = [((n % 3, "a", None), 1 if batch_id % 2 == 0 else -1) for n in range(500)]
@@ -158,7 +158,7 @@ def test_the_console_shows_values_that_python_has_not():
     assert "out of range" in text and "-0221-09-04" in text and "00.000000001" in text
 
 
-def test_an_empty_delta_is_mentioned_only_if_asked_for(capsys):
+def test_an_empty_delta_is_printed_only_with_the_option(capsys):
     ConsoleTarget().write(ViewDelta("v", 0, table_of([])))
     assert capsys.readouterr().out == ""
 

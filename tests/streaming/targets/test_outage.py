@@ -1,4 +1,4 @@
-"""SqlTarget while its database is away: what is tried again, what is not, and what errors say."""
+"""SqlTarget while its database does not answer: what it retries, and the messages of errors."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_wait_for_the_database_can_be_interrupted():
     assert "ConnectionRefusedError: Connection refused" in str(failures[0])
 
 
-def test_a_restarted_server_gets_what_was_missed(postgres_server, caplog):
+def test_a_restarted_server_gets_the_missed_rows(postgres_server, caplog):
     import psycopg
 
     server = postgres_server
@@ -169,7 +169,7 @@ def test_a_restarted_server_gets_what_was_missed(postgres_server, caplog):
     short.close()
 
 
-def test_a_password_that_is_wrong_is_not_tried_again_and_not_told(postgres):
+def test_a_password_that_is_wrong_is_not_retried_and_not_shown(postgres):
     import psycopg
 
     opened = []
@@ -267,7 +267,7 @@ def test_bounds_that_are_none_are_refused(wrong):
     password=st.text(st.characters(codec="ascii", exclude_categories=["C", "Z"]), min_size=6),
 )
 @settings(max_examples=60)
-def test_a_quoted_password_is_never_left_in_a_text(password):
+def test_a_quoted_password_never_remains_in_a_message(password):
     quoted = password.replace("\\", "\\\\").replace("'", "\\'")
     text = redacted(f"no: host=db password='{quoted}' dbname=shop, next")
     assert text == "no: host=db password=*** dbname=shop, next"

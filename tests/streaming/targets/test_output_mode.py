@@ -98,7 +98,7 @@ def test_two_rows_of_a_key_are_named_where_python_has_no_such_date():
         of(here.slice(1))(here)
 
 
-def test_a_row_that_is_there_twice_or_less_than_not_at_all_is_refused():
+def test_a_row_of_weight_two_or_minus_one_is_refused():
     for weight in (2, -1):
         rows = pa.table(
             {"nr": [None], "weight": [weight]}, pa.schema({"nr": "int8", "weight": "int64"})

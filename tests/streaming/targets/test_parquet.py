@@ -1,4 +1,4 @@
-"""ParquetTarget, on a real disk and on one that loses whatever a crash may lose."""
+"""ParquetTarget on a real disk, and on one that loses unsynced data at a crash."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def visible(directory: Path) -> list[pa.Table]:
 
 @given(HISTORIES, st.data())
 @LAW
-def test_each_micro_batch_is_there_once_however_often_it_is_written(history, data):
+def test_each_micro_batch_is_stored_once_however_often_it_is_written(history, data):
     disk = SimulatedDisk(0)
     target = ParquetTarget(disk.files())
     for done, delta in enumerate(history.deltas, start=1):
@@ -151,7 +151,7 @@ def test_rows_of_another_state_directory_or_view_are_not_mixed_with(tmp_path, mo
     assert len(visible(tmp_path)) == 1
 
 
-def test_views_whose_names_contain_each_other_are_told_apart(tmp_path):
+def test_views_whose_names_contain_each_other_are_distinguished(tmp_path):
     rows = table_of([((1, "a", None), 1)])
     ParquetTarget(tmp_path).write(ViewDelta("v-00000000000000000001-s", 0, rows, state_id="s"))
 
@@ -159,7 +159,7 @@ def test_views_whose_names_contain_each_other_are_told_apart(tmp_path):
         ParquetTarget(tmp_path).write(ViewDelta("v", 0, rows, state_id="s"))
 
 
-def test_a_whole_view_that_comes_late_does_not_go_back(tmp_path):
+def test_an_older_complete_view_does_not_replace_a_newer_one(tmp_path):
     target = ParquetTarget(tmp_path)
     for batch_id in (3, 2):
         rows = table_of([((batch_id, "a", None), 1)])
@@ -206,7 +206,7 @@ def test_other_file_systems_of_pyarrow_serve_as_well(tmp_path):
 @pytest.mark.parametrize("type_", VALUES, ids=str)
 @given(data=st.data())
 @settings(LAW, max_examples=10)
-def test_every_type_comes_back_with_its_values(tmp_path_factory, type_, data):
+def test_every_type_is_read_back_with_its_values(tmp_path_factory, type_, data):
     one = VALUES[type_] if type_ != pa.timestamp("s") else st.integers(-(10**9), 10**9)
     values = data.draw(st.lists(st.none() | one, min_size=1, max_size=4))
     column = array(values, type_)

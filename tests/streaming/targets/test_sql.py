@@ -134,7 +134,7 @@ def test_a_connection_that_died_is_opened_again_and_not_for_ever(database):
     target.close()
 
 
-def test_a_server_that_ended_the_session_is_asked_again(postgres):
+def test_a_server_that_ended_the_session_is_recomputed(postgres):
     import psycopg
 
     table = new_table_name()

@@ -1,4 +1,4 @@
-"""Who may read the page: tokens in files, sessions, failed attempts."""
+"""Access to the page: tokens in files, sessions, failed attempts."""
 
 from __future__ import annotations
 

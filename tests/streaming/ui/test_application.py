@@ -1,4 +1,4 @@
-"""The page is served to this machine only, or with a token; read-only, and from the package."""
+"""The page: served to this machine or with a token, read-only, complete in the package."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_page_and_its_files_are_served_with_a_policy_that_allows_nothing_els
     assert ask("/assets/none.js")[0] == ask("/assets/page.html")[0] == ask("/none")[0] == 404
 
 
-def test_nothing_of_the_page_names_an_address_elsewhere():
+def test_nothing_of_the_page_names_an_external_address():
     for entry in (files("streaming.ui") / "assets").iterdir():
         text = entry.read_text()
         found = set(re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]+\S*", text))
@@ -161,7 +161,7 @@ def test_another_form_than_that_to_sign_in_is_refused(ask_with_token, body):
     assert ask_with_token("/sign-in", method="POST", body=body)[0] == 400
 
 
-def test_after_some_failed_attempts_the_token_is_not_looked_at_for_a_while(ask_with_token):
+def test_after_some_failed_attempts_the_token_is_not_checked_for_a_while(ask_with_token):
     ask = ask_with_token
     cookie = sign_in(ask, TOKEN)[1]["set-cookie"].partition(";")[0]
     for _ in range(5):
@@ -215,7 +215,7 @@ def sign_in(ask, token):
     return ask("/sign-in", method="POST", body=urlencode({"token": token}).encode())
 
 
-def test_events_begin_with_all_and_go_on_with_what_is_new(ask):
+def test_events_begin_with_all_data_and_continue_with_changes(ask):
     ask.feed(0)
     found = []
     with urllib.request.urlopen(ask.base + "/events", timeout=10) as stream:

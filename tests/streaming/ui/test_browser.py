@@ -1,4 +1,4 @@
-"""The page in a real browser: a stream is started, and the numbers move.
+"""The page in a real browser while a stream runs: the numbers change.
 
 Needs a Chromium, of Playwright or of the system; skipped with the reason where there is none.
 """
@@ -260,7 +260,7 @@ def test_a_visitor_signs_in_with_the_token_and_again_when_the_session_is_over(br
     page.close()
 
 
-def test_a_page_that_is_told_to_come_later_does(browser, live, monkeypatch):
+def test_a_page_that_is_refused_retries_later(browser, live, monkeypatch):
     sink, served = live
     streams = served._server.streams
     monkeypatch.setattr(streams, "max_streams", 0)

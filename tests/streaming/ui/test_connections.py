@@ -1,4 +1,4 @@
-"""Connections of the page: how many there are, and how long each may take."""
+"""Connections of the page: their number, and their time limits."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_connection_without_a_request_is_closed_in_time(visit, sent):
 
 
 @pytest.mark.parametrize("before", [b"", REQUEST])
-def test_bytes_that_come_slowly_win_no_time(visit, before):
+def test_slow_bytes_do_not_extend_a_timeout(visit, before):
     page = visit(request_seconds=0.5, idle_seconds=0.5)
     connection = page.connect(before + LINE + b"Host: localhost\r\nX-Slow: ")
     sent = 0
@@ -207,7 +207,7 @@ def test_streams_are_not_closed_for_others_and_are_bounded(visit, caplog):
     assert page.status() == 200
 
 
-def test_too_many_streams_are_told_to_come_later(visit):
+def test_too_many_streams_are_asked_to_retry_later(visit):
     page = visit(streams=2)
     streams = [page.connect(STREAM) for _ in range(2)]
     assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)

@@ -1,4 +1,4 @@
-"""The sink goes on whatever its page suffers, and the page answers again afterwards.
+"""The sink continues whatever happens to its page, and the page recovers.
 
 The sink and its page run in a process of their own that may have few open files.
 """
@@ -144,7 +144,7 @@ def test_hundreds_of_connections_leave_the_sink_its_files_and_the_page_answers_a
     assert victim.ask_until_answered(**BEARER)["batches"] == message["steps"]
 
 
-def test_streams_that_nobody_reads_hold_little_and_the_page_answers_again(victim_of):
+def test_unread_streams_use_little_memory_and_the_page_answers_again(victim_of):
     victim = victim_of("")
     for _ in range(3):
         victim.connect(20, STREAM, receive_bytes=4096)
@@ -168,7 +168,7 @@ def test_a_process_without_free_files_is_waited_for(victim_of):
     assert victim.ask_until_answered()["batches"] == message["steps"]
 
 
-def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path):
+def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_continues(tmp_path):
     victim = Victim(tmp_path / "state")
     try:
         victim.connect(3, STREAM)

@@ -46,8 +46,8 @@ VIEWS = f"""
 EDGES = st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from((1, -1)))
 
 
-def shown(circuit, sink=None, **options):
-    """A history, and the function that feeds it micro-batches."""
+def history_and_feed(circuit, sink=None, **options):
+    """Return a history, and a function that feeds its sink a micro-batch of edges."""
     sink = sink or ViewSink(circuit, **options)
     history = History(circuit, name="test", timer=time.thread_time)
     sink.add_observer(history)
@@ -59,7 +59,7 @@ def shown(circuit, sink=None, **options):
     return history, feed
 
 
-def now(history):
+def snapshot_of(history):
     return json.loads(json.dumps(history.snapshot()))
 
 
@@ -88,7 +88,7 @@ def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nod
     circuit = compile_sql(view, {"e": EDGE})
     pattern = pattern_of(circuit.graph, "view")
     if nodes is None:
-        # An expression of a corner is no corner, and a count has none.
+        # An expression over a node column is no node, and a count has no nodes.
         assert pattern is None or "s" in view
         return
     names = [field.name for field in circuit.schema("view").fields]
@@ -105,15 +105,15 @@ def test_datalog_has_patterns_too():
 
 
 def test_numbers_over_time_are_those_of_the_view_or_its_rows():
-    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+    history, feed = history_and_feed(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2), (2, 3), (3, 1))
     feed((1, 5))
     feed((1, 2), weight=-1)
-    timeline = now(history)["timeline"]
+    timeline = snapshot_of(history)["timeline"]
     assert [moment["values"]["total"] for moment in timeline] == [[3, 3], [4, 3], [3, 3]]
     assert [moment["values"]["rings"] for moment in timeline] == [[3], [3], [0]]
     assert [moment["values"]["degrees"] for moment in timeline] == [[3], [3], [3]]
-    numbers = {view["name"]: view["numbers"] for view in now(history)["views"]}
+    numbers = {view["name"]: view["numbers"] for view in snapshot_of(history)["views"]}
     assert numbers == {"rings": ["rows"], "total": ["n", "most"], "degrees": ["rows"]}
 
 
@@ -123,11 +123,11 @@ OUTPUTS = [Output("degrees", mode="upsert", keys=["src"]), Output("degrees", mod
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_rows_are_counted_in_every_form_of_output(output):
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"])
-    history, feed = shown(circuit, outputs=[output])
+    history, feed = history_and_feed(circuit, outputs=[output])
     feed((1, 2), (1, 3), (2, 1))
     feed((1, 4), (3, 1))
     feed((2, 1), weight=-1)
-    timeline = now(history)["timeline"]
+    timeline = snapshot_of(history)["timeline"]
     assert [moment["values"]["degrees"] for moment in timeline] == [[2], [3], [2]]
 
 
@@ -139,18 +139,18 @@ def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_
     first(Frame(edges((1, 2), (2, 3), (3, 1))), 0)
     first.close()
     views = circuit()
-    history, feed = shown(views, ViewSink(views, state_dir=tmp_path))
+    history, feed = history_and_feed(views, ViewSink(views, state_dir=tmp_path))
     feed((1, 2), weight=-1, batch=1)
-    found = now(history)
+    found = snapshot_of(history)
     values = found["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([2], [None])
     assert found["partial"] == ["rings"]
     feed((1, 2), (5, 5), batch=2)
-    values = now(history)["timeline"][-1]["values"]
+    values = snapshot_of(history)["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([4], [None])
-    restarted, feed = shown(views, first)  # stepped before the page was there
+    restarted, feed = history_and_feed(views, first)  # stepped before the page was there
     feed((5, 5), weight=-1, batch=3)
-    found = now(restarted)
+    found = snapshot_of(restarted)
     assert found["timeline"][-1]["values"]["rings"] == [None]
     assert found["partial"] == ["rings"]
 
@@ -158,13 +158,13 @@ def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_
 @given(st.lists(st.lists(EDGES, max_size=6), max_size=6), st.booleans(), st.booleans())
 @settings(max_examples=25)
 def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late):
-    """Also where rows are deleted that were never inserted: a count is never negative."""
+    """Also if rows are deleted that were never inserted: a count is never negative."""
     query = "CREATE VIEW pairs AS SELECT src, dst FROM e; CREATE VIEW few AS {}".format(
         "SELECT count(*) AS n FROM e HAVING count(*) > 2"
     )
     circuit = compile_sql(query, {"e": EDGE}, materialize=is_kept)
     sink = ViewSink(circuit)
-    there: Counter = Counter()
+    current: Counter = Counter()
     history = None if is_late else History(circuit, name="test")
     for number, changes in enumerate(steps):
         if number == 1 and is_late:
@@ -174,36 +174,36 @@ def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late
         step: Counter = Counter()
         for a, b, weight in changes:
             step[a, b] += weight
-        there.update(step)
+        current.update(step)
         sink(Frame(edges(*step, weights=list(step.values()))), number)
         if history is None:
             continue
-        values = now(history)["timeline"][-1]["values"]
-        total = sum(there.values())
+        values = snapshot_of(history)["timeline"][-1]["values"]
+        total = sum(current.values())
         is_known = total >= 0 and (is_kept or not is_late)
         assert values["pairs"] == [total if is_known else None]
         if not is_late:
             assert values["few"] == [total if total > 2 else None]
 
 
-def test_a_micro_batch_that_comes_again_is_counted_once():
-    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+def test_a_replayed_micro_batch_is_counted_once():
+    history, feed = history_and_feed(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2), (2, 3), (3, 1))
     feed((1, 2), (2, 3), (3, 1), batch=0)
-    assert [moment["values"]["rings"] for moment in now(history)["timeline"]] == [[3], [3]]
-    assert now(history)["recent"][-1]["replayed"]
+    assert [moment["values"]["rings"] for moment in snapshot_of(history)["timeline"]] == [[3], [3]]
+    assert snapshot_of(history)["recent"][-1]["replayed"]
 
 
 @given(st.lists(EDGES))
 @example([(0, 0, 1), (0, 0, 1), (0, 0, -1)])
 @settings(max_examples=25)
-def test_matches_shown_are_matches_that_are_there(changes):
+def test_shown_matches_exist_in_the_view(changes):
     check_matches([[change] for change in changes])
 
 
 @given(st.lists(st.lists(EDGES, max_size=12), max_size=8), st.booleans())
 @settings(max_examples=25)
-def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small):
+def test_shown_matches_exist_after_micro_batches_of_any_size(steps, is_small):
     with pytest.MonkeyPatch.context() as patch:
         if is_small:  # all deltas are large ones
             patch.setattr(matches_module, "MAX_MATCHES", 3)
@@ -211,16 +211,16 @@ def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small
 
 
 def check_matches(steps):
-    """Matches that are drawn are in the view; all of them are, if there were never too many."""
-    history, feed = shown(compile_sql(RING, {"e": EDGE}, name="rings"))
-    there: Counter = Counter()
+    """Check that drawn matches are in the view, and all of it if the view never had too many."""
+    history, feed = history_and_feed(compile_sql(RING, {"e": EDGE}, name="rings"))
+    current: Counter = Counter()
     most = 0
     for changes in steps:
         delta: Counter = Counter()
         for a, b, weight in changes:
-            if there[a, b] + delta[a, b] + weight >= 0:
+            if current[a, b] + delta[a, b] + weight >= 0:
                 delta[a, b] += weight
-        there.update(delta)
+        current.update(delta)
         feed(*delta, weights=list(delta.values()))
         nodes = range(5)
         rings = {
@@ -228,10 +228,10 @@ def check_matches(steps):
             for a in nodes
             for b in nodes
             for c in nodes
-            if there[a, b] and there[b, c] and there[c, a]
+            if current[a, b] and current[b, c] and current[c, a]
         }
         most = max(most, len(rings))
-        drawn = [tuple(match["nodes"]) for match in now(history)["matches"]["rings"]]
+        drawn = [tuple(match["nodes"]) for match in snapshot_of(history)["matches"]["rings"]]
         assert len(set(drawn)) == len(drawn) <= matches_module.MAX_MATCHES
         assert set(drawn) <= rings
         assert set(drawn) == rings or most > matches_module.MAX_MATCHES
@@ -256,10 +256,10 @@ TICKETS = pa.schema(
     st.booleans(),
 )
 @settings(max_examples=25)
-def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
+def test_matches_of_a_view_with_further_columns_are_shown_in_every_form(
     steps, form, is_long, is_small
 ):
-    """Several rows of a view may be the same match; values may differ behind what is shown."""
+    """Several rows of a view may be one match; long values may differ after their shown part."""
     pair = "SELECT x.id AS id, x.src AS a, x.dst AS b, y.id AS other FROM t x JOIN t y "
     circuit = compile_sql(
         pair + "ON y.src = x.dst AND y.dst = x.src AND y.id = x.id AND y.back = x.back",
@@ -268,20 +268,20 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
         materialize=True,
     )
     pattern = Pattern((1, 2), ((0, 1), (1, 0)))
-    found = Matches(pattern, [field.name for field in circuit.schema("pairs").fields])
+    matches = Matches(pattern, [field.name for field in circuit.schema("pairs").fields])
     sink = ViewSink(circuit, [Output("pairs", mode=form, keys=["id"] if form == "upsert" else [])])
-    there: dict = {}
+    current: dict = {}
 
-    class Take(SinkObserver):
+    class UpdateMatches(SinkObserver):
         def batch_completed(self, published, metrics):
-            take(published)
+            update(published)
 
-    def take(published):
+    def update(published):
         table = published.outputs["pairs"]
         mode, keys = output_mode_of(table), upsert_keys_of(table)
-        found.update(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
+        matches.update(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
 
-    sink.add_observer(Take())
+    sink.add_observer(UpdateMatches())
     prefix = "x" * (70 * is_long)
     with pytest.MonkeyPatch.context() as patch:
         if is_small:
@@ -289,11 +289,11 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
         for number, step in enumerate(steps):
             rows, weights = [], []
             for key, nodes in step.items():
-                for weight, ends in ((-1, there.pop(key, None)), (1, nodes)):
+                for weight, ends in ((-1, current.pop(key, None)), (1, nodes)):
                     if ends is None:
                         continue
                     if weight > 0:
-                        there[key] = ends
+                        current[key] = ends
                     # An edge and the one back, so that each ticket is a pair of matches.
                     a, b = (f"{prefix}{end}" for end in ends)
                     rows.append((str(key), a, a, b))
@@ -303,30 +303,30 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
                 pa.schema([*TICKETS, pa.field("weight", pa.int64())])
             )
             sink(Frame(table), number)
-            expected = {a for a, _ in there.values()}
-            drawn = Counter(match["nodes"][0] for match in found.to_json())
-            if is_long:  # all are cut to the same text
+            expected = {a for a, _ in current.values()}
+            drawn = Counter(match["nodes"][0] for match in matches.to_json())
+            if is_long:  # all values are cut to the same text
                 assert bool(drawn) == bool(expected)
-            elif len(there) <= 4 or not is_small:
+            elif len(current) <= 4 or not is_small:
                 assert drawn == Counter(map(str, expected))
 
 
 def test_retractions_are_found_in_large_deltas():
-    history, feed = shown(compile_sql(RING, {"e": EDGE}, name="rings"))
+    history, feed = history_and_feed(compile_sql(RING, {"e": EDGE}, name="rings"))
     ring = [(1, 2), (2, 3), (3, 1)]
     others = [(10 * i + a, 10 * i + b) for i in range(1, 40) for a, b in ring]
     feed(*others)
     feed(*ring)
-    assert len(now(history)["matches"]["rings"]) == MAX_MATCHES
+    assert len(snapshot_of(history)["matches"]["rings"]) == MAX_MATCHES
     feed(*others, weight=-1)
-    left = [match["nodes"] for match in now(history)["matches"]["rings"]]
+    left = [match["nodes"] for match in snapshot_of(history)["matches"]["rings"]]
     assert sorted(left) == [["1", "2", "3"], ["2", "3", "1"], ["3", "1", "2"]]
 
 
-def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(monkeypatch):
+def test_a_history_is_bounded_and_its_timeline_keeps_the_first_and_the_newest_point(monkeypatch):
     monkeypatch.setattr(history_module, "MAX_TIMELINE_POINTS", 16)
     monkeypatch.setattr(history_module, "MAX_RECENT_BATCHES", 5)
-    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+    history, feed = history_and_feed(compile_sql(VIEWS, {"e": EDGE}))
     for number in range(100):
         feed((number, number + 1))
         assert len(history._timeline) <= 16
@@ -338,15 +338,15 @@ def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(
 
 
 def test_only_the_first_rows_of_a_delta_are_kept():
-    history, feed = shown(compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v"))
+    history, feed = history_and_feed(compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v"))
     feed(*((n, n) for n in range(500)))
-    newest = now(history)["newest"]["v"]
+    newest = snapshot_of(history)["newest"]["v"]
     assert len(newest["rows"]) == MAX_ROWS
     assert (newest["count"], newest["inserted"], newest["deleted"]) == (500, 500, 0)
 
 
-def test_what_is_new_is_told_once():
-    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+def test_each_change_is_sent_once():
+    history, feed = history_and_feed(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2))
     taken = history.snapshot()["batches"]
     feed((2, 3))
@@ -358,9 +358,9 @@ def test_what_is_new_is_told_once():
 
 def test_state_and_operators_add_up():
     circuit = compile_sql(VIEWS, {"e": EDGE})
-    history, feed = shown(circuit)
+    history, feed = history_and_feed(circuit)
     feed((1, 2), (2, 3), (3, 1))
-    found = now(history)
+    found = snapshot_of(history)
     boxes = found["circuit"]["boxes"]
     join = next(i for i, box in enumerate(boxes) if box["kind"] == "join")
     assert found["operators"][join][0] == 3
@@ -379,7 +379,7 @@ def test_values_of_all_types_are_texts_that_are_cut():
     sink.add_observer(history)
     row = {"t": "x" * 500 + "\n", "b": b"\x00", "d": None, "f": float("nan")}
     sink(Frame(pa.Table.from_pylist([row], schema)), 0)
-    ((weight, values),) = now(history)["newest"]["v"]["rows"]
+    ((weight, values),) = snapshot_of(history)["newest"]["v"]["rows"]
     assert weight == 1
     assert len(values[0]) == 60 and values[2:] == [None, "nan"]
 
@@ -409,8 +409,8 @@ def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplo
     assert caplog.messages == ["the live page could not show micro-batch 0"] * 2
 
 
-def test_taking_a_micro_batch_costs_less_than_a_millisecond():
-    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+def test_recording_a_micro_batch_takes_less_than_a_millisecond():
+    history, feed = history_and_feed(compile_sql(VIEWS, {"e": EDGE}))
     for number in range(30):
         feed(*((number, n) for n in range(50)))
     before = history.seconds_spent

@@ -13,11 +13,11 @@ An example stream, ``count(*), min(x)`` of the rows (key, x)::
 An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
 
 State: count, sum, avg, variances and bit operations are linear, so the weights of one small trace
-represent them (`linear_aggregate`). Each min and max has a trace with its
-values in order (`min_max`), and so have functions of ordered rows, as first, quantiles and
-string_agg (`ordered_aggregate`). Each column that is aggregated with ``distinct`` has a trace of
-its values; the linear aggregates then read the delta of the set of these values. A step reads the
-old and the new state of all changed keys together and computes all results as whole columns.
+represent them (`linear_aggregate`). Each min and max has a trace with its values in order
+(`min_max`), and so have functions of ordered rows, as first, quantiles and string_agg
+(`ordered_aggregate`). Each column that is aggregated with ``distinct`` has a trace of its values;
+the linear aggregates then read the delta of the set of these values. A step reads the old and the
+new state of all changed keys together and computes all results as whole columns.
 
 Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
@@ -103,11 +103,11 @@ class AggregateOperator:
                 calls.setdefault(_ordered_key(call), call)
         self._ordered: list[MinMax | OrderedAggregate] = []
         for calls in ordered_calls.values():
-            first, *_ = shared = list(calls.values())
+            calls_of_state = list(calls.values())
             self._ordered.append(
-                MinMax(inputs, self.keys, first)
-                if first.function in ("min", "max")
-                else OrderedAggregate(plan.input.fields, codecs, self.keys, shared)
+                MinMax(inputs, self.keys, calls_of_state[0])
+                if calls_of_state[0].function in ("min", "max")
+                else OrderedAggregate(plan.input.fields, codecs, self.keys, calls_of_state)
             )
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,

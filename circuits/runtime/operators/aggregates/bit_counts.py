@@ -55,7 +55,7 @@ class BitCounts:
             words = codes[0] + self._offset
         rows = [np.flatnonzero((words >> np.int64(bit)) & np.int64(1)) for bit in range(_BITS)]
         indices = np.concatenate(rows)
-        bits = np.repeat(np.arange(_BITS), [len(of_bit) for of_bit in rows])
+        bits = np.repeat(np.arange(_BITS), [len(rows_with_bit) for rows_with_bit in rows])
         return Digits(indices, bits, weights[indices])
 
     def codes(self, sums: Digits, counts: Int64Array, present: BoolArray) -> Int64Array:

@@ -36,61 +36,61 @@ Float64Array = npt.NDArray[np.float64]
 
 # The unit of the digits of floats.
 _UNIT_BITS: Final = 1074
-# Below this share of its terms, the difference is computed exactly.
+# A difference that is smaller than its operands by this factor is computed exactly.
 _MIN_SHARE: Final = 2.0**-45
-# Products beyond these limits may lose their low halves.
+# Outside of these limits, `_two_product` may lose the low half of a product.
 _MIN_PRODUCT: Final = 2.0**-900
 _GREATEST_PRODUCT: Final = 2.0**960
 _SPLITTER: Final = 2.0**27 + 1
 
 
 def comoment_codes(
-    exact: ExactSum, x: Digits, y: Digits, xy: Digits, counts: Int64Array, present: BoolArray
+    float_sums: ExactSum, x: Digits, y: Digits, xy: Digits, counts: Int64Array, has_pairs: BoolArray
 ) -> Int64Array:
-    """Return the code of the co-moment of each group; NULL where it is not present.
+    """Return the code of the co-moment of each group; NULL for a group without pairs.
 
     Args:
-        exact: Converts the digits of sums to floats; for a float64 column.
+        float_sums: Converts the digits of sums to floats; for a float64 column.
         x: The digits of Σ x, by group.
         y: The digits of Σ y.
         xy: The digits of Σ x y.
         counts: The number of pairs of each group.
-        present: A mask of the groups that have pairs.
+        has_pairs: A mask of the groups that have pairs.
     """
     values = np.zeros(len(counts))
-    n = np.where(present, counts, 1)
+    n = np.where(has_pairs, counts, 1)
     with np.errstate(all="ignore"):
-        left = _times_count(_two_floats(exact, xy, len(n)), n.astype(np.float64))
-        right = _product(_two_floats(exact, x, len(n)), _two_floats(exact, y, len(n)))
+        left = _times_count(_two_floats(float_sums, xy, len(n)), n.astype(np.float64))
+        right = _product(_two_floats(float_sums, x, len(n)), _two_floats(float_sums, y, len(n)))
         high, low = _two_sum(left[0], -right[0])
         difference = high + (low + (left[1] - right[1]))
         scale = abs(left[0]) + abs(right[0])
-        in_range = (scale == 0) | ((scale > _MIN_PRODUCT) & (scale < _GREATEST_PRODUCT))
-        accurate = (abs(difference) >= _MIN_SHARE * scale) & in_range & (abs(n) < 2**52)
+        is_in_range = (scale == 0) | ((scale > _MIN_PRODUCT) & (scale < _GREATEST_PRODUCT))
+        is_accurate = (abs(difference) >= _MIN_SHARE * scale) & is_in_range & (abs(n) < 2**52)
         values = difference / n
-    for index in np.flatnonzero(present & ~accurate).tolist():
+    for index in np.flatnonzero(has_pairs & ~is_accurate).tolist():
         values[index] = _exact_value(index, x, y, xy, int(counts[index]))
-    return np.where(present, codes_of(values), NULL)
+    return np.where(has_pairs, codes_of(values), NULL)
 
 
-def _two_floats(exact: ExactSum, sums: Digits, n: int) -> tuple[Float64Array, Float64Array]:
-    """Return the float nearest to each sum, and the float nearest to the rest."""
+def _two_floats(float_sums: ExactSum, sums: Digits, n: int) -> tuple[Float64Array, Float64Array]:
+    """Return the float nearest to each sum, and the float nearest to the remainder."""
     ones = np.ones(n, np.int64)
-    high = exact.floats(sums, ones)
+    high = float_sums.floats(sums, ones)
     finite = np.flatnonzero(np.isfinite(high) & (high != 0))
-    parts = exact.split(codes_of(high[finite]), np.full(len(finite), -1))
+    parts = float_sums.split(codes_of(high[finite]), np.full(len(finite), -1))
     indices = np.concatenate((sums.sum_indices, finite[parts.sum_indices]))
     digits = np.concatenate((sums.digits, parts.digits))
     amounts = np.concatenate((sums.amounts, parts.amounts))
     order = np.lexsort((digits, indices))
     indices, digits, amounts = indices[order], digits[order], amounts[order]
-    same = np.zeros(len(order), np.bool)
-    same[1:] = (indices[1:] == indices[:-1]) & (digits[1:] == digits[:-1])
-    first = np.flatnonzero(~same)
+    is_same_digit = np.zeros(len(order), np.bool)
+    is_same_digit[1:] = (indices[1:] == indices[:-1]) & (digits[1:] == digits[:-1])
+    first = np.flatnonzero(~is_same_digit)
     if len(first):
         amounts = np.add.reduceat(amounts, first)
-    rest = Digits(indices[first], digits[first], amounts)
-    return high, exact.floats(rest, ones)
+    remainder = Digits(indices[first], digits[first], amounts)
+    return high, float_sums.floats(remainder, ones)
 
 
 def _two_sum(a: Float64Array, b: Float64Array) -> tuple[Float64Array, Float64Array]:

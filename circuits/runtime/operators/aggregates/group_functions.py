@@ -27,7 +27,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows", "RankedGroups"]
 
-#: The maximal number of values of a text or list, in which a value of weight w occurs w times.
+#: The maximum number of values of a text or list, in which a value of weight w occurs w times.
 _MAX_COPIES: Final = 2**31 - 1
 
 
@@ -56,7 +56,7 @@ class RankedGroups(Protocol):
     def at_ranks(self, ranks: Int64Array) -> Int64Array:
         """Return the code at a rank, from 0, of each group that has values."""
 
-    def spread(self, codes: Int64Array) -> Int64Array:
+    def fill_all_groups(self, codes: Int64Array) -> Int64Array:
         """Return codes of all groups, given those of the groups that have values; else NULL."""
 
 
@@ -88,19 +88,19 @@ class GroupedRows:
         return first_positions(self.groups)
 
     @cached_property
-    def present(self) -> Int64Array:
+    def non_empty_groups(self) -> Int64Array:
         """The groups that have values, ascending."""
-        present: Int64Array = self.groups[self.starts]
-        return present
+        groups: Int64Array = self.groups[self.starts]
+        return groups
 
     @cached_property
     def ends(self) -> Int64Array:
         """The sum of the weights of the values of the group up to each value."""
-        ends = np.cumsum(self.weights)
-        before = (ends - self.weights)[self.starts]
+        totals = np.cumsum(self.weights)
+        totals_before_groups = (totals - self.weights)[self.starts]
         lengths = np.diff(np.append(self.starts, len(self.groups)))
-        within: Int64Array = ends - np.repeat(before, lengths)
-        return within
+        ends: Int64Array = totals - np.repeat(totals_before_groups, lengths)
+        return ends
 
     @cached_property
     def sizes(self) -> Int64Array:
@@ -109,10 +109,10 @@ class GroupedRows:
         sizes: Int64Array = self.ends[last]
         return sizes
 
-    def spread(self, codes: Int64Array) -> Int64Array:
+    def fill_all_groups(self, codes: Int64Array) -> Int64Array:
         """Return codes of all groups, given those of the groups that have values; else NULL."""
         result = np.full(self.n, NULL)
-        result[self.present] = codes
+        result[self.non_empty_groups] = codes
         return result
 
     def at_ranks(self, ranks: Int64Array) -> Int64Array:
@@ -124,7 +124,7 @@ class GroupedRows:
         codes: Int64Array = self.codes[np.searchsorted(ends, begins + ranks, side="right")]
         return codes
 
-    def repeated(self) -> tuple[Int64Array, Int64Array]:
+    def repeat_by_weight(self) -> tuple[Int64Array, Int64Array]:
         """Return the group and the position of each value, as often as its weight."""
         if int(self.sizes.max(initial=0)) > _MAX_COPIES:
             raise EvaluationError(
@@ -154,12 +154,12 @@ class GroupFunction:
 
 
 def _first(rows: GroupedRows) -> Int64Array:
-    return rows.spread(rows.codes[rows.starts])
+    return rows.fill_all_groups(rows.codes[rows.starts])
 
 
 def _mode(rows: GroupedRows) -> Int64Array:
     order = np.lexsort((np.arange(len(rows.groups)), -rows.weights, rows.groups))
-    return rows.spread(rows.codes[order[rows.starts]])
+    return rows.fill_all_groups(rows.codes[order[rows.starts]])
 
 
 def _fraction(rows: RankedGroups) -> float:
@@ -174,7 +174,7 @@ def _quantile_disc(rows: RankedGroups) -> Int64Array:
     whole = np.rint(exact)
     floor = np.where(abs(exact - whole) <= 1e-9 * np.maximum(whole, 1), whole, np.floor(exact))
     ranks = np.maximum(1, sizes - floor.astype(np.int64)) - 1
-    return rows.spread(rows.at_ranks(ranks))
+    return rows.fill_all_groups(rows.at_ranks(ranks))
 
 
 def _quantile_cont(rows: RankedGroups) -> Int64Array:
@@ -184,15 +184,16 @@ def _quantile_cont(rows: RankedGroups) -> Int64Array:
     share = exact - low
     low_codes = rows.at_ranks(low.astype(np.int64))
     high_codes = rows.at_ranks(np.ceil(exact).astype(np.int64))
-    type_ = rows.codec.type
-    if pa.types.is_floating(type_):
-        dtype = np.dtype(f"f{type_.bit_width // 8}")
+    data_type = rows.codec.type
+    if pa.types.is_floating(data_type):
+        dtype = np.dtype(f"f{data_type.bit_width // 8}")
         first = values_of(low_codes, dtype).astype(np.float64)
         last = values_of(high_codes, dtype).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             values = np.where(first == last, first, first + (last - first) * share)
-        return rows.spread(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
-    # The result is a whole number of units: the exact result, rounded towards zero.
+        return rows.fill_all_groups(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
+    # The result is a whole number of units: the exact result, rounded towards zero. The distance is
+    # truncated first; if that moved the result away from zero, one unit is added.
     with np.errstate(over="ignore"):
         distance = (high_codes - low_codes).astype(np.float64) * share
     whole = np.trunc(distance)
@@ -200,7 +201,7 @@ def _quantile_cont(rows: RankedGroups) -> Int64Array:
     codes += ((distance != whole) & (np.sign(codes) == -np.sign(distance))).astype(
         np.int64
     ) * np.sign(distance).astype(np.int64)
-    return rows.spread(codes)
+    return rows.fill_all_groups(codes)
 
 
 def _product(rows: GroupedRows) -> Int64Array:
@@ -209,11 +210,11 @@ def _product(rows: GroupedRows) -> Int64Array:
     with np.errstate(all="ignore"):
         powers = np.where(rows.weights == 1, numbers, numbers ** rows.weights.astype(np.float64))
         products = np.multiply.reduceat(powers, rows.starts)
-    return rows.spread(codes_of(products))
+    return rows.fill_all_groups(codes_of(products))
 
 
 def _string_agg(rows: GroupedRows) -> Int64Array:
-    groups, positions = rows.repeated()
+    groups, positions = rows.repeat_by_weight()
     texts = pc.cast(plain(rows.codec.decode(rows.codes)), pa.large_string()).take(
         pa.array(positions)
     )
@@ -221,18 +222,18 @@ def _string_agg(rows: GroupedRows) -> Int64Array:
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), texts)
     separator = pa.scalar(rows.call.options[0], pa.large_string())
     joined = pc.binary_join(lists, separator)
-    return rows.spread(rows.result.encode(pc.cast(joined, rows.result.type)))
+    return rows.fill_all_groups(rows.result.encode(pc.cast(joined, rows.result.type)))
 
 
 def _list(rows: GroupedRows) -> Int64Array:
-    groups, positions = rows.repeated()
+    groups, positions = rows.repeat_by_weight()
     values = rows.codec.decode(rows.codes[positions])
     offsets = np.append(first_positions(groups), len(groups))
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
-    return rows.spread(rows.result.encode(pc.cast(lists, rows.result.type)))
+    return rows.fill_all_groups(rows.result.encode(pc.cast(lists, rows.result.type)))
 
 
-#: By name; `circuits.types.aggregates` describes them.
+#: By name; `circuits.types.functions.type_rules.aggregate_type` describes them.
 GROUP_FUNCTIONS: Final[Mapping[str, GroupFunction]] = MappingProxyType(
     {
         "first": GroupFunction(_first, reads_first=True, keeps_nulls=True),

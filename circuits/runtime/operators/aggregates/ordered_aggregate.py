@@ -219,7 +219,7 @@ class _SearchedGroups:
         """Return the code at a rank, from 0, of each group that has values."""
         return self.codes_of(self.search.find(self.groups[:, self.present], ranks))
 
-    def spread(self, codes: Int64Array) -> Int64Array:
+    def fill_all_groups(self, codes: Int64Array) -> Int64Array:
         """Return codes of all groups, given those of the groups that have values; else NULL."""
         result = np.full(len(self.group_sizes), NULL)
         result[self.present] = codes

@@ -1,4 +1,4 @@
-"""Ranked rows: the state of percentiles, an ordered multiset whose row at a rank is one search.
+"""Ranked rows: the state of percentiles, an ordered multiset that finds a row by its rank.
 
 The multiset has the rows of positive weight in the order of a trace::
 

@@ -95,7 +95,7 @@ class MarkedRows:
 
     def change(
         self,
-        stored: ZSet,
+        delta: ZSet,
         rows_step: TraceStep | None,
         changed_marks: Int64Array,
         marks_step: TraceStep | None,
@@ -103,12 +103,12 @@ class MarkedRows:
         """Return the change of the output.
 
         Args:
-            stored: The delta of the rows, in the layout of the trace.
+            delta: The delta of the rows, in the layout of the trace.
             rows_step: The staged step of the trace of rows.
             changed_marks: The marks that appear or disappear, sorted, shape ``(width, n)``.
             marks_step: The staged step of the trace of marks.
         """
-        rows, weights = stored.row_array, stored.weight_array
+        rows, weights = delta.row_array, delta.weight_array
         marks = self.latest(rows, marks_step)
         if not changed_marks.shape[1]:
             return self.marked(rows, marks, weights)

@@ -93,8 +93,8 @@ class LatestTimeOperator:
             old = self._rows.marks.weights_of(marks)
             marks_step = self._rows.marks.prepare(marks)
             staged.append(marks_step)
-            flips = (old != 0) != (old + marks.weight_array != 0)
-            changed = np.ascontiguousarray(marks.row_array[:, flips])
+            has_changed = (old != 0) != (old + marks.weight_array != 0)
+            changed = np.ascontiguousarray(marks.row_array[:, has_changed])
         change = self._rows.change(stored, rows_step, changed, marks_step)
         return change, StagedGroup(staged)
 

@@ -118,12 +118,12 @@ class SessionBoundOperator:
             times_step = self._times.prepare(times)
             staged.append(times_step)
         new = old + times.weight_array
-        flips = np.flatnonzero((old != 0) != (new != 0))
-        changed = times.row_array[:, flips]
+        appears_or_disappears = np.flatnonzero((old != 0) != (new != 0))
+        changed = times.row_array[:, appears_or_disappears]
         starts_step, starts = None, ZSet.empty(self._width)
-        if len(flips):
+        if changed.shape[1]:
             current = NearestRows(self._times, times_step)
-            starts = self._change_of_starts(changed, new[flips] != 0, current)
+            starts = self._change_of_starts(changed, new[appears_or_disappears] != 0, current)
             self._rows.rows_read += current.rows_read
             if len(starts):
                 starts_step = self._rows.marks.prepare(starts)

@@ -70,14 +70,16 @@ class PrefixTotals:
         """
         key_count, weights = self._order.keys, stored.weight_array
         parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-        for position, (column, exact) in enumerate(self._sums.items()):
-            present = np.flatnonzero(codes[column] != NULL)
+        for position, (column, column_sum) in enumerate(self._sums.items()):
+            valid_rows = np.flatnonzero(codes[column] != NULL)
             first_slot = position * DIGITS
-            parts.append((present, np.full(len(present), first_slot + _COUNT), weights[present]))
-            if exact is not None:
-                digits = exact.split(codes[column, present], weights[present])
+            parts.append(
+                (valid_rows, np.full(len(valid_rows), first_slot + _COUNT), weights[valid_rows])
+            )
+            if column_sum is not None:
+                digits = column_sum.split(codes[column, valid_rows], weights[valid_rows])
                 parts.append(
-                    (present[digits.sum_indices], first_slot + digits.digits, digits.amounts)
+                    (valid_rows[digits.sum_indices], first_slot + digits.digits, digits.amounts)
                 )
         if not parts:
             return None
@@ -102,8 +104,8 @@ class PrefixTotals:
         totals = Totals(old), Totals(new)
         key_count, n = self._order.keys, rows.shape[1]
         ranges = RowRanges(self.trace, step)
-        for position, (column, exact) in enumerate(self._sums.items()):
-            digits = [] if exact is None else range(_digits_of(exact))
+        for position, (column, column_sum) in enumerate(self._sums.items()):
+            digits = [] if column_sum is None else range(_digits_of(column_sum))
             slots = [position * DIGITS + digit for digit in (*digits, _COUNT)]
             tiled_rows = np.tile(rows, len(slots))
             slot_row = np.repeat(slots, n)[np.newaxis]
@@ -121,5 +123,5 @@ class PrefixTotals:
         return totals
 
 
-def _digits_of(exact: ExactSum) -> int:
-    return _COUNT if exact.floating or not exact.codec.ordered else _INTEGER_DIGITS
+def _digits_of(column_sum: ExactSum) -> int:
+    return _COUNT if column_sum.floating or not column_sum.codec.ordered else _INTEGER_DIGITS

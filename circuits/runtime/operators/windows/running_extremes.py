@@ -172,8 +172,9 @@ class RunningExtreme:
         """Stage the change of the records among consecutive rows.
 
         Args:
-            rows: The rows, by group in order; those that are not given keep their result.
-            group: The number of each row's group, ascending: a segment of a partition.
+            rows: The rows whose result may change, by group, in order.
+            group: The number of each row's group, ascending. A group is a segment of consecutive
+                rows of a partition.
             old: A mask of the rows of positive weight without the step.
             new: The same with the step.
             before: The code of the running extreme before each group.

@@ -155,6 +155,7 @@ def _bound(
     if offset is None:
         return partitions.stop if is_end else partitions.start
     if frame.mode == "rows":
+        # Clipped to a number of rows that no partition has, so that the sum is an int64.
         return partitions.row + int(np.clip(offset, -(2**62), 2**62)) + is_end
     if offset == 0:
         return partitions.group_stop if is_end else partitions.group_start
@@ -188,11 +189,11 @@ def _value_bound(
     # a wanted value is first if it begins a frame (the equal rows are in it), last if it ends one.
     number = partitions.number[rows]
     side = np.repeat([0, 1 if is_end else -1], n)
-    order_of = np.lexsort((side, np.concatenate((values, wanted)), np.tile(number, 2)))
-    is_row = order_of < n
+    sorted_indices = np.lexsort((side, np.concatenate((values, wanted)), np.tile(number, 2)))
+    is_row = sorted_indices < n
     searched = np.flatnonzero(~is_row)
     rows_before = np.empty(n, np.int64)
-    rows_before[order_of[searched] - n] = np.cumsum(is_row)[searched]
+    rows_before[sorted_indices[searched] - n] = np.cumsum(is_row)[searched]
     # A bound is the position after the last row before it. Without such a row in its partition, it
     # is the first row with a value, because the NULLs of a partition are first or last.
     first_row = rows[np.searchsorted(number, number)]

@@ -47,11 +47,13 @@ __all__ = ["Totals", "WindowFunctions", "reads_first_row"]
 
 _INT64: Final = pa.int64()
 _NO_ROW: Final = -1
+# Greater than every number of rows; a position plus it is an int64.
+_MAX_DISTANCE: Final = 2**62
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals over the leading rows of each partition, which the window functions are not given.
+    """Totals over the leading rows of each partition, if functions are given only the rows after.
 
     Each array has an entry per partition.
 
@@ -202,7 +204,7 @@ class WindowFunctions:
         if call.ignore_nulls:
             source = _nth_present(rows, call.arguments[0], distance)
         else:
-            source = partitions.row - max(-(2**62), min(distance, 2**62))
+            source = partitions.row - max(-_MAX_DISTANCE, min(distance, _MAX_DISTANCE))
             inside = (source >= partitions.start) & (source < partitions.stop)
             source = np.where(inside, source, _NO_ROW)
         default = rows.codes[call.arguments[1]] if len(call.arguments) > 1 else np.int64(NULL)
@@ -224,8 +226,8 @@ class WindowFunctions:
             counts = rows.counts(column)
             best = np.full(len(rows.partitions), _NO_ROW)
             if leading is not None:
-                place = len(present) + rows.partitions.number
-                best = np.where(codes[place] == NULL, _NO_ROW, place)
+                index = len(present) + rows.partitions.number
+                best = np.where(codes[index] == NULL, _NO_ROW, index)
             for piece in self._frames(call, rows):
                 least = _least(ranks[: len(present)], counts[piece.start], counts[piece.stop])
                 better = (least != _NO_ROW) & (
@@ -296,6 +298,7 @@ class WindowFunctions:
             if rows.budget is not None:
                 frame_rows = np.maximum(distinct[1::2] - distinct[::2], 0).sum(dtype=np.float64)
                 rows.budget.add_bytes(int(frame_rows) * (len(fields) + 1) * 8)
+            # The rows of each piece (two bounds) of the frames, with the numbers of their frames.
             pairs = [_flatten(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
             frame, row = (np.concatenate(column) for column in zip(*pairs, strict=True))
             groups = operator.evaluate([ZSet.from_columns([frame, *rows.codes[:, row]])])
@@ -324,8 +327,8 @@ def _position(rows: _Rows, row: Int64Array) -> Int64Array:
 
 def _percent_rank(rows: _Rows, number: int) -> Int64Array:
     partitions = rows.partitions
-    others = partitions.stop - partitions.start - 1
-    return codes_of((_rank(rows, 1) - 1) / np.maximum(others, 1))
+    other_rows = partitions.stop - partitions.start - 1
+    return codes_of((_rank(rows, number) - 1) / np.maximum(other_rows, 1))
 
 
 def _cume_dist(rows: _Rows, number: int) -> Int64Array:
@@ -357,6 +360,7 @@ def _ntile(rows: _Rows, number: int) -> Int64Array:
     return bucket + 1
 
 
+# Functions of the positions of rows; their second argument is the literal argument of the call.
 _POSITIONS: Final[dict[str, Callable[[_Rows, int], Int64Array]]] = {
     "row_number": _row_number,
     "rank": _rank,
@@ -425,7 +429,7 @@ def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
     counts = rows.counts(column)
     present = np.flatnonzero(rows.codes[column] != NULL)
     partitions = rows.partitions
-    distance = max(-(2**62), min(distance, 2**62))
+    distance = max(-_MAX_DISTANCE, min(distance, _MAX_DISTANCE))
     if distance == 0:
         return partitions.row
     index = counts[:-1] - distance if distance > 0 else counts[1:] - distance - 1

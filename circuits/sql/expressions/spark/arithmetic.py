@@ -1,8 +1,8 @@
 """Operators of numbers in dialect spark, and the integer types of results.
 
 An INT plus an INT is an INT in Spark, and the function table computes with 64 bits. So the readers
-of Spark cast the integers that they get: to the type of the operands (`in_type_of`), or to the type
-that Spark gives a function (`RESULTS`). The cast is an error for a value that does not fit.
+of Spark cast the integers that they get: to the type of the operands (`cast_to_type_of`), or to the
+type that Spark gives a function (`RESULTS`). The cast is an error for a value that does not fit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from circuits.sql.expressions.named_functions import Arguments, Builder
 from circuits.sql.expressions.spark.operands import is_text
 from circuits.types.functions import common_type
 
-__all__ = ["RESULTS", "in_type_of", "promote_texts", "read_arithmetic", "same_integer"]
+__all__ = ["RESULTS", "cast_to_type_of", "promote_texts", "read_arithmetic", "same_integer"]
 
 _INTS: Final = (
     *("ascii", "length", "len", "char_length", "character_length", "octet_length", "bit_length"),
@@ -41,11 +41,11 @@ RESULTS: Final[Mapping[str | type[exp.Expr], pa.DataType]] = {
 def read_arithmetic(
     clause: Clause, node: exp.Expr, function: str, left: Expression, right: Expression
 ) -> Expression:
-    """Return a sum, difference or product; of dates and intervals, or of numbers as Spark has it.
+    """Return the sum, difference or product of dates and intervals, or of numbers as in Spark.
 
     Args:
         clause: The clause.
-        node: The place of the operator.
+        node: The operator, for errors.
         function: ``add``, ``subtract`` or ``multiply``.
         left: The left operand.
         right: The right operand.
@@ -55,8 +55,8 @@ def read_arithmetic(
         interval, number = sides if arrow.is_duration(left.type) else sides[::-1]
         return clause.call(node, "multiply_interval", interval, number)
     if function == "subtract" and all(arrow.is_date(side.type) for side in sides):
-        moments = (clause.call(node, "cast", side, type=pa.timestamp("us")) for side in sides)
-        return clause.call(node, function, *moments)
+        timestamps = (clause.call(node, "cast", side, type=pa.timestamp("us")) for side in sides)
+        return clause.call(node, function, *timestamps)
     if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in sides):
         return clause.call(node, function, left, right)
     return clause.call(node, f"{function}_ansi", *promote_texts(clause, node, left, right))
@@ -64,10 +64,12 @@ def read_arithmetic(
 
 def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:
     """Return the operands with texts cast: to BIGINT if the others are integers, else to DOUBLE."""
-    others = [value.type for value in values if not is_text(value)]
-    if len(others) == len(values) or not any(_is_number(data_type) for data_type in others):
+    other_types = [value.type for value in values if not is_text(value)]
+    if len(other_types) == len(values) or not any(
+        _is_number(data_type) for data_type in other_types
+    ):
         return list(values)
-    target = pa.int64() if all(map(arrow.is_integer, others)) else pa.float64()
+    target = pa.int64() if all(map(arrow.is_integer, other_types)) else pa.float64()
     return [
         clause.call(node, "cast", value, type=target) if is_text(value) else value
         for value in values
@@ -80,7 +82,7 @@ def _is_number(data_type: pa.DataType) -> bool:
     )
 
 
-def in_type_of(
+def cast_to_type_of(
     clause: Clause, node: exp.Expr, value: Expression, *operands: Expression
 ) -> Expression:
     """Return an integer in the common type of integer operands; another value as it is."""
@@ -96,6 +98,6 @@ def same_integer(builder: Builder, operands: int = 1) -> Builder:
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         value = builder(clause, node, arguments)
-        return in_type_of(clause, node, value, *arguments[:operands])
+        return cast_to_type_of(clause, node, value, *arguments[:operands])
 
     return build

@@ -32,7 +32,7 @@ def _typeof(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """Return the name data_type a type in Spark, as in ``array<int>``."""
+    """Return the name of a type in Spark, as in ``array<int>``."""
     if arrow.is_decimal(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
     if arrow.is_timestamp(data_type):
@@ -72,8 +72,8 @@ def _assert_true(
     return clause.call(node, "assert_true", condition, message)
 
 
-def _cast_reader(target: pa.DataType) -> Builder:
-    """Read ``int(x)``, ``string(x)``...: casts by the name of the type."""
+def _cast_builder(target: pa.DataType) -> Builder:
+    """Return the builder of ``int(x)``, ``string(x)`` or another cast by the name of the type."""
 
     def convert(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         if arrow.is_string(target):
@@ -91,15 +91,15 @@ BUILDERS: Final[dict[str, Builder]] = {
     "typeof": fixed(1, _typeof),
     "raise_error": named("raise_error"),
     "assert_true": fixed((1, 2), _assert_true),
-    "int": _cast_reader(pa.int32()),
-    "bigint": _cast_reader(pa.int64()),
-    "smallint": _cast_reader(pa.int16()),
-    "tinyint": _cast_reader(pa.int8()),
-    "double": _cast_reader(pa.float64()),
-    "float": _cast_reader(pa.float32()),
-    "string": _cast_reader(pa.string()),
-    "boolean": _cast_reader(pa.bool_()),
-    "date": _cast_reader(pa.date32()),
-    "timestamp": _cast_reader(INSTANT),
-    "binary": _cast_reader(pa.binary()),
+    "int": _cast_builder(pa.int32()),
+    "bigint": _cast_builder(pa.int64()),
+    "smallint": _cast_builder(pa.int16()),
+    "tinyint": _cast_builder(pa.int8()),
+    "double": _cast_builder(pa.float64()),
+    "float": _cast_builder(pa.float32()),
+    "string": _cast_builder(pa.string()),
+    "boolean": _cast_builder(pa.bool_()),
+    "date": _cast_builder(pa.date32()),
+    "timestamp": _cast_builder(INSTANT),
+    "binary": _cast_builder(pa.binary()),
 }

@@ -69,12 +69,12 @@ def _log(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expressio
     return _logarithm_builder("ln" if len(arguments) == 1 else "log")(clause, node, arguments)
 
 
-def _rounding_builder(integers: str, floats: str) -> Builder:
+def _rounding_builder(exact_function: str, float_function: str) -> Builder:
     """Return the builder of ``round`` or ``bround``.
 
     Args:
-        integers: The function for integers and decimals.
-        floats: The function for floats, which rounds their shortest decimal text.
+        exact_function: The function for integers and decimals.
+        float_function: The function for floats, which rounds their shortest decimal text.
     """
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
@@ -82,7 +82,7 @@ def _rounding_builder(integers: str, floats: str) -> Builder:
             raise count_error(clause, node, "1 to 2")
         value = to_number(clause, node, arguments[0])
         digits = arguments[1] if len(arguments) > 1 else integer_literal(0)
-        function = floats if arrow.is_floating(value.type) else integers
+        function = float_function if arrow.is_floating(value.type) else exact_function
         return clause.call(node, function, value, digits)
 
     return build

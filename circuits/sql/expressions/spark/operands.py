@@ -45,7 +45,7 @@ def is_text(value: Expression) -> bool:
 
 
 def null_on_error(builder: Builder) -> Builder:
-    """Return a reader whose result is NULL where another raises an error."""
+    """Return a builder of a call that is NULL where the call of ``builder`` raises an error."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         return clause.call(node, "try", builder(clause, node, arguments))

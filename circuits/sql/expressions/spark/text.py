@@ -57,10 +57,10 @@ def _decode(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
         return clause.call(node, "decode", *coerce(clause, node, arguments, "yt"))
     if len(arguments) < 2:
         raise count_error(clause, node, "2 or more")
-    value, *rest = arguments
-    default = rest.pop() if len(rest) % 2 else NULL
+    value, *pairs = arguments
+    default = pairs.pop() if len(pairs) % 2 else NULL
     parts: Arguments = []
-    for key, result in zip(rest[::2], rest[1::2], strict=True):
+    for key, result in zip(pairs[::2], pairs[1::2], strict=True):
         parts += [clause.call(node, "same", value, key), result]
     return clause.call(node, "case", *parts, default)
 
@@ -83,17 +83,17 @@ def _to_char(clause: Clause, node: exp.Expr, value: Expression, pattern: Express
     if arrow.is_date(value.type) or arrow.is_timestamp(value.type):
         return clause.call(node, "date_format", value, pattern)
     if is_binary(value):
-        how = literal_text(clause, node, pattern, "a format").lower()
-        if how in ("hex", "base64"):
-            return clause.call(node, how, value)
+        encoding = literal_text(clause, node, pattern, "a format").lower()
+        if encoding in ("hex", "base64"):
+            return clause.call(node, encoding, value)
         return clause.call(node, "decode", value, pattern)
     return clause.call(node, "to_char", to_number(clause, node, value), pattern)
 
 
 def _to_binary(
-    clause: Clause, node: exp.Expr, value: Expression, how: Expression = _HEX
+    clause: Clause, node: exp.Expr, value: Expression, encoding: Expression = _HEX
 ) -> Expression:
-    name = literal_text(clause, node, how, "a format").lower()
+    name = literal_text(clause, node, encoding, "a format").lower()
     if name in ("utf-8", "utf8"):
         return clause.call(node, "cast", value, type=pa.binary())
     if name not in ("hex", "base64"):
@@ -120,7 +120,7 @@ def _reverse(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 
 def _pad(function: str) -> Builder:
-    """Read ``lpad`` and ``rpad``; an empty padding adds nothing."""
+    """Return the builder of ``lpad`` or ``rpad``; an empty padding adds nothing."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 2 <= len(arguments) <= 3:
@@ -130,21 +130,21 @@ def _pad(function: str) -> Builder:
         value, length, *padding = coerce(clause, node, arguments, "tit")
         if not padding:
             return clause.call(node, function, value, length)
-        empty = clause.call(node, "eq", padding[0], string_literal(""))
-        if isinstance(empty, Literal) and empty.value is False:
+        is_empty = clause.call(node, "eq", padding[0], string_literal(""))
+        if isinstance(is_empty, Literal) and is_empty.value is False:
             return clause.call(node, function, value, length, *padding)
-        cut = clause.call(
+        unpadded = clause.call(
             node, "left", value, clause.call(node, "greatest", length, integer_literal(0))
         )
         return clause.call(
-            node, "case", empty, cut, clause.call(node, function, value, length, *padding)
+            node, "case", is_empty, unpadded, clause.call(node, function, value, length, *padding)
         )
 
     return build
 
 
-def _ends(function: str) -> Builder:
-    """Read ``left`` and ``right``; a negative length gives the empty text."""
+def _left_or_right(function: str) -> Builder:
+    """Return the builder of ``left`` or ``right``; a negative length gives the empty text."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
@@ -197,7 +197,7 @@ def _instr(
 
 
 def _like(function: str) -> Builder:
-    """Read ``like(text, pattern[, escape])``; the escape is the backslash by default."""
+    """Return the builder of ``like(text, pattern[, escape])``; by default, the escape is ``\\``."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 2 <= len(arguments) <= 3:
@@ -218,10 +218,10 @@ def _split(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Express
     if not 2 <= len(arguments) <= 3:
         raise count_error(clause, node, "2 to 3")
     value, pattern, *limit = coerce(clause, node, arguments, "tti")
-    unlimited = not limit or (
+    is_unlimited = not limit or (
         isinstance(limit[0], Literal) and isinstance(limit[0].value, int) and limit[0].value <= 0
     )
-    if unlimited and isinstance(pattern, Literal):
+    if is_unlimited and isinstance(pattern, Literal):
         return clause.call(node, "split_regex", value, pattern)
     return clause.call(node, "split_limit", value, pattern, *(limit or [integer_literal(-1)]))
 
@@ -260,8 +260,8 @@ BUILDERS: Final[dict[str, Builder]] = {
     "find_in_set": named("find_in_set"),
     "format_number": fixed(
         2,
-        lambda clause, node, value, how: clause.call(
-            node, "format_number", to_number(clause, node, value), how
+        lambda clause, node, value, pattern: clause.call(
+            node, "format_number", to_number(clause, node, value), pattern
         ),
     ),
     "format_string": named("printf", least=1),
@@ -275,8 +275,8 @@ BUILDERS: Final[dict[str, Builder]] = {
     "ucase": named("upper", kinds="t"),
     "lower": named("lower", kinds="t"),
     "upper": named("upper", kinds="t"),
-    "left": _ends("left"),
-    "right": _ends("right"),
+    "left": _left_or_right("left"),
+    "right": _left_or_right("right"),
     "lpad": _pad("lpad"),
     "rpad": _pad("rpad"),
     "luhn_check": named("luhn_check"),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
@@ -57,7 +58,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_null(source):
         return pa.nulls(len(values), target)
     if is_nested(source) and is_nested(target):
-        return _convert_parts(values, target)
+        return _convert_parts(values, target, convert)
     if is_text(source):
         return read_text(values, target)
     if is_text(target):
@@ -81,17 +82,19 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.cast(values, target, safe=not (arrow.is_time(target) or arrow.is_duration(target)))
 
 
-def _convert_parts(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _convert_parts(
+    values: pa.Array, target: pa.DataType, convert_part: Callable[..., pa.Array]
+) -> pa.Array:
     """Cast the parts of nested values of one kind; fields are matched by position."""
     valid = None
     if values.null_count:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
     if arrow.is_struct(target):
         pairs = zip(values.flatten(), target, strict=True)
-        columns = [convert(column, field.type) for column, field in pairs]
+        columns = [convert_part(column, field.type) for column, field in pairs]
         return struct_array(target, columns, valid, len(values))
     counts, parts = list_parts(values)
-    columns = [convert(*pair) for pair in zip(parts, part_types(target), strict=True)]
+    columns = [convert_part(*pair) for pair in zip(parts, part_types(target), strict=True)]
     return list_array(target, counts, columns, valid)
 
 
@@ -204,8 +207,13 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
 def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast values; return NULL where `convert` fails.
 
-    The failing values are found by bisection, so that runs of valid values are cast in one call.
+    The failing values are found by bisection, so that runs of valid values are cast in one call. Of
+    nested values the parts that fail become NULL; a map with a key that fails is NULL.
     """
+    if is_nested(values.type) and is_nested(target):
+        if arrow.is_map(target):
+            values = _drop_maps_with_other_keys(values, target.key_type)
+        return _convert_parts(values, target, _try_convert)
     try:
         if is_text(values.type):
             return read_text(values, target, lenient=True)
@@ -218,11 +226,22 @@ def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
+def _drop_maps_with_other_keys(maps: pa.Array, key_type: pa.DataType) -> pa.Array:
+    """Return the maps, with NULL for those that have a key which ``key_type`` cannot represent."""
+    counts, (keys, _) = list_parts(maps)
+    is_failed = _try_convert(keys, key_type).is_null().to_numpy(zero_copy_only=False)
+    rows = np.arange(len(maps))
+    has_failed_key = np.isin(rows, np.repeat(rows, counts)[is_failed])
+    return maps.take(pa.array(rows, mask=has_failed_key))
+
+
 def _cast_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return convert(arguments[0], result_type)
 
 
 def _try_cast_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    if is_nested(arguments[0].type):  # Arrow has no dictionary encoding of nested types
+        return _try_convert(arguments[0], result_type)
     distinct = pc.dictionary_encode(arguments[0])
     if isinstance(distinct, pa.DictionaryArray):
         return _try_convert(distinct.dictionary, result_type).take(distinct.indices)
@@ -264,8 +283,8 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
         return False
     if arrow.is_struct(source) != arrow.is_struct(target):
         return False
-    parts, others = part_types(source), part_types(target)
-    return len(parts) == len(others) and all(map(_is_allowed, parts, others))
+    parts, target_parts = part_types(source), part_types(target)
+    return len(parts) == len(target_parts) and all(map(_is_allowed, parts, target_parts))
 
 
 _TypeTest = Callable[[pa.DataType], bool]

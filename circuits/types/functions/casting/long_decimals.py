@@ -21,7 +21,7 @@ __all__ = ["MAX_ARROW_CHARACTERS", "read_long_decimals"]
 #: The length up to which Arrow's parser of decimals is exact.
 MAX_ARROW_CHARACTERS: Final = 38
 
-# Enough digits for every text of a bounded length and every scale: no text is rounded twice.
+# Enough digits for every text of 1000 bytes and every scale: no text is rounded twice.
 _EXACT: Final = Context(prec=4000, Emax=10**9, Emin=-(10**9), rounding=ROUND_HALF_UP)
 
 
@@ -29,7 +29,7 @@ def read_long_decimals(texts: pa.Array, target: pa.DataType, type_name: str) -> 
     """Parse texts of numbers as decimals, rounded half away from zero.
 
     Args:
-        texts: Texts of a bounded length, without NULL and without surrounding blanks.
+        texts: Texts of up to 1000 bytes, which the caller checks, without NULL or outer blanks.
         target: The decimal type.
         type_name: The name of the type in error messages.
 

@@ -80,9 +80,9 @@ def _check_lengths(values: pa.Array, target: pa.DataType) -> None:
     if pc.any(is_too_long).as_py():  # the text may have surrounding blanks
         is_too_long = pc.greater(pc.binary_length(pc.utf8_trim_whitespace(values)), MAX_VALUE_BYTES)
     if pc.any(is_too_long).as_py():
-        wrong = values.filter(is_too_long)[0].as_py()
+        text = values.filter(is_too_long)[0].as_py()
         raise pa.ArrowInvalid(
-            f"{excerpt(wrong, 60)} cannot be parsed as {target}: it has more than "
+            f"{excerpt(text, 60)} cannot be parsed as {target}: it has more than "
             f"{MAX_VALUE_BYTES} bytes"
         )
 
@@ -99,8 +99,8 @@ def _remove_underscores(values: pa.Array) -> pa.Array:
     """Return the texts; remove the underscores between digits from those that are numbers."""
     if not pc.any(pc.match_substring(values, "_")).as_py():
         return values
-    numbers = pc.match_substring_regex(values, _NUMBER)
-    return pc.if_else(numbers, pc.replace_substring(values, "_", ""), values)
+    is_number_text = pc.match_substring_regex(values, _NUMBER)
+    return pc.if_else(is_number_text, pc.replace_substring(values, "_", ""), values)
 
 
 def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa.Array:
@@ -119,15 +119,15 @@ def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa
     is_number = pc.match_substring_regex(values, _NUMBER)
     _check_all_valid(values, pc.or_(is_number, pc.is_null(values)), type_name)
     texts = pc.replace_substring_regex(_remove_underscores(values), r"^\+", "")
-    inexact = _is_inexact(texts)
-    if pc.any(inexact).as_py():
-        without_inexact = pc.if_else(inexact, pa.scalar(None, texts.type), texts)
-        parsed = read_long_decimals(texts.filter(inexact), target, type_name)
+    is_inexact = _is_inexact(texts)
+    if pc.any(is_inexact).as_py():
+        without_inexact = pc.if_else(is_inexact, pa.scalar(None, texts.type), texts)
+        parsed = read_long_decimals(texts.filter(is_inexact), target, type_name)
         return pc.replace_with_mask(
-            _parse_decimals(without_inexact, target, type_name), inexact, parsed
+            _parse_decimals(without_inexact, target, type_name), is_inexact, parsed
         )
     wide = pa.decimal256(76, target.scale)
-    # The first digit after the scale decides how to round, so the digits behind it are cut off.
+    # The first digit after the scale decides how to round, so the digits after it are cut off.
     scale = min(target.scale + 1, 75)
     shortened = pc.replace_substring_regex(texts, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
     parsed = pc.cast(shortened, pa.decimal256(76, scale))
@@ -137,12 +137,12 @@ def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa
 
 def _is_inexact(values: pa.Array) -> pa.Array:
     """Return a mask of the texts whose digits Arrow's parser may drop or overflow silently."""
-    scientific = pc.match_substring_regex(values, "[eE]")
-    long = pc.greater(pc.binary_length(values), MAX_ARROW_CHARACTERS)
-    return pc.fill_null(pc.or_(scientific, long), False)
+    has_exponent = pc.match_substring_regex(values, "[eE]")
+    is_long = pc.greater(pc.binary_length(values), MAX_ARROW_CHARACTERS)
+    return pc.fill_null(pc.or_(has_exponent, is_long), False)
 
 
 def _check_all_valid(values: pa.Array, valid: pa.Array, type_name: str) -> None:
     if not pc.all(valid, min_count=0).as_py():
-        wrong = pc.filter(values, pc.invert(valid))[0].as_py()
-        raise pa.ArrowInvalid(f"{excerpt(wrong)} cannot be parsed as {type_name}")
+        text = pc.filter(values, pc.invert(valid))[0].as_py()
+        raise pa.ArrowInvalid(f"{excerpt(text)} cannot be parsed as {type_name}")

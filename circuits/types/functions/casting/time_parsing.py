@@ -202,7 +202,8 @@ def _days(parts: _Parts) -> tuple[Int64s, Bools]:
     is_valid = parts.is_match & (parts.text("sep") == parts.text("sep2"))
     is_valid &= ~is_before_christ | (~is_negative & (year > 0))
     year = np.where(is_negative, -year, np.where(is_before_christ, 1 - year, year))
-    is_valid &= (month >= 1) & (month <= 12) & (day >= 1) & (np.abs(year) < 6_000_000)
+    is_valid &= (month >= 1) & (month <= 12) & (day >= 1)
+    is_valid &= np.abs(year) < 6_000_000  # MAX_DAY is in the year 5,881,580
     months = np.where(is_valid, (year - 1970) * 12 + month - 1, 0)
     first = months.astype("datetime64[M]").astype("datetime64[D]")
     days = first + np.where(is_valid, day - 1, 0)

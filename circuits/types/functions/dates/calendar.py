@@ -45,7 +45,7 @@ _UNITS = ("year", "quarter", "month", "week", "day", *_MICROSECONDS_PER_UNIT)
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-def _unit(name: str, arguments: Arguments) -> Literal:
+def _unit_literal(name: str, arguments: Arguments) -> Literal:
     unit = arguments[0]
     value = unit.value if isinstance(unit, Literal) else None
     if not isinstance(value, str) or value.lower().removesuffix("s") not in _UNITS:
@@ -61,12 +61,12 @@ def _as_timestamp(argument: Expression) -> Expression:
 def _trunc_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     value = _as_timestamp(as_date_or_timestamp(name, arguments, arguments[1]))
-    return (_unit(name, arguments), value), value.type
+    return (_unit_literal(name, arguments), value), value.type
 
 
 def _diff_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, 3)
-    unit = _unit(name, arguments)
+    unit = _unit_literal(name, arguments)
     start, end = (as_date_or_timestamp(name, arguments, argument) for argument in arguments[1:])
     target = common_type((start.type, end.type))
     if unit.value in _MICROSECONDS_PER_UNIT and arrow.is_date(target):
@@ -92,10 +92,10 @@ def _trunc(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     if isinstance(unit, pa.Array):
         unit = unit[0]
     truncated = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), result_type)
-    infinite = infinite_rows(fill_rows(values, 1))  # a scalar becomes an array of one row
-    if infinite is None:
+    is_infinite = infinite_rows(fill_rows(values, 1))  # a scalar becomes an array of one row
+    if is_infinite is None:
         return truncated
-    mask = infinite[0] if isinstance(values, pa.Scalar) else infinite
+    mask = is_infinite[0] if isinstance(values, pa.Scalar) else is_infinite
     return pc.if_else(mask, values, truncated)
 
 
@@ -104,10 +104,10 @@ def _diff(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
     difference = pc.subtract(_boundaries(end, start, name), _boundaries(start, start, name))
     for side in (start, end):
-        infinite = infinite_rows(fill_rows(side, 1))
-        if infinite is not None:
+        is_infinite = infinite_rows(fill_rows(side, 1))
+        if is_infinite is not None:
             # A scalar is infinite for all rows.
-            mask = infinite[0] if isinstance(side, pa.Scalar) else infinite
+            mask = is_infinite[0] if isinstance(side, pa.Scalar) else is_infinite
             difference = pc.if_else(mask, pa.scalar(None, pa.int64()), difference)
     return difference
 
@@ -158,11 +158,11 @@ def _ticks(values: Values, unit: str) -> Values:
 def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     original = arguments[0]
     months, days, microseconds = (int(amount.as_py()) for amount in arguments[1:])
-    infinite = infinite_rows(original)
-    if infinite is not None:
+    is_infinite = infinite_rows(original)
+    if is_infinite is not None:
         epoch = pa.array([0]).view(result_type)[0]
-        sums = _add([pc.if_else(infinite, epoch, original), *arguments[1:]], result_type)
-        return pc.if_else(infinite, original, sums)
+        sums = _add([pc.if_else(is_infinite, epoch, original), *arguments[1:]], result_type)
+        return pc.if_else(is_infinite, original, sums)
     values = original
     if months or days:
         local = values if result_type.tz is None else pc.local_timestamp(values)

@@ -35,13 +35,13 @@ _JULIAN_DAY_OF_1970 = 2440588.0
 _NO_LIMIT = 2**40  # more days than an interval can have
 
 
-def _finite(function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
+def _null_for_infinite(function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
     """Wrap a function, so that its result is NULL for infinite timestamps."""
 
     def apply(values: pa.Array) -> pa.Array:
-        infinite = infinite_rows(values)
+        is_infinite = infinite_rows(values)
         result = function(values)
-        return result if infinite is None else pc.if_else(infinite, None, result)
+        return result if is_infinite is None else pc.if_else(is_infinite, None, result)
 
     return apply
 
@@ -82,7 +82,7 @@ def _epoch(values: pa.Array) -> pa.Array:
     return pc.divide(pc.cast(_micros(values), pa.float64(), safe=False), 1e6)
 
 
-def _year(function: Callable[[Any], Any]) -> Callable[[pa.Array], pa.Array]:
+def _function_of_year(function: Callable[[Any], Any]) -> Callable[[pa.Array], pa.Array]:
     def apply(values: pa.Array) -> pa.Array:
         years = pc.fill_null(pc.year(values), 1).to_numpy(zero_copy_only=False)
         return pc.if_else(pc.is_valid(values), pa.array(function(years).astype(np.int64)), None)
@@ -160,17 +160,21 @@ def _field(
     function: Callable[[pa.Array], pa.Array],
     data_type: pa.DataType = _INT,
 ) -> Function:
-    return Function(name, description, Signature("m", data_type), column_kernel(_finite(function)))
+    return Function(
+        name, description, Signature("m", data_type), column_kernel(_null_for_infinite(function))
+    )
 
 
 FUNCTIONS = (
     _field("iso_year", "the year of the ISO week", pc.iso_year),
     _field("iso_day_of_week", "the day of the week, 1 (Monday) to 7", _iso_weekday),
     _field("year_week", "the ISO year and the ISO week as yyyyww", _yearweek),
-    _field("decade", "the year divided by 10", _year(lambda year: year // 10)),
-    _field("century", "the century, from 1", _year(lambda year: (year + 99) // 100)),
-    _field("millennium", "the millennium, from 1", _year(lambda year: (year + 999) // 1000)),
-    _field("era", "1 for years from 1 on, else 0", _year(lambda year: year > 0)),
+    _field("decade", "the year divided by 10", _function_of_year(lambda year: year // 10)),
+    _field("century", "the century, from 1", _function_of_year(lambda year: (year + 99) // 100)),
+    _field(
+        "millennium", "the millennium, from 1", _function_of_year(lambda year: (year + 999) // 1000)
+    ),
+    _field("era", "1 for years from 1 on, else 0", _function_of_year(lambda year: year > 0)),
     _field("day_name", "the English name of the day", _day_name, _TEXT),
     _field("month_name", "the English name of the month", _month_name, _TEXT),
     _field("second_of_minute", "the seconds of the minute with their fraction", _seconds, _SECONDS),

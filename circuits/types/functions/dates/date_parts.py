@@ -63,12 +63,12 @@ def _clock_rule(name: str, arguments: Arguments, target_type: pa.DataType | None
     return (cast_to(value, pa.timestamp("s")) if is_date else value,), pa.int64()
 
 
-def _part(function: Callable[..., Any], **options: Any) -> Kernel:
+def _part_kernel(function: Callable[..., Any], **options: Any) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values = arguments[0]
         part = pc.cast(function(values, **options), result_type)
-        infinite = infinite_rows(values) if is_temporal(values.type) else None
-        return part if infinite is None else pc.if_else(infinite, None, part)
+        is_infinite = infinite_rows(values) if is_temporal(values.type) else None
+        return part if is_infinite is None else pc.if_else(is_infinite, None, part)
 
     return kernel
 
@@ -76,19 +76,23 @@ def _part(function: Callable[..., Any], **options: Any) -> Kernel:
 _SUNDAY: dict[str, Any] = {"count_from_zero": True, "week_start": 7}
 
 FUNCTIONS = (
-    Function("year", "the year", _date_rule, _part(pc.year)),
-    Function("quarter", "the quarter of the year, 1 to 4", _date_rule, _part(pc.quarter)),
-    Function("month", "the month, 1 to 12", _date_rule, _part(pc.month)),
-    Function("week", "the ISO week of the year", _date_rule, _part(pc.iso_week)),
-    Function("day", "the day of the month", _date_rule, _part(pc.day)),
+    Function("year", "the year", _date_rule, _part_kernel(pc.year)),
+    Function("quarter", "the quarter of the year, 1 to 4", _date_rule, _part_kernel(pc.quarter)),
+    Function("month", "the month, 1 to 12", _date_rule, _part_kernel(pc.month)),
+    Function("week", "the ISO week of the year", _date_rule, _part_kernel(pc.iso_week)),
+    Function("day", "the day of the month", _date_rule, _part_kernel(pc.day)),
     Function(
         "day_of_week",
         "the day of the week, 0 (Sunday) to 6",
         _date_rule,
-        _part(pc.day_of_week, **_SUNDAY),
+        _part_kernel(pc.day_of_week, **_SUNDAY),
     ),
-    Function("day_of_year", "the day of the year, from 1", _date_rule, _part(pc.day_of_year)),
-    Function("hour", "the hour, 0 to 23", _clock_rule, _part(pc.hour)),
-    Function("minute", "the minute, 0 to 59", _clock_rule, _part(pc.minute)),
-    Function("second", "the second, 0 to 59, without fraction", _clock_rule, _part(pc.second)),
+    Function(
+        "day_of_year", "the day of the year, from 1", _date_rule, _part_kernel(pc.day_of_year)
+    ),
+    Function("hour", "the hour, 0 to 23", _clock_rule, _part_kernel(pc.hour)),
+    Function("minute", "the minute, 0 to 59", _clock_rule, _part_kernel(pc.minute)),
+    Function(
+        "second", "the second, 0 to 59, without fraction", _clock_rule, _part_kernel(pc.second)
+    ),
 )

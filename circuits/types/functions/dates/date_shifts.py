@@ -189,9 +189,9 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
         end_in_month = end_day_of_month * _DAY_US + end % _DAY_US
         months = end_month - start_month
         # The last month does not count if it is incomplete.
-        is_shorter = (months > 0) & (end_in_month < start_in_month)
-        is_longer = (months < 0) & (end_in_month > start_in_month)
-        whole_months = months - is_shorter + is_longer
+        is_incomplete_forwards = (months > 0) & (end_in_month < start_in_month)
+        is_incomplete_backwards = (months < 0) & (end_in_month > start_in_month)
+        whole_months = months - is_incomplete_forwards + is_incomplete_backwards
         return np.asarray(np.sign(whole_months) * (np.abs(whole_months) // unit_months[unit]))
 
     if unit not in unit_us and unit not in unit_months:
@@ -200,6 +200,7 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
 
 
 def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
+    """Count whole units; the front ends pass a constant unit, so all rows have the same."""
     return _column_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(
         start, end
     )
@@ -229,10 +230,29 @@ def _to_zone(values: pa.Array, zone: str) -> pa.Array:
     )
 
 
-def _from_zone(values: pa.Array, zone: str) -> pa.Array:
-    """Convert timestamps in the local time of a zone to UTC."""
-    zoned = pc.assume_timezone(values, _zone(zone), ambiguous="earliest", nonexistent="latest")
-    return zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+def _from_zone(ambiguous: str) -> Callable[..., pa.Array]:
+    """Return a function that converts timestamps in the local time of a zone to UTC.
+
+    A time that does not exist, because clocks are set forward, has the offset before that.
+
+    Args:
+        ambiguous: ``earliest`` or ``latest``, for a time that occurs twice.
+    """
+
+    def convert(values: pa.Array, zone: str) -> pa.Array:
+        zone = _zone(zone)
+        options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": "earliest"}
+        zoned = pc.assume_timezone(values, **options)
+        # Of a time that does not exist, this is the last moment before the clocks are set.
+        local = pc.local_timestamp(zoned)
+        moments = zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+        skipped = pc.fill_null(pc.not_equal(local, values), False)
+        if not pc.any(skipped).as_py():
+            return moments
+        shifted = pc.subtract(values, pc.subtract(local, moments))
+        return pc.if_else(skipped, shifted, moments)
+
+    return convert
 
 
 _SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo"}
@@ -241,6 +261,8 @@ _SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "
 def _zone(name: str) -> str:
     """Return Arrow's name of a time zone: a region, ``UTC``, or an offset such as ``+02:00``."""
     full_name = _SHORT_ZONES.get(name, name)
+    if full_name.islower():
+        full_name = full_name.upper() if "/" not in full_name else full_name.title()
     offset = full_name.removeprefix("UTC").removeprefix("GMT")
     if not offset or offset.upper() == "Z":
         return "UTC"
@@ -368,7 +390,13 @@ FUNCTIONS = (
         "from_zone",
         "the timestamp of UTC when the local time in zone b is a",
         Signature("mt", _TIMESTAMP),
-        by_constants(_from_zone),
+        by_constants(_from_zone("earliest")),
+    ),
+    Function(
+        "from_zone_latest",
+        "as from_zone; the later one if the local time a occurs twice",
+        Signature("mt", _TIMESTAMP),
+        by_constants(_from_zone("latest")),
     ),
     Function(
         "duration_of_micros",

@@ -43,6 +43,7 @@ __all__ = ["FUNCTIONS"]
 
 
 def _read_amounts(name: str, arguments: Arguments, count: int) -> tuple[Expression, ...]:
+    """Return the arguments after the first, which must be ``count`` integer literals."""
     require(name, arguments, count + 1, count + 1)
     for amount in arguments[1:]:
         if not isinstance(amount, Literal) or not isinstance(amount.value, int):

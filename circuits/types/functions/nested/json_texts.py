@@ -293,13 +293,18 @@ def _to_json_value(value: Any, data_type: pa.DataType, keep_nulls: bool) -> Any:
     if is_nested(data_type):
         return [_to_json_value(item, data_type.value_type, keep_nulls) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
+        if keep_nulls:  # as in DuckDB, the names of NaN and Infinity have no quotes
+            return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):
         return value
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | datetime | time):
-        return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+        written = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+        # As in DuckDB, an offset of whole hours has no minutes: +00.
+        has_offset = isinstance(value, datetime) and value.tzinfo is not None
+        return written.removesuffix(":00") if has_offset else written
     return value
 
 

@@ -39,11 +39,11 @@ from circuits.types.functions.type_rules import common_type
 __all__ = ["FUNCTIONS"]
 
 _INT: Final = pa.int64()
-#: A kernel that would create more elements than this in one column raises an error.
+# A kernel that would create more elements than this in one column raises an error.
 MAX_ELEMENTS: Final = 2**31 - 1
 
 
-def _chosen(
+def _select_elements(
     lists: Lists, owners: Int64Array, positions: Int64Array, valid: np.ndarray | None
 ) -> pa.Array:
     """Return lists of elements of other lists; NULL where a list is too short.
@@ -65,15 +65,20 @@ def _chosen(
 
 
 def _pair_rule(element: pa.DataType, elements: str) -> Rule:
-    """Return the rule of a list and a list of another type, which literals are cast to."""
+    """Return the rule of a list, and of a second list that says which of its elements to take.
+
+    Args:
+        element: The type of the elements of the second list; any integers are cast to int64.
+        elements: Its name, for errors.
+    """
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
         require_lists(name, arguments, 2)
         values, other = type_null_lists(arguments)
-        own = other.type.value_type
-        is_same = arrow.is_integer(own) if arrow.is_integer(element) else own == element
-        if not is_same and not arrow.is_null(own):
+        given = other.type.value_type
+        is_accepted = arrow.is_integer(given) if arrow.is_integer(element) else given == element
+        if not is_accepted and not arrow.is_null(given):
             raise argument_error(name, arguments, f"the second list has {elements}")
         result = pa.list_(values.type.value_type)
         return (values, cast_to(other, pa.list_(element))), result
@@ -88,7 +93,7 @@ def _select(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     if selected.values.null_count:
         raise pa.ArrowInvalid("a position of the second list is NULL")
     positions = selected.values.to_numpy() - 1
-    return _chosen(lists, selected.owners, positions, valid_all(arrays))
+    return _select_elements(lists, selected.owners, positions, valid_all(arrays))
 
 
 def _where(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -98,7 +103,7 @@ def _where(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     if mask.values.null_count:
         raise pa.ArrowInvalid("a condition of the second list is NULL")
     kept = mask.values.to_numpy(zero_copy_only=False)
-    return _chosen(lists, mask.owners[kept], mask.positions[kept], valid_all(arrays))
+    return _select_elements(lists, mask.owners[kept], mask.positions[kept], valid_all(arrays))
 
 
 def _resize_rule(
@@ -130,7 +135,7 @@ def _resize(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     owners = np.repeat(np.arange(rows), lengths)
     positions = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     if not items:
-        return _chosen(lists, owners, positions, lists.valid)
+        return _select_elements(lists, owners, positions, lists.valid)
     is_added = positions >= lists.lengths[owners]
     sources = pa.concat_arrays([lists.values, items[0]])
     indices = np.where(is_added, len(lists.values) + owners, lists.starts[owners] + positions)
@@ -156,17 +161,17 @@ def _slice_by_step(arguments: Sequence[Values], result_type: pa.DataType) -> Val
     first, last = np.where(step < 0, end, begin), np.where(step < 0, begin, end)
     low = np.where(first < 0, np.maximum(lists.lengths + first, 0), np.maximum(first - 1, 0))
     high = np.where(last < 0, lists.lengths + last + 1, np.minimum(last, lists.lengths))
-    width = np.abs(step)
-    counts = np.maximum((high - low + width - 1) // width, 0)
+    step_size = np.abs(step)
+    counts = np.maximum((high - low + step_size - 1) // step_size, 0)
     if valid is not None:
         counts = np.where(valid, counts, 0)
     owners = np.repeat(np.arange(rows), counts)
     numbers = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
     start = np.where(step < 0, high - 1, low)
-    return _chosen(lists, owners, start[owners] + numbers * step[owners], valid)
+    return _select_elements(lists, owners, start[owners] + numbers * step[owners], valid)
 
 
-def _grade(*, descending: bool, nulls_first: bool) -> Kernel:
+def _sorted_positions(*, descending: bool, nulls_first: bool) -> Kernel:
     """Return a kernel for the positions of the elements in the order of their values, from 1."""
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -213,7 +218,7 @@ FUNCTIONS = (
             f"the positions of the elements of a in {'falling' if descending else 'rising'} order, "
             f"NULL {'first' if nulls_first else 'last'}",
             list_rule(lambda data_type: pa.list_(_INT)),
-            _grade(descending=descending, nulls_first=nulls_first),
+            _sorted_positions(descending=descending, nulls_first=nulls_first),
         )
         for descending in (False, True)
         for nulls_first in (False, True)

@@ -2,7 +2,7 @@
 
 The result is NULL if the list is NULL. NULL elements are skipped, except by ``list_first`` and
 ``list_last``. The result of a list without elements that count is NULL; ``list_count`` returns 0.
-The sum, mean and extremes of a list are in `circuits.types.functions.lists`.
+The sum, mean and extremes of a list are in `circuits.types.functions.nested.lists`.
 
 Cost: O(elements), and O(elements * log) for the median and the mode.
 """
@@ -93,7 +93,7 @@ def _count(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Arr
     return pa.array(counts.astype(np.int64))
 
 
-def _element(*, last: bool, skip_nulls: bool) -> Kernel:
+def _element_kernel(*, last: bool, skip_nulls: bool) -> Kernel:
     """Return a kernel for the first or the last element, of those that are not NULL or of all."""
 
     def element(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
@@ -101,7 +101,7 @@ def _element(*, last: bool, skip_nulls: bool) -> Kernel:
         owners = lists.owners[chosen]
         positions = np.zeros(len(lists.lengths), np.int64)
         is_missing = np.ones(len(lists.lengths), np.bool_)
-        # Of several assignments to one place, numpy keeps the last.
+        # Of several assignments to one position, numpy keeps the last one.
         order = slice(None) if last else slice(None, None, -1)
         positions[owners[order]] = chosen[order]
         is_missing[owners] = False
@@ -110,17 +110,17 @@ def _element(*, last: bool, skip_nulls: bool) -> Kernel:
     return _kernel(element)
 
 
-def _arrow_aggregate(function: str, options: Any = None, argument: Any = None) -> Kernel:
+def _arrow_aggregate(function: str, options: Any = None, element_type: Any = None) -> Kernel:
     """Return a kernel for an aggregate of Arrow.
 
     Args:
         function: The name of the grouped aggregate.
         options: Its options.
-        argument: The type to which the elements are cast; None to leave them.
+        element_type: The type to which the elements are cast; None to leave them.
     """
 
     def aggregate(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
-        target = argument or lists.values.type
+        target = element_type or lists.values.type
         count = len(lists.lengths)
         if arrow.is_null(target):
             return pa.nulls(count, result_type)
@@ -152,11 +152,11 @@ def _bits(operation: Any, identity: int) -> Kernel:
 
 def _sorted_present(lists: Lists, present: BoolArray) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the elements that are not NULL, sorted in each list; their lists; and the counts."""
-    places = np.flatnonzero(present)
-    keys = ranks(lists.values, Codecs())[places]
-    order = np.lexsort((keys, lists.owners[places]))
-    owners = lists.owners[places][order]
-    return places[order], owners, np.bincount(owners, minlength=len(lists.lengths))
+    present_indices = np.flatnonzero(present)
+    keys = ranks(lists.values, Codecs())[present_indices]
+    order = np.lexsort((keys, lists.owners[present_indices]))
+    owners = lists.owners[present_indices][order]
+    return present_indices[order], owners, np.bincount(owners, minlength=len(lists.lengths))
 
 
 def _median_rule(
@@ -168,14 +168,16 @@ def _median_rule(
 
 def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
     """Return the middle element, or the mean of two middle numbers; the lower of other values."""
-    places, _, counts = _sorted_present(lists, present)
+    present_indices, _, counts = _sorted_present(lists, present)
     starts = np.cumsum(counts) - counts
     is_empty = counts == 0
-    if not len(places):
+    if not len(present_indices):
         return pa.nulls(len(counts), result_type)
     indices = [np.where(is_empty, 0, starts + (counts - 1 + side) // 2) for side in (0, 1)]
     low, high = (
-        lists.values.take(pa.array(places[np.minimum(index, len(places) - 1)], mask=is_empty))
+        lists.values.take(
+            pa.array(present_indices[np.minimum(index, len(present_indices) - 1)], mask=is_empty)
+        )
         for index in indices
     )
     if not arrow.is_floating(result_type):
@@ -185,21 +187,21 @@ def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Ar
 
 
 def _mode(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
-    places, owners, counts = _sorted_present(lists, present)
-    keys = ranks(lists.values, Codecs())[places]
-    is_first = np.ones(len(places), np.bool_)
+    present_indices, owners, counts = _sorted_present(lists, present)
+    keys = ranks(lists.values, Codecs())[present_indices]
+    is_first = np.ones(len(present_indices), np.bool_)
     is_first[1:] = (owners[1:] != owners[:-1]) | (keys[1:] != keys[:-1])
     starts = np.flatnonzero(is_first)
-    lengths = np.diff(np.append(starts, len(places)))
+    lengths = np.diff(np.append(starts, len(present_indices)))
     # The longest run of each list, and of several the one with the least value.
     order = np.lexsort((starts, -lengths, owners[starts]))
     lists_with_run, first = np.unique(owners[starts][order], return_index=True)
     result = np.zeros(len(counts), np.int64)
-    result[lists_with_run] = places[starts[order][first]]
+    result[lists_with_run] = present_indices[starts[order][first]]
     return lists.values.take(pa.array(result, mask=counts == 0))
 
 
-def _spread(name: str, function: str, ddof: int, description: str) -> Function:
+def _deviation_function(name: str, function: str, ddof: int, description: str) -> Function:
     return Function(
         name,
         description,
@@ -208,7 +210,7 @@ def _spread(name: str, function: str, ddof: int, description: str) -> Function:
     )
 
 
-_EACH = _rule(_is_any, "", None)
+_ELEMENT_RULE = _rule(_is_any, "", None)
 FUNCTIONS = (
     Function(
         "list_count",
@@ -219,17 +221,20 @@ FUNCTIONS = (
     Function(
         "list_first",
         "the first element of the list a",
-        _EACH,
-        _element(last=False, skip_nulls=False),
+        _ELEMENT_RULE,
+        _element_kernel(last=False, skip_nulls=False),
     ),
     Function(
-        "list_last", "the last element of the list a", _EACH, _element(last=True, skip_nulls=False)
+        "list_last",
+        "the last element of the list a",
+        _ELEMENT_RULE,
+        _element_kernel(last=True, skip_nulls=False),
     ),
     Function(
         "list_any_value",
         "the first element of the list a that is not NULL",
-        _EACH,
-        _element(last=False, skip_nulls=True),
+        _ELEMENT_RULE,
+        _element_kernel(last=False, skip_nulls=True),
     ),
     Function(
         "list_product",
@@ -262,15 +267,15 @@ FUNCTIONS = (
             ("xor", "exclusive or", np.bitwise_xor, 0),
         )
     ),
-    _spread("list_var_pop", "variance", 0, "the variance of the numbers of the list a"),
-    _spread(
+    _deviation_function("list_var_pop", "variance", 0, "the variance of the numbers of the list a"),
+    _deviation_function(
         "list_var_samp",
         "variance",
         1,
         "the variance of the list a as a sample; NULL for one number",
     ),
-    _spread("list_stddev_pop", "stddev", 0, "the standard deviation of the list a"),
-    _spread(
+    _deviation_function("list_stddev_pop", "stddev", 0, "the standard deviation of the list a"),
+    _deviation_function(
         "list_stddev_samp",
         "stddev",
         1,
@@ -285,7 +290,7 @@ FUNCTIONS = (
     Function(
         "list_mode",
         "the most frequent element of the list a; of several, the least",
-        _EACH,
+        _ELEMENT_RULE,
         _kernel(_mode),
     ),
 )

@@ -316,8 +316,8 @@ def _histogram_rule(
 def _histogram(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Count the equal neighbours of each list; NULL for a list without values."""
     lists = Lists.of(fill_rows(arguments[0], row_count(arguments)))
-    known = ~lists.values.is_null().to_numpy(zero_copy_only=False)
-    values, map_rows = lists.values.filter(pa.array(known)), lists.owners[known]
+    is_valid = lists.values.is_valid().to_numpy(zero_copy_only=False)
+    values, map_rows = lists.values.filter(pa.array(is_valid)), lists.owners[is_valid]
     codes = Codecs().codec(values.type).encode(values)
     is_first = np.ones(len(codes), np.bool_)
     is_first[1:] = (codes[1:] != codes[:-1]) | (map_rows[1:] != map_rows[:-1])

@@ -32,7 +32,7 @@ __all__ = ["FUNCTIONS"]
 
 _FLOAT: Final = pa.float64()
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-Sum = Callable[[Floats], Floats]
+SumByList = Callable[[Floats], Floats]
 
 
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
@@ -46,10 +46,12 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
     return tuple(cast_to(vector, pa.list_(_FLOAT)) for vector in typed), _FLOAT
 
 
-def _kernel(function: Callable[[Floats, Floats, Sum], Floats]) -> Kernel:
-    """Return a kernel of ``function(left, right, sum)`` over the elements of all pairs of lists.
+def _kernel(function: Callable[[Floats, Floats, SumByList], Floats]) -> Kernel:
+    """Return a kernel of a function of the elements of all pairs of lists.
 
-    ``sum`` adds up an array over these elements by list.
+    Args:
+        function: Its arguments are the elements of the left lists, those of the right lists, and a
+            function that adds up an array over these elements by list.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -82,15 +84,15 @@ def _kernel(function: Callable[[Floats, Floats, Sum], Floats]) -> Kernel:
     return kernel
 
 
-def _dot_product(left: Floats, right: Floats, add_up: Sum) -> Floats:
+def _dot_product(left: Floats, right: Floats, add_up: SumByList) -> Floats:
     return add_up(left * right)
 
 
-def _distance(left: Floats, right: Floats, add_up: Sum) -> Floats:
+def _distance(left: Floats, right: Floats, add_up: SumByList) -> Floats:
     return np.sqrt(add_up((left - right) ** 2))
 
 
-def _cosine_similarity(left: Floats, right: Floats, add_up: Sum) -> Floats:
+def _cosine_similarity(left: Floats, right: Floats, add_up: SumByList) -> Floats:
     norms = np.sqrt(add_up(left * left) * add_up(right * right))
     return np.clip(add_up(left * right) / norms, -1.0, 1.0)
 

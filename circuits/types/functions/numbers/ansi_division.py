@@ -91,7 +91,9 @@ def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return pc.cast(rounded, result_type)
 
 
-def _with_row_check(function: Kernel) -> Kernel:
+def _with_zero_check(function: Kernel) -> Kernel:
+    """Return a kernel that raises an error where a divisor is zero, then calls ``function``."""
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         _check_rows(arguments)
         return function(arguments, result_type)
@@ -147,7 +149,7 @@ FUNCTIONS = (
         "modulo_ansi",
         "the remainder of a / b with the sign of a; an error where b is 0",
         ansi_rule,
-        _with_row_check(modulo),
+        _with_zero_check(modulo),
     ),
     Function(
         "positive_modulo",

@@ -21,8 +21,8 @@ __all__ = ["FUNCTIONS"]
 _INT = pa.int64()
 
 
-def _integers(function: Callable[..., Any]) -> Callable[..., pa.Array]:
-    """Convert a function of int64 arrays to a function of Arrow columns; NULL gives NULL."""
+def _over_columns(function: Callable[..., Any]) -> Callable[..., pa.Array]:
+    """Return a function of Arrow columns for a function of int64 arrays; NULL gives NULL."""
 
     def apply(*columns: pa.Array) -> pa.Array:
         valid = np.ones(len(columns[0]), np.bool_)
@@ -44,7 +44,7 @@ def _unsigned_shift(value: Any, distance: Any) -> Any:
     return (value.view(np.uint64) >> (distance & 63).astype(np.uint64)).view(np.int64)
 
 
-def _checked_shift(value: Any, distance: Any) -> Any:
+def _shift_without_loss(value: Any, distance: Any) -> Any:
     if (distance < 0).any() or (value < 0).any():
         raise pa.ArrowInvalid("a shift to the left of a negative number, or by a negative number")
     shifted = np.where(distance > 63, 0, value << (distance & 63))
@@ -95,43 +95,43 @@ FUNCTIONS = (
         "shift_left",
         "a with its bits moved b to the left",
         "ii",
-        _integers(lambda a, b: a << (b & 63)),
+        _over_columns(lambda a, b: a << (b & 63)),
     ),
     _function(
         "shift_right",
         "a with its bits moved b to the right, with its sign",
         "ii",
-        _integers(lambda a, b: a >> (b & 63)),
+        _over_columns(lambda a, b: a >> (b & 63)),
     ),
     _function(
         "shift_right_unsigned",
         "a with its 64 bits moved b to the right, without its sign",
         "ii",
-        _integers(_unsigned_shift),
+        _over_columns(_unsigned_shift),
     ),
     _function(
         "shift_left_checked",
         "as shift_left; an error if a bit is lost, 0 for 64 and more",
         "ii",
-        _integers(_checked_shift),
+        _over_columns(_shift_without_loss),
     ),
     _function(
         "shift_right_checked",
         "as shift_right; 0 for 64 and more",
         "ii",
-        _integers(lambda a, b: np.where((b < 0) | (b > 63), 0, a >> (b & 63))),
+        _over_columns(lambda a, b: np.where((b < 0) | (b > 63), 0, a >> (b & 63))),
     ),
     _function(
         "bit_count",
         "the number of bits of a that are set",
         "i",
-        _integers(lambda a: np.bitwise_count(a.view(np.uint64))),
+        _over_columns(lambda a: np.bitwise_count(a.view(np.uint64))),
     ),
     _function(
         "get_bit",
         "bit b of a, from 0 at the right",
         "ii",
-        _integers(lambda a, b: (a >> (b & 63)) & 1),
+        _over_columns(lambda a, b: (a >> (b & 63)) & 1),
     ),
     Function(
         "factorial",
@@ -157,6 +157,6 @@ FUNCTIONS = (
         Signature("t", pa.binary()),
         per_distinct_row(_bytes_of_bits),
     ),
-    _function("gcd", "the greatest common divisor", "ii", _integers(np.gcd)),
+    _function("gcd", "the greatest common divisor", "ii", _over_columns(np.gcd)),
     Function("lcm", "the least common multiple", Signature("ii", _INT), per_distinct_row(_lcm)),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +36,8 @@ from circuits.types.functions.type_rules import decimal_type
 
 __all__ = ["FUNCTIONS"]
 
-_HALF_AWAY_FROM_ZERO = "half_towards_infinity"
+_HALF_AWAY_FROM_ZERO: Final = "half_towards_infinity"
+MAX_INT64_DIGITS: Final = 19
 
 
 def _number_rule(
@@ -113,13 +114,19 @@ def _round(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return _round_floats(values, digits)
     if arrow.is_decimal(result_type):
         if -digits > values.type.precision - values.type.scale:
-            zero = pa.scalar(Decimal(0), result_type)
-            return pc.if_else(pc.is_valid(values), zero, pa.scalar(None, result_type))
+            return _zeros(values, pa.scalar(Decimal(0), result_type))
         return pc.cast(round_half_away(values, min(digits, values.type.scale)), result_type)
     if digits >= 0:
         return values
-    exact = pc.cast(values, pa.decimal128(19, 0))  # an int64 has 19 digits; beyond, all become 0
-    return pc.cast(round_half_away(exact, max(digits, -37)), result_type)
+    if digits < -MAX_INT64_DIGITS:
+        return _zeros(values, pa.scalar(0, result_type))
+    decimals = pc.cast(values, pa.decimal128(MAX_INT64_DIGITS, 0))
+    return pc.cast(round_half_away(decimals, digits), result_type)
+
+
+def _zeros(values: Values, zero: pa.Scalar) -> Values:
+    """Return zero for each value that is not NULL."""
+    return pc.if_else(pc.is_valid(values), zero, pa.scalar(None, zero.type))
 
 
 def _round_floats(values: pa.Array, digits: int) -> pa.Array:

@@ -64,15 +64,16 @@ def _rounding_kernel(mode: str) -> Kernel:
         if arrow.is_integer(result_type):
             if digits >= 0:
                 return values
-            exact = pc.cast(values, pa.decimal256(40, 0))
-            # An int64 has 19 digits: to round to 30 digits is as good as to round to more.
-            return pc.cast(pc.round(exact, ndigits=max(digits, -30), round_mode=mode), result_type)
-        source = values.type
-        wide = pa.decimal256(76, source.scale)
-        rounded = pc.round(
-            pc.cast(values, wide), ndigits=min(digits, source.scale), round_mode=mode
-        )
-        return pc.cast(rounded, result_type)
+            decimals = pc.cast(values, pa.decimal256(40, 0))
+            # An int64 has 19 digits: to round to -30 digits is as good as to round to fewer.
+            digits = max(digits, -30)
+            return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
+        scale = values.type.scale
+        decimals = pc.cast(values, pa.decimal256(76, scale))
+        # Arrow rounds off fewer digits than there are before the point. These are more than a
+        # decimal of up to 38 digits has.
+        digits = min(max(digits, scale - 75), scale)
+        return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
 
     return kernel
 
@@ -80,11 +81,16 @@ def _rounding_kernel(mode: str) -> Kernel:
 def _round_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
     if not digits:
         return pc.round(values, round_mode=mode)
+    if digits > 308:
+        return values
+    if digits < -308:  # finite values are less than half of 10**309: they become 0 or overflow
+        rounded = pc.round(pc.multiply(values, 1e-309), round_mode=mode)
+        return pc.if_else(pc.equal(rounded, 0.0), rounded, pc.multiply(rounded, math.inf))
     return pc.divide(pc.round(pc.multiply(values, 10.0**digits), round_mode=mode), 10.0**digits)
 
 
 def _round_text(rounding: str) -> Callable[[float, int], float]:
-    """Return a function that rounds the shortest decimal text of a float, as Java's BigDecimal.
+    """Return a function that rounds the shortest decimal text of a float, as BigDecimal of Java.
 
     Doubles have exponents from -324 to 308: beyond 330 digits there is nothing to round.
     """

@@ -1,4 +1,4 @@
-"""Special functions of floats: gamma, rounding to even numbers, neighbours, signs.
+"""Special functions of floats: gamma, the next even number, the next float, the sign bit.
 
 As in DuckDB, ``gamma`` of 0 is infinite and of a negative whole number NaN.
 """

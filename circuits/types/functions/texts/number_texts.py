@@ -122,7 +122,7 @@ def count_values(template: str) -> int:
 
 
 def _format_template(template: str, *values: Any) -> str:
-    """Write values into the fields of a template, which have the options of Python and of {fmt}."""
+    """Write values into the fields of a template, which have the options of Python and ``t.``."""
     parts: list[str] = []
     position, count = 0, 0
     for match in _FIELD.finditer(template):

@@ -123,10 +123,10 @@ def _jaro(left: Sequence[Any], right: Sequence[Any]) -> float:
     window = max(max(len(left), len(right)) // 2 - 1, 0)
     is_matched = [False] * len(right)
     matches: list[Any] = []
-    for place, letter in enumerate(left):
-        for other in range(max(0, place - window), min(len(right), place + window + 1)):
-            if not is_matched[other] and right[other] == letter:
-                is_matched[other] = True
+    for i, letter in enumerate(left):
+        for j in range(max(0, i - window), min(len(right), i + window + 1)):
+            if not is_matched[j] and right[j] == letter:
+                is_matched[j] = True
                 matches.append(letter)
                 break
     if not matches:
@@ -140,7 +140,7 @@ def _jaro(left: Sequence[Any], right: Sequence[Any]) -> float:
     return similarity / 3
 
 
-def _add_prefix(left: Sequence[Any], right: Sequence[Any], jaro: float) -> float:
+def _raise_for_prefix(left: Sequence[Any], right: Sequence[Any], jaro: float) -> float:
     """Return the similarity of Winkler: that of Jaro, increased for a common prefix."""
     prefix = 0
     for a, b in zip(left[:_MAX_PREFIX], right, strict=False):
@@ -151,12 +151,12 @@ def _add_prefix(left: Sequence[Any], right: Sequence[Any], jaro: float) -> float
 
 
 def _jaro_winkler(left: str, right: str) -> float:
-    return 1.0 if left == right else _add_prefix(left, right, _jaro(left, right))
+    return 1.0 if left == right else _raise_for_prefix(left, right, _jaro(left, right))
 
 
 def _jaro_winkler_similarity(left: bytes, right: bytes) -> float:
     jaro: float = _jaro(left, right)
-    return _add_prefix(left, right, jaro) if jaro > _MIN_SIMILARITY_FOR_PREFIX else jaro
+    return _raise_for_prefix(left, right, jaro) if jaro > _MIN_SIMILARITY_FOR_PREFIX else jaro
 
 
 # The letters of a `Signature`: t is a text, i an integer; parameters after | are optional.
