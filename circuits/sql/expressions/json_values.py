@@ -13,6 +13,7 @@ from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
+from circuits.sql.expressions.spark.documents import read_schema
 from circuits.types.ddl import field_of, schema_of_ddl
 
 __all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "is_json"]
@@ -92,6 +93,9 @@ def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
 def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     schema = node.args.get("expression")
+    if clause.source.is_spark and isinstance(schema, exp.Expr) and not _is_structure(schema):
+        data_type = read_schema(clause, schema, clause.read(schema))
+        return clause.call(node, "from_json", clause.read(node.this), Literal(None, data_type))
     if not isinstance(schema, exp.Literal) or not schema.is_string:
         raise clause.source.unsupported(
             node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
@@ -102,6 +106,11 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+
+
+def _is_structure(schema: exp.Expr) -> bool:
+    """Return whether a schema is JSON: ``{"a": "INT"}`` of DuckDB."""
+    return isinstance(schema, exp.Literal) and schema.this.lstrip().startswith(("{", "[", '"'))
 
 
 def _json_schema(written: str) -> pa.DataType:

@@ -281,6 +281,15 @@ def _duration(count: pa.Array, unit: pa.Array) -> pa.Array:
     return pc.cast(pc.multiply_checked(count, unit), pa.duration("us"))
 
 
+def _duration_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if not pa.types.is_duration(arguments[0].type):
+        raise argument_error(name, arguments, "it takes an interval of days or shorter units")
+    return (cast_to(arguments[0], pa.duration("us")),), _INT
+
+
 def _function(
     name: str, description: str, parameters: str, result: pa.DataType, function: Callable[..., Any]
 ) -> Function:
@@ -403,5 +412,11 @@ FUNCTIONS = (
         "the interval of a times b microseconds",
         Signature("ii", pa.duration("us")),
         column_kernel(_duration),
+    ),
+    Function(
+        "micros_of_duration",
+        "the microseconds of an interval of days and shorter units",
+        _duration_rule,
+        column_kernel(lambda values: pc.cast(values, pa.int64())),
     ),
 )
