@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -91,3 +92,30 @@ def test_each_folder_says_what_belongs_in_it(package):
     for folder in {Path(file).parent for file in trees() if file.startswith(f"{package}/")}:
         tree = trees()[str(folder / "__init__.py")]
         assert ast.get_docstring(tree), f"{folder}/__init__.py has no docstring"
+
+
+def test_names_in_backquotes_exist():
+    """A name such as `circuits.plan.node.PlanNode` in a docstring, comment or page leads to it."""
+    name = re.compile(rf"`((?:{'|'.join(PACKAGES)}|tests|benchmarks)(?:\.\w+)+)`")
+    folders = (*PACKAGES, "tests", "benchmarks", "examples", "docs")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    files += [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    wrong = [
+        f"{file.relative_to(ROOT)}: {found[1]}"
+        for file in files
+        if file.name != "CHANGELOG.md"  # it lists former names
+        for found in name.finditer(file.read_text("utf-8"))
+        if not name_exists(found[1].split("."))
+    ]
+    assert not wrong
+
+
+def name_exists(parts: list[str]) -> bool:
+    """Return whether a module exists and its text contains the name after it, if there is one."""
+    for length in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:length])
+        module = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if module.exists():
+            members = parts[length:]
+            return not members or bool(re.search(rf"\b{members[0]}\b", module.read_text("utf-8")))
+    return False

@@ -2,7 +2,8 @@
 
 The functions are those of `circuits.types.functions`, and some of Clojure:
 
-- ``quot`` and ``rem`` are names of ``int_divide`` and ``modulo``.
+- ``quot`` and ``rem`` are names of ``int_divide`` and ``modulo``. So is ``mod``, which is that of
+  SQL and not that of Clojure: the result has the sign of the dividend.
 - ``number?`` and ``string?`` test the type of a column, so they have one value for all rows of the
   column that are not NULL. They are false for NULL.
 - ``re-find`` takes patterns without special characters, except ``^`` at the start and ``$`` at the
@@ -64,7 +65,7 @@ PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9]
 
 
 def is_function(name: str, source: DatalogSource) -> bool:
-    """Return whether a name is a function of terms.
+    """Return whether a function has this name, built-in or of the user.
 
     >>> source = DatalogSource("")
     >>> is_function("add", source), is_function("quot", source), is_function("nothing", source)
@@ -74,7 +75,7 @@ def is_function(name: str, source: DatalogSource) -> bool:
 
 
 def is_built_in(name: str) -> bool:
-    """Return whether a name is a built-in function of terms."""
+    """Return whether a built-in function has this name."""
     return name in FUNCTIONS or name in ALIASES or name in TYPE_TESTS or name == "re-find"
 
 

@@ -34,7 +34,8 @@ class RejectedRows:
         reason: "late", "untimed" or "missing".
         message: The number of rows, the first of them, and how to fix it.
         table: The rows with the ``weight`` that was not applied. In the deletion of a key the
-            columns other than the key are NULL, except an event time that was read.
+            columns other than the key are NULL, except the event time, if the deletion has one and
+            the input is strict.
     """
 
     reason: str

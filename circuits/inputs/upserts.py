@@ -22,7 +22,7 @@ are in the order of key and sequence::
 
     key columns | sequence | 1 for a deletion, else 0 | other columns, NULL in a deletion
 
-An example stream of rows ``(key, value, sequence)``, with a minus for a deletion::
+An example stream of rows ``(key, value, sequence)``; a deletion is ``-(key, sequence)``::
 
     input     (1, a, 5)    (1, b, 7) (1, c, 6)    -(1, 9)    -(1, 10)
     delta     +(1, a)      -(1, a) +(1, b)        -(1, b)    nothing
@@ -54,6 +54,8 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["UpsertChanges", "UpsertInput"]
 
+#: Without the option, a column of this name beside the columns of the schema is the sequence. A
+#: column of this name in the schema is data.
 _DEFAULT_SEQUENCE: Final = "sequence"
 
 
@@ -113,13 +115,13 @@ class UpsertInput:
                     f"{field.type}, whose codes have no order; use a number or a time"
                 )
 
-    def events(self, table: pa.Table, kept_column: int | None = None) -> ZSet:
+    def events(self, table: pa.Table, time_column: int | None = None) -> ZSet:
         """Encode a table as events.
 
         Args:
             table: The columns of the schema, and optionally a weight and a sequence. Rows with a
                 negative weight need the columns of the key only.
-            kept_column: A column besides the key that is read from deletions, if they have it.
+            time_column: The position of the event time, which deletions may have, too.
 
         Raises:
             SchemaError: As `Schema.to_zset`, or the sequence has no order.
@@ -129,7 +131,7 @@ class UpsertInput:
         weights = schema.weights(table)
         if weights is None or (weights > 0).all():
             return _merge_events([self._encode_upserts(table)])
-        encoded_parts = [self._encode_deletions(table.filter(pa.array(weights < 0)), kept_column)]
+        encoded_parts = [self._encode_deletions(table.filter(pa.array(weights < 0)), time_column)]
         upserts = table.filter(pa.array(weights > 0))
         if upserts.num_rows:
             encoded_parts.append(self._encode_upserts(upserts))
@@ -170,7 +172,8 @@ class UpsertInput:
         weights = np.repeat([-1, 1], [len(existing_groups), len(upserts)])
         exists_before_step = np.zeros(len(first), np.bool_)
         exists_before_step[existing_groups] = True
-        # True if the previous event leaves a row of its key. Equal events count as one.
+        # True if the previous event leaves a row of its key. Events of one sequence happen at once,
+        # so a deletion finds its row also if the previous event is another deletion.
         exists_after_previous = np.append(True, ~deleted[:-1])[:n]
         if n:
             exists_after_previous |= np.append(False, events[k, 1:] == events[k, :-1])
@@ -259,7 +262,7 @@ class UpsertInput:
         flags = np.zeros(table.num_rows, np.int64)
         return np.array([*ordered[:k], sequence, flags, *ordered[k:]])
 
-    def _encode_deletions(self, table: pa.Table, kept_column: int | None) -> Int64Array:
+    def _encode_deletions(self, table: pa.Table, time_column: int | None) -> Int64Array:
         """Encode rows with a negative weight as events."""
         sequence = self._encode_sequences(table)
         names = [name for name in table.column_names if name in self._key_schema.columns]
@@ -268,12 +271,12 @@ class UpsertInput:
         events[: len(codes)] = codes
         events[len(codes)] = sequence
         events[len(codes) + 1] = 1
-        if kept_column is not None and kept_column not in self.keys:
-            field = self._schema.fields[kept_column]
+        if time_column is not None and time_column not in self.keys:
+            field = self._schema.fields[time_column]
             if field.name in table.column_names:
                 schema = Schema(self._schema.relation, (Field(field.name, field.type),))
                 (kept_codes,), _ = schema.to_codes(table.select([field.name]), self._codecs)
-                events[self.event_indices[kept_column]] = kept_codes
+                events[self.event_indices[time_column]] = kept_codes
         return events
 
     def _encode_sequences(self, table: pa.Table) -> Int64Array:

@@ -1,14 +1,15 @@
 """Frontiers: lower bounds of the times in all rows that later steps insert or delete.
 
 An input with lateness has a watermark, which never decreases, and no later step inserts or deletes
-a row before it. So has every column that is computed from the event time by a function that never
-decreases. A frontier says how such a bound follows from the watermarks::
+a row before it. The same holds for every column that is computed from the event time by a function
+that never decreases: the function of the watermark is its bound. A frontier says how such a bound
+follows from the watermarks::
 
     WatermarkOf("clicks")                        no later row has ts < watermark of clicks
     FunctionOf(..., date_trunc('hour', #0))      nor an hour before the hour of the watermark
     Shifted(..., ticks)                          nor ts + 10 before the watermark + 10
-    Least((..., ...))                            a row of either of two inputs
-    OldestSession(...)                           the start of the oldest session that is open
+    Least((..., ...))                            for a union: nor a row before the least of both
+    OldestSession(...)                           nor before the start of the oldest open session
     NEVER                                        no later row at all
 
 Values are codes (`circuits.types.codecs.codec`). A frontier says nothing about rows in which the
@@ -63,7 +64,10 @@ class FrontierSource(Protocol):
         ...
 
     def apply(self, function: Expression, code: int) -> int | None:
-        """Return the code of a function of the value with a code; None if it has no value."""
+        """Apply a function to the value that ``code`` stands for; return the code of the result.
+
+        None if the function has no value.
+        """
         ...
 
     def oldest_session(self, node: int) -> int | None:
@@ -93,7 +97,8 @@ class WatermarkOf(Frontier):
 
     Attributes:
         input: The name of the input.
-        expiry_text: For `label`: how far this is behind the watermark; empty for not at all.
+        expiry_text: For `label`: how long rows are kept behind the watermark, such as
+            " - 1 day, 0:00:00"; empty if they are not.
     """
 
     input: str
@@ -176,7 +181,7 @@ class OldestSession(Frontier):
 
 @dataclass(frozen=True)
 class _Never(Frontier):
-    """The bound of a column that never changes, such as a constant."""
+    """The bound of the columns of a relation that never changes, such as VALUES."""
 
     def value(self, source: FrontierSource) -> int | None:
         return _MAX_CODE
@@ -205,7 +210,7 @@ def least(frontiers: Iterable[Frontier]) -> Frontier:
 
 
 def shifted(frontier: Frontier, ticks: int, type: pa.DataType) -> Frontier:
-    """Return the frontier of a bounded column of a type plus a number of its ticks."""
+    """Return the frontier of ``column + ticks`` for a column with this frontier and type."""
     if frontier is NEVER:
         return frontier
     if isinstance(frontier, Shifted):

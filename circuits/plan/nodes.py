@@ -32,7 +32,7 @@ emit them in the order of the text. `circuits.plan.rewrite` makes one N-way join
 part of CrossJoin, Filter, Semijoin and OuterJoin (`circuits.plan.physical_nodes`). Nodes with rules
 of their own have files beside this one.
 
-Each class defines its inputs, structural key, label, linearity, partitioning and nullability
+Each class defines its inputs, key, label, linearity, partitioning and nullability
 (`circuits.plan.node`), so most code does not enumerate the classes. Its ``bounds_of_changes`` gives
 the frontiers of its columns: lower bounds of the rows that later steps change
 (`circuits.plan.frontier`).

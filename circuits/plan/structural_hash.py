@@ -16,9 +16,9 @@ equal (``0.0`` and ``-0.0``, ``1`` and ``True``), and NaN as different from itse
 The references of a node are plans that it needs besides its inputs, for example the encoder of the
 row ids that it decodes (`circuits.plan.node.PlanNode.references`).
 
-Recursion: the same `RecursiveReference` means different relations in different recursions. So when
-the graph builds a recursion, the hash of the recursion (its relations' names, bodies and modes)
-replaces the hash of the reference.
+Recursion: the same `RecursiveReference` means different relations in different recursions. The hash
+of a recursion is computed from its relations' names, bodies and modes, with the references in the
+bodies hashed by name. In the graph, a reference then has the hash of that hash and its name.
 
 Cost: O(nodes), each node once.
 """
@@ -130,4 +130,4 @@ def _write(value: object, parts: list[str]) -> None:
     elif isinstance(value, dict):
         _write(("dict", tuple(value.items())), parts)
     else:
-        raise TypeError(f"a {type(value).__name__} cannot be part of a structural key: {value!r}")
+        raise TypeError(f"a {type(value).__name__} cannot be part of a structural hash: {value!r}")

@@ -4,6 +4,8 @@ The left side is a block, the right side a plan. The predicate is a conjunction 
 
     l.x = r.x          a key: a pair of a left and a right expression that must have the same value;
                        rows of the right where its expression is NULL are filtered out
+    l.x IS NOT DISTINCT FROM r.x
+                       a key as well, and NULL equals NULL, so no row is filtered out
     l.x > 0            reads only the left: the key (l.x > 0, TRUE)
     r.y > 0            reads only the right: filters the right
     l.x < r.x          reads both sides, but not by equality: the distinct values of all left
@@ -47,11 +49,11 @@ TRUE = Literal(True, pa.bool_())
 
 @dataclass(frozen=True)
 class MatchPredicate:
-    """Two sides whose rows match if their keys are equal.
+    """Two sides whose rows match if their keys are equal; NULL equals NULL.
 
     Attributes:
         block: The left side.
-        keys: The keys of the left, over the columns of ``block``.
+        keys: The keys of the left, over the columns of the atoms of ``block``, not its outputs.
         right: The right side: first its keys, then all its columns.
     """
 
@@ -154,10 +156,10 @@ def _match_by_columns(
     read = sorted({c for output in read_outputs for c in columns_of(block.outputs[output])})
     block_columns = _block_columns(block)
     keys = tuple(block_columns[c] for c in read)
-    pairs = SelectBlock.of(right)
+    candidates = SelectBlock.of(right)
     if keys:  # there are no keys if the conditions read only constants of the left
         left = Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
-        pairs = SelectBlock.of(left).times(pairs)
+        candidates = SelectBlock.of(left).times(candidates)
     position = {c: k for k, c in enumerate(read)}
 
     def joined_column(column: Column) -> Expression:
@@ -165,7 +167,7 @@ def _match_by_columns(
             return Column(column.index - width + len(keys), column.type)
         return substitute(block.outputs[column.index], lambda c: Column(position[c.index], c.type))
 
-    matching = pairs.where(*(substitute(part, joined_column) for part in parts))
+    matching = candidates.where(*(substitute(part, joined_column) for part in parts))
     return MatchPredicate(block, keys, plan_block(matching))
 
 

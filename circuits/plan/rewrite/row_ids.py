@@ -2,7 +2,9 @@
 
 ::
 
-    RowIdDecode(Join(RowIdEncode(A | x, y), B))   becomes   Join(A | x, y; B)
+    RowIdDecode(Join(RowIdEncode(a(k, x, y)), b(k)))   becomes   Join(a(k, x, y), b(k))
+
+`RowIdEncode` keeps its first columns, here k, and replaces the others, x and y, by a row id.
 
 The dictionary of row ids keeps every row that was ever encoded. So the views of a circuit that
 drops old rows must not use row ids: their state would grow for ever.
@@ -50,7 +52,8 @@ def _with_columns(join: Join) -> Join:
     columns: dict[int, tuple[int, ...]] = {}
     for input, variables in zip(join.inputs, join.variables, strict=True):
         if isinstance(input, RowIdEncode):
-            columns[variables[input.kept]] = tuple(next(unused_variables) for _ in input.encoded)
+            row_id = variables[input.kept]  # the column after the kept ones
+            columns[row_id] = tuple(next(unused_variables) for _ in input.encoded)
 
     def expand(variables: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(new for v in variables for new in columns.get(v, (v,)))

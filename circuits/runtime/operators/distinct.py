@@ -18,7 +18,8 @@ of its delta, in O(|d| log N) time for N rows of state. A row of negative total 
 like a row of weight zero. So a deletion may precede its insertion: the result is correct once both
 have been processed.
 
-EXCEPT ALL is ``positive(a - b)``; EXCEPT and INTERSECT are sums of distinct relations.
+EXCEPT ALL is ``positive(a - b)``, and INTERSECT ALL is ``a - positive(a - b)``. EXCEPT and
+INTERSECT are the same for ``distinct(a)`` and ``distinct(b)``.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, proposition 4.7.
 """
@@ -55,6 +56,7 @@ class DistinctOperator:
     traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, arity: int, reweight: WeightFunction) -> None:
+        # A row without columns is stored with one column of zeros (`to_storable`).
         self.trace = Trace(max(arity, 1))
         self.traces = (self.trace,)
         self._reweight = reweight

@@ -7,17 +7,17 @@ weight of ``x`` at iteration ``i`` (`circuits.plan.rewrite.iterated_rows`). Let
     rdistinct(Z)[x, i]   = set(C[x, i]) - set(C[x, i - 1])        set(w) = 1 if w > 0 else 0
     rdistinct^Δ(d)       = rdistinct(z⁻¹(I(d)) + d) - rdistinct(z⁻¹(I(d)))   for rows x of d only
 
-This is distinct, differentiated by the iteration and lifted over the steps. An example stream of
-one row ``x``, as {iteration: weight}. The first step derives it at iterations 2 and 5. The second
-step deletes the first derivation::
+This is distinct, differentiated by the iteration; each step computes its change. An example stream
+of one row ``x``, as {iteration: weight}. The first step derives it at iterations 2 and 5. The
+second step deletes the first derivation::
 
     delta           {2: +1, 5: +1}    {2: -1}
     output          {2: +1}           {2: -1, 5: +1}
 
 State: the integrated input, one trace. The history of a row, usually a few iterations, is
 contiguous in it. A step reads only the histories of the rows of its delta, in O(log N) plus the
-length of each. A delta may have iterations in any order. An output row has an iteration of the
-input, or a later one.
+length of each. A delta may have iterations in any order. An output row has an iteration of a
+row of the delta, or a later one in the history of that row.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 4.2 and 6.
 """

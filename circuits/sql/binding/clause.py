@@ -49,7 +49,8 @@ class ReaderTable:
     Args:
         by_class: By the class of the syntax-tree node.
         by_name: By the lower-case name of a function that has no class in sqlglot, or whose
-            meaning depends on the dialect, for all dialects except spark.
+            meaning depends on the dialect, for all dialects except spark. Both are
+            ``exp.Anonymous`` nodes (`circuits.sql.syntax.parsing`).
         spark_by_name: The same for dialect spark.
         spark_results: For dialect spark, by name or class: the integer type to which the result of
             a function is cast, because its kernel has int64.
@@ -193,7 +194,11 @@ class Clause:
     def call(
         self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
     ) -> Expression:
-        """Return a call of a function; errors point to ``node``."""
+        """Return a call of a function; errors point to ``node``.
+
+        In dialect spark, an order of nested values is an error, because NULL within them has
+        another place there.
+        """
         if name in ORDERING_FUNCTIONS or name.startswith("list_sort"):
             for argument in arguments:
                 ordered_type = argument.type
@@ -240,8 +245,8 @@ def is_aggregate(node: exp.Expr) -> bool:
         return node.name.lower() in AGGREGATE_NAMES
     if isinstance(node, exp.Any):
         # sqlglot has the same node for the function and for ``x = ANY (SELECT ...)``.
-        is_query = isinstance(node.this, exp.Query | exp.Tuple)
-        return not is_query and not isinstance(node.parent, exp.Predicate)
+        is_quantifier = isinstance(node.this, exp.Query | exp.Tuple)
+        return not is_quantifier and not isinstance(node.parent, exp.Predicate)
     return isinstance(
         node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
     )

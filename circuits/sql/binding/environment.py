@@ -55,7 +55,7 @@ class DerivedTable:
         plan: The plan.
         domain: If the query is correlated, the values of the enclosing query that it depends on.
             The plan has the rows of the query for each of them, with these values as the first
-            columns (`circuits.sql.decorrelation`).
+            columns (`circuits.sql.queries.decorrelation`).
     """
 
     plan: PlanNode

@@ -52,7 +52,7 @@ class Selection:
         order_by: The sort keys of ORDER BY.
         filters: The conditions of QUALIFY, except the bound of ``row_number``.
         domain: If the query is correlated, the values of the enclosing query that the plan is
-            joined with (`circuits.sql.decorrelation`); else None.
+            joined with (`circuits.sql.queries.decorrelation`); else None.
         domain_columns: The columns of these values in the plan.
         distinct_on: The expressions of DISTINCT ON: one row for each of their values.
     """

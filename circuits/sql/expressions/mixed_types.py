@@ -5,7 +5,7 @@ equality of a text and a value     the text is cast to the type of the value
 UNION, EXCEPT, INTERSECT           the values are cast to text
 ================================== =============================================
 
-Everything else needs a CAST, as in DuckDB; in dialect spark, see `circuits.sql.spark`.
+Everything else needs a CAST, as in DuckDB; in dialect spark, see `circuits.sql.expressions.spark`.
 """
 
 from __future__ import annotations

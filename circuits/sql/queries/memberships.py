@@ -253,8 +253,8 @@ class _Membership:
     It is EXISTS if there are no ``comparisons``. Otherwise it is true if all of them are true for
     some row of the subquery (ANY), or with ``negated`` for none.
 
-    Columns of the enclosing query, and placeholders of its aggregates, are numbered from
-    ``FIRST_OUTER_COLUMN`` on.
+    Columns of the enclosing query are numbered from ``FIRST_OUTER_COLUMN`` on. Placeholders of its
+    aggregates (`circuits.sql.aggregation.grouping`) have still greater numbers.
     """
 
     inner: Subquery
@@ -311,9 +311,9 @@ def _join_flag(
 ) -> tuple[PlanNode, Expression]:
     """Join a flag to each row: whether a row of ``inner`` fulfils the conditions.
 
-    If all conditions on both sides are equalities, the rows are joined to the distinct inner sides
-    of the equalities. Otherwise they are joined to the distinct outer values for which a semijoin
-    finds a row of ``inner``.
+    If each condition reads only ``inner`` or is an equality of an outer and an inner value, the
+    rows are joined to the distinct inner sides of the equalities. Otherwise they are joined to the
+    distinct outer values for which a semijoin finds a row of ``inner``.
 
     Args:
         plan: The rows.
@@ -366,7 +366,7 @@ def _is_found(index: int) -> Expression:
 
 
 def _split_equality(part: Expression, width: int) -> tuple[str, Expression, Expression] | None:
-    """Return the function, the left and the inner side of an equality; None if it is another."""
+    """Return the function and both sides of an equality; None for any other condition."""
     if not (isinstance(part, Call) and part.function in ("eq", "same")):
         return None
     for left, inner in (part.arguments, part.arguments[::-1]):

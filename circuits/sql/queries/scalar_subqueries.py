@@ -73,7 +73,11 @@ def join_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expre
 
 
 def read_scalar(builder: SelectBuilder, node: exp.Expr) -> SubqueryValue:
-    """Return the value of a scalar subquery, which the caller joins to its groups of rows."""
+    """Return the value of a scalar subquery of a query that groups.
+
+    Unlike `join_scalar`, it joins nothing: the caller joins the value to the groups, once they are
+    planned.
+    """
     environment = builder.environment.without_outer_scope(builder.scope)
     one_row_builder = SelectBuilder(environment, ONE_ROW)
     try:
@@ -130,7 +134,9 @@ def _read_correlated_scalar(builder: SelectBuilder, node: exp.Expr) -> _ScalarVa
 
 
 def _with_single_row(plan: PlanNode, key_width: int) -> tuple[PlanNode, bool]:
-    """Return a plan that fails if a key has several rows, and whether every key has a row.
+    """Return a plan that fails if a key has several rows, and whether a row is always found.
+
+    With a key it is not: the rows to which the plan is joined may have other values of the key.
 
     Args:
         plan: The rows.
@@ -180,7 +186,8 @@ def _count_rows(plan: PlanNode, key_width: int = 0) -> RowCount | None:
 
     Args:
         plan: The rows.
-        key_width: If not 0, count the rows of each combination of values of so many first columns.
+        key_width: The number of first columns that are a key. The rows of each key are counted; a
+            key without rows does not count. With 0, all rows are counted.
     """
     own_keys = tuple(range(key_width))
     if isinstance(plan, Window):
@@ -193,6 +200,7 @@ def _count_rows(plan: PlanNode, key_width: int = 0) -> RowCount | None:
         return "at most one" if _count_rows(plan.input, key_width) else None
     if isinstance(plan, Aggregate):
         return "one" if plan.keys == own_keys else None
+    # An aggregate with a row for each key, even for one without rows.
     if isinstance(plan, Union) and is_padded_aggregate(plan, key_width):
         return "one"
     if isinstance(plan, TopK):

@@ -6,7 +6,8 @@
     TUMBLE(t, ts, size [, offset])                               RisingWave
     HOP(t, ts, slide, size [, offset])
     CUMULATE(t, ts, step, size [, offset])                       Flink
-    SESSION(t [PARTITION BY keys], ts, gap)
+    SESSION(t [PARTITION BY keys], ts, gap)                      Flink
+    SESSION(t, ts, DESCRIPTOR(keys), gap)                        Calcite
 
 with arguments by place or by name (DATA, TIMECOL, SIZE, SLIDE, STEP, GAP, OFFSET). The result has
 the columns of the table, then window_start and window_end; and window_time, the last millisecond of
@@ -130,7 +131,7 @@ def _arguments(environment: Environment, call: exp.Anonymous) -> dict[str, exp.E
     missing = [name for name in names if name not in by_name and name != "OFFSET"]
     if missing:
         raise source.error(call, f"{kind}() without {missing[0]}; it takes {', '.join(names)}")
-    if isinstance(by_name["DATA"], exp.Tuple):
+    if isinstance(by_name["DATA"], exp.Tuple):  # t PARTITION BY keys
         source.allow_arguments(by_name["DATA"], "expressions")
         by_name["DATA"], *keys = by_name["DATA"].expressions
         by_name["KEYS"] = exp.Tuple(expressions=keys)
@@ -146,7 +147,7 @@ def _unpack(node: exp.Expr | None) -> list[exp.Expr]:
 
 
 def _uncorrelated_plan(environment: Environment, node: exp.Expr, derived: DerivedTable) -> PlanNode:
-    """Return the plan of rows that are not correlated."""
+    """Return the plan of a table; raise an error if it is a correlated WITH query."""
     if derived.domain is not None:
         raise environment.source.unsupported(node, "windows of a correlated WITH query")
     return derived.plan
@@ -179,7 +180,7 @@ def _read_data(
 def _reads(select: exp.Select | None, *names: str, star: bool = False) -> bool:
     """Return whether a SELECT names one of the columns, or with ``star`` all columns.
 
-    Without a SELECT around the table, all of its columns are read.
+    Without a SELECT around the table, its columns are read as by ``*``.
     """
     if select is None:
         return star

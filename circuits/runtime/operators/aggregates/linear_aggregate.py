@@ -13,7 +13,9 @@ Each group has a few slots: integers that name the quantities to add up. A row o
     digit d of x * y     digit d of x * y               comoment(x, y), see `comoment`
     bit b of x           1 where the bit is set         bit_and, bit_or, bit_xor
 
-An example: sum(x) of the group 7 with the stream of x ``+3  +5  -3``, slots 0 and 256 (digit 0)::
+Digits have the base 2**32 (`exact_sum`). Each quantity has ``DIGITS`` = 128 slots, so those of
+sum(x) alone are 0 for the number of rows, 128 for the NULLs of x, and 256 + d for digit d of x. An
+example: sum(x) of the group 7 with the stream of x ``+3  +5  -3``::
 
     delta of the state   {(7,0): 1, (7,256): 3}  {(7,0): 1, (7,256): 5}  {(7,0): -1, (7,256): -3}
 
@@ -71,11 +73,13 @@ class LinearAggregate:
         self.keys = list(keys)
         self.calls = tuple(call for call, _ in calls)
         self.trace = Trace(len(self.keys) + 1)
-        # The slot of the count of each argument, and the first slot of each of its quantities.
-        self._counts: dict[Argument, int] = {}
+        # For each argument the slot of its distinct values (with distinct) or of its NULLs
+        # (without); `results` computes the count from it.
+        self._count_slots: dict[Argument, int] = {}
+        # The first slot of each quantity.
         self._quantities: dict[tuple[str, Argument], tuple[int, Split]] = {}
         self._encoders: list[_Encoder | None] = []
-        self._slots = 0
+        self._last_slot = 0  # the first slot of the quantity that was added last
         for call, codec in calls:
             if call.argument is None:
                 self._encoders.append(None)
@@ -84,16 +88,16 @@ class LinearAggregate:
             self._encoders.append(self._encoder(call, codecs, codec))
 
     def _add_count(self, argument: Argument) -> None:
-        """Add a slot for the count of an argument, if it is new."""
-        if argument not in self._counts:
-            self._slots += DIGITS
-            self._counts[argument] = self._slots
+        """Add the slot from which the count of an argument is computed, if it is new."""
+        if argument not in self._count_slots:
+            self._last_slot += DIGITS
+            self._count_slots[argument] = self._last_slot
 
     def _quantity(self, kind: str, argument: Argument, split: Split) -> int:
         """Return the first slot of a quantity; add the quantity if it is new."""
         if (kind, argument) not in self._quantities:
-            self._slots += DIGITS
-            self._quantities[kind, argument] = self._slots, split
+            self._last_slot += DIGITS
+            self._quantities[kind, argument] = self._last_slot, split
         return self._quantities[kind, argument][0]
 
     def _sum(self, column: int, distinct: bool, exact: ExactSum) -> int:
@@ -105,7 +109,10 @@ class LinearAggregate:
     def _encoder(
         self, call: AggregateCall, codecs: Sequence[Codec], codec: Codec
     ) -> _Encoder | None:
-        """Add the quantities of a call; return the function that computes its results."""
+        """Add the quantities of a call and return the function that computes its results.
+
+        None if the result is the count of the argument.
+        """
         assert call.argument is not None
         if call.function == "count":
             return None
@@ -124,6 +131,8 @@ class LinearAggregate:
         return lambda state, counts, present: encoder.codes(state.digits(slot), counts, present)
 
     def _comoment_encoder(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
+        # x and y are NULL in the same rows (`comoment`). For comoment(x, x) the argument has one
+        # column, so y is the last column in all cases.
         x, y = call.arguments[0], call.arguments[-1]
 
         def split(codes: Int64Array, weights: Int64Array) -> Digits:
@@ -144,7 +153,7 @@ class LinearAggregate:
     @property
     def distinct_columns(self) -> tuple[tuple[int, ...], ...]:
         """The columns, or lists of columns, that some call aggregates with ``distinct``."""
-        return tuple(columns for columns, distinct in self._counts if distinct)
+        return tuple(columns for columns, distinct in self._count_slots if distinct)
 
     def partial_rows(self, zset: ZSet, sets: Mapping[tuple[int, ...], ZSet]) -> ZSet:
         """Compute the partial aggregate of some rows: rows (keys, slot).
@@ -161,7 +170,7 @@ class LinearAggregate:
         keys = rows[self.keys]
         k = len(self.keys)
         parts = [(keys, np.zeros(len(weights), np.int64), weights)]
-        for (columns, distinct), slot in self._counts.items():
+        for (columns, distinct), slot in self._count_slots.items():
             if distinct:
                 values = sets[columns]
                 part_keys, amounts = values.row_array[:k], values.weight_array
@@ -204,7 +213,7 @@ class LinearAggregate:
 
         Args:
             n: The number of groups.
-            sums: The state of the groups: index of the group, slot, weight.
+            sums: The state of the groups; ``digits`` are slots, as `read` returns them.
             always_exists: True if a group without rows has a result row, too.
 
         Raises:
@@ -213,7 +222,7 @@ class LinearAggregate:
         rows = _count(sums, 0, n)
         exists = np.ones(n, np.bool) if always_exists else rows > 0
         counts = {}
-        for argument, slot in self._counts.items():
+        for argument, slot in self._count_slots.items():
             count = _count(sums, slot, n)
             counts[argument] = count if argument[1] else rows - count
         columns = []
@@ -234,7 +243,8 @@ class LinearAggregate:
             staged: The list to which the change of the state is appended.
 
         Returns:
-            The slots of group i before the step as sum i, and after the step as sum n + i.
+            The state of the groups: ``sum_indices`` is i for group i before the step and n + i
+            after it, ``digits`` are slots, and ``amounts`` their weights.
 
         Raises:
             WeightOverflowError: A weight would leave int64.

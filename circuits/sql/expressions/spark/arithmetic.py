@@ -1,7 +1,7 @@
 """Operators of numbers in dialect spark, and the integer types of results.
 
 An INT plus an INT is an INT in Spark, and the function table computes with 64 bits. So the readers
-of Spark cast the integers that they get: to the type of the operands (`cast_to_type_of`), or to the
+of Spark cast integer results: to the type of the operands (`cast_to_type_of`), or to the
 type that Spark gives a function (`RESULTS`). The cast is an error for a value that does not fit.
 """
 
@@ -20,7 +20,13 @@ from circuits.sql.expressions.named_functions import Arguments, Builder
 from circuits.sql.expressions.spark.operands import is_text
 from circuits.types.functions import common_type
 
-__all__ = ["RESULTS", "cast_to_type_of", "promote_texts", "read_arithmetic", "same_integer"]
+__all__ = [
+    "RESULTS",
+    "cast_to_type_of",
+    "promote_texts",
+    "read_arithmetic",
+    "with_type_of_arguments",
+]
 
 _INTS: Final = (
     *("ascii", "length", "len", "char_length", "character_length", "octet_length", "bit_length"),
@@ -63,7 +69,10 @@ def read_arithmetic(
 
 
 def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:
-    """Return the operands with texts cast: to BIGINT if the others are integers, else to DOUBLE."""
+    """Return the operands with texts cast to numbers, if another operand is a number.
+
+    They are cast to BIGINT if all others are integers, and to DOUBLE if not.
+    """
     other_types = [value.type for value in values if not is_text(value)]
     if len(other_types) == len(values) or not any(
         _is_number(data_type) for data_type in other_types
@@ -93,8 +102,13 @@ def cast_to_type_of(
     return value if value.type == target else clause.call(node, "cast", value, type=target)
 
 
-def same_integer(builder: Builder, operands: int = 1) -> Builder:
-    """Return a reader whose result has the type of its first arguments, if they are integers."""
+def with_type_of_arguments(builder: Builder, operands: int = 1) -> Builder:
+    """Return a builder that casts an integer result to the common type of the first arguments.
+
+    Args:
+        builder: Builds the call.
+        operands: The number of first arguments; if one is no integer, nothing is cast.
+    """
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         value = builder(clause, node, arguments)

@@ -20,7 +20,11 @@ from circuits.sql.expressions.named_functions import (
     fixed,
     named,
 )
-from circuits.sql.expressions.spark.arithmetic import promote_texts, read_arithmetic, same_integer
+from circuits.sql.expressions.spark.arithmetic import (
+    promote_texts,
+    read_arithmetic,
+    with_type_of_arguments,
+)
 from circuits.sql.expressions.spark.operands import (
     is_int,
     to_number,
@@ -215,16 +219,16 @@ BUILDERS: Final[dict[str, Builder]] = {
     "log2": _logarithm_builder("log2"),
     "log10": _logarithm_builder("log10"),
     "log1p": _logarithm_builder("log1p", "null_unless_above_minus_one"),
-    "round": same_integer(_rounding_builder("round", "round_text_half_up")),
-    "bround": same_integer(_rounding_builder("round_half_even", "round_text_half_even")),
+    "round": with_type_of_arguments(_rounding_builder("round", "round_text_half_up")),
+    "bround": with_type_of_arguments(_rounding_builder("round_half_even", "round_text_half_even")),
     "ceil": _whole_number_builder("ceil", "round_up"),
     "ceiling": _whole_number_builder("ceil", "round_up"),
     "floor": _whole_number_builder("floor", "round_down"),
     "mod": _two_number_builder("modulo_ansi"),
     "pmod": _two_number_builder("positive_modulo"),
     "positive": fixed(1, _positive),
-    "negative": same_integer(named("negate", kinds="n")),
-    "abs": same_integer(named("abs", kinds="n")),
+    "negative": with_type_of_arguments(named("negate", kinds="n")),
+    "abs": with_type_of_arguments(named("abs", kinds="n")),
     "sign": fixed(1, _sign),
     "bitmap_bit_position": named("bitmap_bit_position"),
     "bitmap_bucket_number": named("bitmap_bucket_number"),

@@ -5,9 +5,9 @@
     time_bucket(t, size, offset)      offset + the greatest multiple of size at or below t - offset
     month_bucket(t, months, offset)   the same, in months since January 1970
 
-All amounts are literals, in the unit of the values: days of a date, ticks of a timestamp, and 1 of
-an integer. The buckets of timestamps with a time zone are those of UTC. An infinite value remains
-infinite.
+All amounts are integer literals. Those of time_bucket have the unit of the values: days for dates,
+ticks for timestamps. The buckets of timestamps with a time zone are those of UTC. An infinite value
+remains infinite.
 """
 
 from __future__ import annotations

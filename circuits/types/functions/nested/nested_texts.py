@@ -34,7 +34,7 @@ def spark_texts(values: pa.Array) -> pa.Array:
         return pc.cast(java_floats(values), _TEXT)
     if arrow.is_timestamp(data_type) and data_type.tz is not None:
         values = convert(values, pa.timestamp("us"))
-    # plain() is the type without a dictionary encoding.
+    # plain() is the type without a dictionary encoding. `convert` makes texts with 64-bit offsets.
     return pc.cast(convert(values.cast(plain(values.type)), pa.large_string()), _TEXT)
 
 

@@ -1,6 +1,7 @@
 """Functions for the distance of two texts, and Soundex. Each distinct pair is computed once.
 
-``levenshtein`` counts characters, as Spark does; the other distances count bytes, as DuckDB does.
+``levenshtein`` and ``jaro_winkler`` count characters, as Spark does; the other functions count
+bytes, as DuckDB does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from circuits.types.functions.signatures import Signature, per_distinct_row
 __all__ = ["FUNCTIONS"]
 
 _SOUNDS: Final = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623010202", strict=True))
-_SILENT: Final = "HW"
+_SILENT: Final = "HW"  # they are skipped, so their numbers in _SOUNDS are not used
 
 
 def _levenshtein(left: str, right: str, limit: int | None = None) -> int:
@@ -33,8 +34,9 @@ def _levenshtein(left: str, right: str, limit: int | None = None) -> int:
 def _damerau_levenshtein(left: str, right: str) -> int:
     """Count insertions, deletions, substitutions and transpositions (unrestricted).
 
-    ``table[i, j]`` is the distance of the first i and the first j characters. A transposition ends
-    at the latest earlier row and column whose characters are equal to those here, crosswise.
+    ``table[i, j]`` is the distance of the first i and the first j characters. A transposition that
+    ends at (i, j) begins at the latest earlier row whose character is that of column j, and at the
+    latest earlier column whose character is that of row i.
 
     Source: Lowrance, Wagner, An Extension of the String-to-String Correction Problem, JACM 1975.
     """
@@ -140,7 +142,7 @@ def _jaro(left: Sequence[Any], right: Sequence[Any]) -> float:
     return similarity / 3
 
 
-def _raise_for_prefix(left: Sequence[Any], right: Sequence[Any], jaro: float) -> float:
+def _add_prefix_bonus(left: Sequence[Any], right: Sequence[Any], jaro: float) -> float:
     """Return the similarity of Winkler: that of Jaro, increased for a common prefix."""
     prefix = 0
     for a, b in zip(left[:_MAX_PREFIX], right, strict=False):
@@ -150,22 +152,22 @@ def _raise_for_prefix(left: Sequence[Any], right: Sequence[Any], jaro: float) ->
     return jaro + prefix * _PREFIX_WEIGHT * (1 - jaro)
 
 
-def _jaro_winkler(left: str, right: str) -> float:
-    return 1.0 if left == right else _raise_for_prefix(left, right, _jaro(left, right))
+def _jaro_winkler_of_spark(left: str, right: str) -> float:
+    return 1.0 if left == right else _add_prefix_bonus(left, right, _jaro(left, right))
 
 
-def _jaro_winkler_similarity(left: bytes, right: bytes) -> float:
+def _jaro_winkler_of_duckdb(left: str, right: str) -> float:
     jaro: float = _jaro(left, right)
-    return _raise_for_prefix(left, right, jaro) if jaro > _MIN_SIMILARITY_FOR_PREFIX else jaro
+    return _add_prefix_bonus(left, right, jaro) if jaro > _MIN_SIMILARITY_FOR_PREFIX else jaro
 
 
 # The letters of a `Signature`: t is a text, i an integer; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "jaro_winkler",
-        "the similarity of Jaro and Winkler of a and b, from 0 to 1",
+        "the similarity of Jaro and Winkler of a and b, from 0 to 1; as in Spark",
         Signature("tt", pa.float64()),
-        per_distinct_row(_jaro_winkler),
+        per_distinct_row(_jaro_winkler_of_spark),
     ),
     Function(
         "jaro_similarity",
@@ -177,7 +179,7 @@ FUNCTIONS = (
         "jaro_winkler_similarity",
         "the similarity of Jaro and Winkler of the bytes of a and b; as in DuckDB",
         Signature("tt", pa.float64()),
-        per_distinct_row(_of_bytes(_jaro_winkler_similarity)),
+        per_distinct_row(_of_bytes(_jaro_winkler_of_duckdb)),
     ),
     Function(
         "levenshtein",
