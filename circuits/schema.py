@@ -18,8 +18,9 @@ always present on output. Without it every row has weight 1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -118,7 +119,7 @@ columns: name; the relation needs name, age and may have weight
         declared = arrow_schema(relation, schema)
         return cls(relation, tuple(Field(f.name, f.type, f.nullable) for f in declared))
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(field.name for field in self.fields)
@@ -127,7 +128,7 @@ columns: name; the relation needs name, age and may have weight
     def arity(self) -> int:
         return len(self.fields)
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of ``to_table``."""
         fields = [pa.field(f.name, f.type, f.nullable) for f in self.fields]
@@ -182,7 +183,8 @@ columns: name; the relation needs name, age and may have weight
             SchemaError: As `to_zset`.
         """
         self.check_columns(table)
-        arrays = [self._column(table, field) for field in self.fields]
+        names = table.column_names
+        arrays = [self._column(table, field, names) for field in self.fields]
         weights = self.weights(table)
         return self._encode(arrays, codecs, read), weights
 
@@ -193,6 +195,8 @@ columns: name; the relation needs name, age and may have weight
             SchemaError: The table has such columns.
         """
         names = table.column_names
+        if len(set(names)) == len(names) and self._allowed.issuperset(names):
+            return
         surplus = [name for name in names if name not in (*self.columns, WEIGHT, *besides)]
         repeated = [name for name, times in Counter(names).items() if times > 1]
         if surplus or repeated:
@@ -225,13 +229,18 @@ columns: name; the relation needs name, age and may have weight
         needed = ", ".join(self.columns) or "no column"
         return f"the relation needs {needed} and may have {WEIGHT}"
 
-    def _column(self, table: pa.Table, field: Field) -> pa.ChunkedArray:
-        """The column, cast to the declared type."""
+    @cached_property
+    def _allowed(self) -> frozenset[str]:
+        """The names of the columns that rows may have."""
+        return frozenset((*self.columns, WEIGHT))
+
+    def _column(self, table: pa.Table, field: Field, names: Sequence[str]) -> pa.ChunkedArray:
+        """The column, cast to the declared type; ``names`` are those of the table's columns."""
         name = field.name
-        if name not in table.column_names:
+        if name not in names:
             raise SchemaError(
                 f"relation {self.relation!r}: the table has no column {name!r}; its columns: "
-                f"{', '.join(table.column_names) or 'none'}; {self._requirements}"
+                f"{', '.join(names) or 'none'}; {self._requirements}"
             )
         try:
             column = cast_lossless(table.column(name), field.type)
@@ -253,24 +262,23 @@ columns: name; the relation needs name, age and may have weight
         Columns without a dictionary are encoded first. They can fail, and then no value has been
         added to a dictionary.
         """
-        pairs = [
-            (codecs.codec(field.type), array)
-            for field, array in zip(self.fields, arrays, strict=True)
-        ]
-        codes = [_NO_CODES] * len(pairs)
+        columns = [codecs.codec(field.type) for field in self.fields]
+        codes = [_NO_CODES] * len(columns)
+        nulls = _NO_CODES
         # Codes in the order of the values come from no dictionary.
-        for position in sorted(
-            range(len(pairs)), key=lambda position: not pairs[position][0].ordered
-        ):
-            codec, array = pairs[position]
+        ordered = [codec.ordered for codec in columns]
+        for position in sorted(range(len(columns)), key=lambda position: not ordered[position]):
             is_read = read is None or position in read
-            try:
-                # The encoding without a dictionary is also a check of the values.
-                codes[position] = codec.encode(array) if is_read or codec.ordered else _NO_CODES
-            except SchemaError as error:
-                raise self._column_error(self.columns[position], error) from error
+            if is_read or ordered[position]:
+                try:
+                    # The encoding without a dictionary is also a check of the values.
+                    codes[position] = columns[position].encode(arrays[position])
+                except SchemaError as error:
+                    raise self._column_error(self.columns[position], error) from error
             if not is_read:
-                codes[position] = np.full(len(array), NULL)
+                if not len(nulls):
+                    nulls = np.full(len(arrays[position]), NULL)
+                codes[position] = nulls
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:

@@ -55,6 +55,10 @@ SCALAR: Final = (
     "Distances of strings",
     "Encodings",
     "Hashes",
+)
+
+#: The sections of the page of dates and times, in their order.
+DATES: Final = (
     "Dates and times",
     "Fields of dates and intervals",
     "Times of day",
@@ -76,9 +80,17 @@ Datalog, call a function by its name in the first column: `y = lower(x)`. In SQL
 column *example*: the name in the dialect may differ (`ascii` for `code_point`). An example that
 begins with `spark:` is for `dialect="spark"`.
 
-See also [Functions of lists, structs, maps and JSON](nested-functions.md);
+See also [Functions of dates and times](date-functions.md);
+[Functions of lists, structs, maps and JSON](nested-functions.md);
 [Types, values and casts](values.md) for the rounding of casts and the strings that they accept; and
 [Bad rows](../how-to/bad-rows.md#maximum-lengths) for the maximum length of strings.
+"""
+
+DATES_INTRODUCTION: Final = """\
+# Functions of dates and times
+
+This page lists the functions of dates, timestamps, times of day and intervals. It is generated, and
+has the same columns as the page [Functions](functions.md).
 """
 
 NESTED_INTRODUCTION: Final = """\
@@ -261,6 +273,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "list_overlaps_or_null": "arrays_overlap(array(1, NULL), array(2))",
         "list_repeat": "array_repeat('a', 2)",
         "sequence": "sequence(3, 1)",
+        "list_sort_by": "array_sort(array(5, 6, 1), (x, y) -> y - x)",
         "list_exists": "exists(array(1, 2), x -> x > 1)",
         "list_forall": "forall(array(1, 2), x -> x > 1)",
     },
@@ -329,10 +342,11 @@ def pages() -> dict[str, str]:
         raise ValueError(
             f"EXAMPLES in docs/functions.py: missing: {sorted(missing)}; unknown: {sorted(unknown)}"
         )
-    if sorted(EXAMPLES) != sorted((*SCALAR, *NESTED)):
-        raise ValueError("SCALAR and NESTED in docs/functions.py: name each section once")
+    if sorted(EXAMPLES) != sorted((*SCALAR, *DATES, *NESTED)):
+        raise ValueError("SCALAR, DATES and NESTED in docs/functions.py: name each section once")
     return {
         "functions.md": _page(INTRODUCTION, SCALAR),
+        "date-functions.md": _page(DATES_INTRODUCTION, DATES),
         "nested-functions.md": _page(NESTED_INTRODUCTION, NESTED),
     }
 

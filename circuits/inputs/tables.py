@@ -130,10 +130,11 @@ def table_of(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
 list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     """
     table = _read(relation, rows, schema)
+    declared = schema.names
     index = [
         name
         for name in table.column_names
-        if UNNAMED_INDEX.fullmatch(name) and name not in schema.names
+        if name not in declared and UNNAMED_INDEX.fullmatch(name)
     ]
     if index:
         table = table.drop_columns(index)

@@ -5,6 +5,8 @@ infers the type and inserts the casts). It contains no names and belongs to no q
 SQL and Datalog build the same ones. Columns are numbered from 0; the plan node that has the
 expression says which row they belong to.
 
+Expressions are keys of caches in every step, so a call computes its hash once.
+
 Expressions are evaluated over whole Arrow columns (`circuits.runtime.evaluation`), never row by
 row. Logic is three-valued, as in SQL: a comparison with NULL is NULL, and FALSE AND NULL is FALSE.
 """
@@ -12,7 +14,7 @@ row. Logic is three-valued, as in SQL: a comparison with NULL is NULL, and FALSE
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,6 +30,7 @@ __all__ = [
     "excludes_null",
     "label",
     "may_be_null",
+    "share_subexpressions",
     "size_after",
     "substitute",
 ]
@@ -72,6 +75,18 @@ class Call:
     function: str
     arguments: tuple[Expression, ...]
     type: pa.DataType
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        value = self._hash
+        if value is None:
+            value = hash((self.function, self.arguments, self.type))
+            object.__setattr__(self, "_hash", value)
+        return value
+
+    def __reduce__(self) -> tuple[type[Call], tuple[object, ...]]:
+        # Without the hash: that of a string is another one in another process.
+        return Call, (self.function, self.arguments, self.type)
 
     def __str__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.arguments))})"
@@ -110,6 +125,27 @@ def substitute(
         return expression
     arguments = tuple(substitute(a, replacement) for a in expression.arguments)
     return Call(expression.function, arguments, expression.type)
+
+
+def share_subexpressions(expressions: Iterable[Expression]) -> tuple[Expression, ...]:
+    """The same expressions, in which equal calls are one object, so that comparing them is fast.
+
+    >>> x = Column(0, pa.int64())
+    >>> first, second = share_subexpressions(Call("negate", (x,), pa.int64()) for _ in range(2))
+    >>> first is second
+    True
+    """
+    known: dict[Expression, Expression] = {}
+
+    def share(node: Expression) -> Expression:
+        if node in known:
+            return known[node]
+        shared = node
+        if isinstance(node, Call):
+            shared = Call(node.function, tuple(map(share, node.arguments)), node.type)
+        return known.setdefault(shared, shared)
+
+    return tuple(map(share, expressions))
 
 
 def size_after(expressions: Iterable[Expression], replacement: Sequence[Expression]) -> int:

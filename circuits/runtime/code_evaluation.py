@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.runtime.predicates import compares_codes, truth
+from circuits.runtime.predicates import compares_codes, ordered_code, truth
 from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj.limits import Budget
@@ -68,7 +68,8 @@ class CodeEvaluator:
     def _from_values(self, expression: Expression) -> Int64Array | int:
         codec = self._batch.codecs.codec(expression.type)
         if isinstance(expression, Literal):
-            return int(codec.encode(evaluate(expression, (), 1))[0])
+            code = ordered_code(expression) if codec.ordered else None
+            return int(codec.encode(evaluate(expression, (), 1))[0]) if code is None else code
         values = evaluate(expression, self._batch, self._batch.rows)
         if self._budget is not None:
             self._budget.add_bytes(values.nbytes)
@@ -110,10 +111,11 @@ class CodeEvaluator:
 
     def _choose(self, case: Call) -> Int64Array:
         *pairs, otherwise = case.arguments
-        result = np.full(self._batch.rows, self._code(otherwise, case.type))
+        result = self._code(otherwise, case.type)
         for test, value in zip(pairs[-2::-2], pairs[::-2], strict=True):
             matching = truth(test, self._batch).true
             result = np.where(matching, self._code(value, case.type), result)
+        assert isinstance(result, np.ndarray)  # a CASE has at least one test
         return result
 
     def _code(self, value: Expression, type: pa.DataType) -> Int64Array | int:

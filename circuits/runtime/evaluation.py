@@ -33,7 +33,12 @@ from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.functions.casting.text_formatting import format_scalar
 from circuits.types.functions.function import Kernel, Values
 from circuits.types.functions.length_limits import check_result
-from circuits.types.functions.nested.lambdas import LAMBDA_FUNCTIONS, apply_lambda
+from circuits.types.functions.nested.lambdas import (
+    LAMBDA_FUNCTIONS,
+    Pairs,
+    apply_lambda,
+    sort_by_comparisons,
+)
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.type_rules import plain
 
@@ -225,11 +230,26 @@ def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
     captured = [fill_rows(frame.value(other), frame.rows) for other in others]
     if expression.function == "list_reduce":
         return _reduce(lists, body.value, captured, plain(expression.type))
+    if expression.function == "list_sort_by":
+        return _sort_by(lists, body.value, captured, plain(expression.type))
     owners = pa.array(lists.owners)
     columns = [lists.values, pa.array(lists.positions), *(each.take(owners) for each in captured)]
     elements = _Frame(lambda index: columns[index], len(lists.values))
     values = fill_rows(elements.value(body.value), elements.rows)
     return apply_lambda(expression.function, lists, values, plain(expression.type))
+
+
+def _sort_by(
+    lists: Lists, body: Expression, captured: list[pa.Array], target: pa.DataType
+) -> pa.Array:
+    """Evaluate the comparison for all pairs of elements of each list at once, and sort by it."""
+    pairs = Pairs.of(lists)
+    sides = [lists.values.take(pa.array(side)) for side in (pairs.left, pairs.right)]
+    owners = pa.array(pairs.owners)
+    columns = [*sides, *(each.take(owners) for each in captured)]
+    frame = _Frame(columns.__getitem__, len(owners))
+    comparisons = fill_rows(frame.value(body), len(owners))
+    return sort_by_comparisons(lists, pairs, comparisons, target)
 
 
 def _reduce(

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable
 from functools import lru_cache, reduce
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -50,11 +51,18 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def truth(predicate: Expression, batch: RowBatch) -> Truth:
-    """Compute the truth of a boolean expression for each row.
+    """Compute the truth of a boolean expression for each row, once per batch.
 
     Raises:
         EvaluationError: Some expression has no value for a row.
     """
+    known: Truth | None = batch.truths.get(predicate)
+    if known is None:
+        known = batch.truths[predicate] = _compute_truth(predicate, batch)
+    return known
+
+
+def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
     if isinstance(predicate, Call):
         arguments = predicate.arguments
         match predicate.function:
@@ -74,14 +82,14 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
                 null = batch.codes(arguments[0].index) == NULL
                 return Truth(null, ~null)
             case "same":
-                sides = _code_pair(arguments, batch, ordered=False)
-                if sides is not None:
-                    same = np.broadcast_to(sides[0] == sides[1], batch.rows)
+                comparison = _comparison_of(predicate, batch.codecs)
+                if comparison is not None:
+                    same = comparison.left.codes(batch) == comparison.right.codes(batch)
                     return Truth(same, ~same)
             case function if function in OPERATORS:
-                sides = _code_pair(arguments, batch, ordered=function not in ("eq", "ne"))
-                if sides is not None:
-                    return _compare(OPERATORS[function], *sides, batch.rows)
+                comparison = _comparison_of(predicate, batch.codecs)
+                if comparison is not None:
+                    return _compare(OPERATORS[function], comparison, batch)
     return _evaluate_in_arrow(predicate, batch)
 
 
@@ -95,62 +103,106 @@ def compares_codes(predicate: Expression, batch: RowBatch) -> bool:
             return all(compares_codes(argument, batch) for argument in arguments)
         case "is_null":
             return isinstance(arguments[0], Column)
-        case "same":
-            return _code_pair(arguments, batch, ordered=False) is not None
-        case function if function in OPERATORS:
-            ordered = function not in ("eq", "ne")
-            return _code_pair(arguments, batch, ordered=ordered) is not None
+        case function if function == "same" or function in OPERATORS:
+            return _comparison_of(predicate, batch.codecs) is not None
     return False
 
 
-def _compare(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
-    present = (left != NULL) & (right != NULL)
+class _Side(NamedTuple):
+    """A side of a comparison: a column, a constant code, or a value whose code may still change.
+
+    The code of a string is known only when a row has had that string.
+    """
+
+    column: int | None
+    code: np.int64 | None
+    value: Any
+    codec: Codec
+
+    def codes(self, batch: RowBatch) -> Codes:
+        if self.column is not None:
+            return batch.codes(self.column)
+        if self.code is not None:
+            return self.code
+        code = self.codec.code_of(self.value)
+        return np.int64(ABSENT if code is None else code)  # no row has a value without a code
+
+
+class _Comparison(NamedTuple):
+    """A comparison by codes; at least one side is a column."""
+
+    left: _Side
+    right: _Side
+
+
+def _compare(compare: Callable[[Any, Any], Any], comparison: _Comparison, batch: RowBatch) -> Truth:
+    left, right = comparison.left.codes(batch), comparison.right.codes(batch)
     result = compare(left, right)
-    return Truth(np.broadcast_to(present & result, rows), np.broadcast_to(present & ~result, rows))
+    if comparison.left.column is None:
+        present = (right != NULL) & bool(left != NULL)
+    elif comparison.right.column is None:
+        present = (left != NULL) & bool(right != NULL)
+    else:
+        present = (left != NULL) & (right != NULL)
+    return Truth(present & result, present & ~result)
 
 
-def _code_pair(
-    arguments: tuple[Expression, ...], batch: RowBatch, *, ordered: bool
-) -> tuple[Codes, Codes] | None:
-    """Return the codes of both sides of a comparison; None if it must be evaluated in Arrow.
+# By the codecs, which last as long as their circuit: the comparisons of its plans.
+_COMPARISONS: Final[WeakKeyDictionary[Codecs, dict[Call, _Comparison | None]]] = WeakKeyDictionary()
+
+
+def _comparison_of(predicate: Call, codecs: Codecs) -> _Comparison | None:
+    """Return how codes decide a comparison; None if it must be evaluated in Arrow."""
+    known = _COMPARISONS.get(codecs)
+    if known is None:
+        known = _COMPARISONS[codecs] = {}
+    if predicate not in known:
+        known[predicate] = _plan_comparison(predicate, codecs)
+    return known[predicate]
+
+
+def _plan_comparison(predicate: Call, codecs: Codecs) -> _Comparison | None:
+    """Return how codes decide a comparison; None if it must be evaluated in Arrow.
 
     The sides must be columns or constants of one code space, that is, equal values of their types
-    have equal codes. If ``ordered``, the codes must also have the order of the values.
+    have equal codes. If it is not one of equality, the codes must also have the order of the
+    values.
     """
-    left, right = (_without_casts(a, batch) for a in arguments)
+    left, right = (_without_casts(a, codecs) for a in predicate.arguments)
     if not (isinstance(left, Column) or isinstance(right, Column)):
         return None
-    codecs = [batch.codecs.codec(side.type) for side in (left, right)]
-    if codecs[0].space != codecs[1].space or (ordered and not codecs[0].ordered):
+    codec, other = codecs.codec(left.type), codecs.codec(right.type)
+    is_ordering = predicate.function not in ("same", "eq", "ne")
+    if codec.space != other.space or (is_ordering and not codec.ordered):
         return None
-    codes = [_codes(side, codec, batch) for side, codec in zip((left, right), codecs, strict=True)]
-    return None if codes[0] is None or codes[1] is None else (codes[0], codes[1])
+    first, second = _side(left, codec), _side(right, other)
+    return None if first is None or second is None else _Comparison(first, second)
 
 
-def _codes(side: Expression, codec: Codec, batch: RowBatch) -> Codes | None:
+def _side(side: Expression, codec: Codec) -> _Side | None:
     if isinstance(side, Column):
-        return batch.codes(side.index)
+        return _Side(side.index, None, None, codec)
     if not isinstance(side, Literal):
         return None
     if side.value is None:
-        return np.int64(NULL)
-    code = _ordered_code(side) if codec.ordered else codec.code_of(side.value)
-    if code is None and not codec.ordered:
-        code = ABSENT  # no row has this value, so it differs from the value of every row
-    return None if code is None else np.int64(code)
+        return _Side(None, np.int64(NULL), None, codec)
+    if not codec.ordered:
+        return _Side(None, None, side.value, codec)
+    code = ordered_code(side)
+    return None if code is None else _Side(None, np.int64(code), side.value, codec)
 
 
 @lru_cache(maxsize=4096)
-def _ordered_code(literal: Literal) -> int | None:
-    """Return the code of a literal of a type with ordered codes, which need no dictionary."""
+def ordered_code(literal: Literal) -> int | None:
+    """Return the code of a literal of a type with ordered codes; None if it has none."""
     return Codecs().codec(literal.type).code_of(literal.value)
 
 
-def _without_casts(expression: Expression, batch: RowBatch) -> Expression:
+def _without_casts(expression: Expression, codecs: Codecs) -> Expression:
     while (
         isinstance(expression, Call)
         and expression.function == "cast"
-        and keeps_codes(expression.arguments[0].type, expression.type, batch.codecs)
+        and keeps_codes(expression.arguments[0].type, expression.type, codecs)
     ):
         (expression,) = expression.arguments
     return expression

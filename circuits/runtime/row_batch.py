@@ -7,9 +7,11 @@ the codes. Other expressions read the values as Arrow arrays. Each column is dec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from circuits.plan.expressions import Expression
 from circuits.types.codecs.codec import Codec, Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array
@@ -24,15 +26,20 @@ class RowBatch(Mapping[int, pa.Array]):
         zset: The rows.
         columns: One codec per column.
         codecs: The codecs of all types, because an expression can have a type that no column has.
+
+    Attributes:
+        truths: The truth of predicates over these rows, as far as it is computed
+            (`circuits.runtime.predicates`).
     """
 
-    __slots__ = ("_values", "codecs", "columns", "zset")
+    __slots__ = ("_values", "codecs", "columns", "truths", "zset")
 
     def __init__(self, zset: ZSet, columns: Sequence[Codec], codecs: Codecs) -> None:
         self.zset = zset
         self.columns = columns
         self.codecs = codecs
         self._values: dict[int, pa.Array] = {}
+        self.truths: dict[Expression, Any] = {}
 
     @property
     def rows(self) -> int:

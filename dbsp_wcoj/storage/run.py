@@ -224,13 +224,13 @@ class Run:
         buffer = self.buffer
         sections = _sections(buffer[: _header_words(self.arity)].tolist())
         words = sum([section.size for section in sections])
-        if sections[-1].start + sections[-1].size == words:
+        if max(section.start + section.size for section in sections) == words:
             return buffer[:words]
         packed = np.empty(words, np.int64)
         end = 0
-        for pointer, start, size in sections:
+        for pointers, start, size in sections:
             packed[end : end + size] = buffer[start : start + size]
-            if pointer >= 0:
+            for pointer in pointers:
                 packed[pointer] = end
             end += size
         return packed
@@ -313,12 +313,12 @@ class Section(NamedTuple):
     """A part of a run's buffer.
 
     Attributes:
-        pointer: The position of the header word that contains the start; -1 for the header itself.
+        pointers: The positions of the header words that contain the start.
         start: The position of its first word.
         size: The number of its words.
     """
 
-    pointer: int
+    pointers: tuple[int, ...]
     start: int
     size: int
 
@@ -326,21 +326,28 @@ class Section(NamedTuple):
 def _sections(header: Sequence[int]) -> list[Section]:
     """The sections of a run, in the order of the buffer."""
     arity = header[run_layout.ARITY]
-    sections = [Section(-1, 0, _header_words(arity))]
+    sections = [Section((), 0, _header_words(arity))]
+    offsets = [
+        run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level + run_layout.LEVEL_OFFSETS
+        for level in range(arity - 1)
+    ]
+    # Levels with a node per row share the offsets of the last of these levels.
+    shared = tuple(pointer for pointer in offsets if header[pointer] == header[offsets[-1]])
     for level in range(arity):
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
         nodes = header[entry + run_layout.LEVEL_NODES]
         pointer = entry + run_layout.LEVEL_VALUES
-        sections.append(Section(pointer, header[pointer], nodes))
-        if level < arity - 1:
-            pointer = entry + run_layout.LEVEL_OFFSETS
-            sections.append(Section(pointer, header[pointer], nodes + 1))
+        sections.append(Section((pointer,), header[pointer], nodes))
+        if level == arity - 2:
+            sections.append(Section(shared, header[offsets[level]], nodes + 1))
+        elif level < arity - 1 and offsets[level] not in shared:
+            sections.append(Section((offsets[level],), header[offsets[level]], nodes + 1))
     if header[run_layout.DIRECTORY]:
         pointer = run_layout.DIRECTORY
-        sections.append(Section(pointer, header[pointer], header[run_layout.DIRECTORY_SIZE]))
+        sections.append(Section((pointer,), header[pointer], header[run_layout.DIRECTORY_SIZE]))
     if header[run_layout.WEIGHT_SUMS]:
         pointer = run_layout.WEIGHT_SUMS
-        sections.append(Section(pointer, header[pointer], header[run_layout.ROWS] + 1))
+        sections.append(Section((pointer,), header[pointer], header[run_layout.ROWS] + 1))
     return sections
 
 

@@ -62,6 +62,8 @@ SELECT id, list_cosine_similarity([1, 2], [3, i]) FROM t WHERE i IS NOT NULL
 SELECT id, map_concat(m, map {'k': 9::BIGINT}), map_concat(map {'k': i}, m) FROM t
 SELECT id, struct_insert(s, z := i), struct_update(s, x := i), struct_keys(s) FROM t
 SELECT id, struct_concat(s, {'b': a}) FROM t
+SELECT id, json_object('a', i, 'b', s), json_array(i, t, json_object('x', a), j::JSON) FROM t
+SELECT id, row_to_json(s), array_to_json(a), json_array(), json_object() FROM t
 SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t
@@ -268,6 +270,7 @@ SELECT id, array_intersect(a, b), arrays_overlap(a, b), flatten(n) FROM t
 SELECT id, array_remove(a, 2), array_append(a, 9), array_prepend(a, 9), array_compact(a) FROM t
 SELECT id, array_repeat(id, 2), reverse(a), size(array()), array(1, NULL), array('a', t) FROM t
 SELECT id, sequence(1, i), sequence(i, 4), sequence(1, 10, 3), sequence(4, 1) FROM t
+SELECT id, array_sort(a, (x, y) -> CAST(coalesce(y, 0) - coalesce(x, 0) AS INT)) FROM t
 SELECT id, split(t, ','), split(t, '[a]'), map_keys(m), map_values(m), map_entries(m) FROM t
 SELECT id, map_contains_key(m, 'k'), map_concat(m, map('zz', 5)), size(map()) FROM t
 SELECT id, map_from_arrays(array('q'), array(id)), map('a', id, 'b', 0) FROM t

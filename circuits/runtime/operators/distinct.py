@@ -76,7 +76,7 @@ class DistinctOperator:
         rows = to_storable(delta)
         staged = self.trace.prepare(rows)  # raises on overflow, so the sums below cannot wrap
         old = self.trace.weights_of(rows)
-        change = self._reweight(old + delta.weights) - self._reweight(old)
+        change = self._reweight(old + delta.weight_array) - self._reweight(old)
         return _with_weights(delta, change), staged
 
 
@@ -93,4 +93,6 @@ def to_bag(weights: Int64Array) -> Int64Array:
 def _with_weights(zset: ZSet, weights: Int64Array) -> ZSet:
     """Return the rows of ``zset`` with new weights, without the rows of weight zero."""
     nonzero = np.flatnonzero(weights)
-    return ZSet(np.ascontiguousarray(zset.rows[:, nonzero]), weights[nonzero])
+    if len(nonzero) == len(weights):
+        return ZSet(zset.row_array, weights)
+    return ZSet(np.ascontiguousarray(zset.row_array[:, nonzero]), weights[nonzero])

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.plan.expressions import Expression
+from circuits.plan.expressions import Expression, share_subexpressions
 from circuits.plan.nodes import Fields
 from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.operators.operator import Result, StepContext
@@ -69,14 +69,14 @@ class MapOperator:
     """Evaluates expressions for each row; the weights of equal results are added."""
 
     def __init__(self, expressions: Sequence[Expression], fields: Fields, codecs: Codecs) -> None:
-        self.expressions = tuple(expressions)
+        self.expressions = share_subexpressions(expressions)
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Map a Z-set."""
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """Map a Z-set; LimitError if the values exceed the limit of bytes."""
         (zset,) = inputs
-        return self._map(zset, None)
+        return self._map(zset, budget)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Map a delta.

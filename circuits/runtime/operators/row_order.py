@@ -5,7 +5,10 @@ columns of a row are in it, once: columns that are not in the order break ties, 
 last, so that the order is total and does not depend on the history of the input.
 
 The sort columns of a column are *exact* if different codes have different sort columns
-(`circuits.runtime.operators.sort_columns`). Those of strings are not: they are first bytes.
+(`circuits.runtime.operators.sort_columns`). Those of strings are not: they are first bytes. Rows
+that are equal in all sort columns up to the first inexact ones are tied. A reader that sorts tied
+rows by value needs no sort columns of later strings: their codes suffice, which makes the rows of
+a table with many strings about half as wide.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ class RowOrder:
         keys: The positions of the columns that identify a group.
         order: The order of the rows of a group.
         codecs: The codes of values.
+        sorts_ties: True if the caller sorts the rows that it reads by `sort_positions`. Otherwise
+            the order of tied rows is that of the trace, and depends on the history only if strings
+            have the same first bytes.
 
     Attributes:
         keys: The number of group columns, ``len(keys)``.
@@ -42,7 +48,13 @@ class RowOrder:
     """
 
     def __init__(
-        self, fields: Fields, keys: Sequence[int], order: Sequence[Order], codecs: Codecs
+        self,
+        fields: Fields,
+        keys: Sequence[int],
+        order: Sequence[Order],
+        codecs: Codecs,
+        *,
+        sorts_ties: bool = False,
     ) -> None:
         columns = [codecs.codec(field.type) for field in fields]
         self._arity = len(columns)
@@ -60,9 +72,15 @@ class RowOrder:
         sorted_columns = dict.fromkeys(sort.column for sort in sorts if sort.column not in keys)
         self._sorts = [first_sorts[column] for column in sorted_columns]
         self._code_columns = [sort.column for sort in self._sorts if not sort.codec.ordered]
-        widths = [sort.width for sort in self._sorts]
         inexact = [i for i, sort in enumerate(self._sorts) if not sort.exact]
+        # Sort columns after the first inexact ones are needed only if the trace orders tied rows.
+        last = inexact[0] if inexact and sorts_ties else len(self._sorts)
+        widths = [
+            sort.width if i <= last or sort.codec.ordered else 0
+            for i, sort in enumerate(self._sorts)
+        ]
         self.tie_columns = sum(widths[: inexact[0] + 1]) if inexact else None
+        self._widths = widths
         starts = np.cumsum([self.keys, *widths]).tolist()
         self._starts = dict(zip([sort.column for sort in self._sorts], starts, strict=False))
         self._first_code_row = starts[-1]
@@ -76,8 +94,9 @@ class RowOrder:
         """The rows in the layout of the trace."""
         rows = zset.row_array
         columns = [rows[key] for key in self._key_columns]
-        for sort in self._sorts:
-            columns += sort.keys(rows[sort.column])
+        for sort, width in zip(self._sorts, self._widths, strict=True):
+            if width:
+                columns += sort.keys(rows[sort.column])
         columns += [rows[column] for column in self._code_columns]
         if len(columns) < self.width:
             columns.append(np.zeros(len(zset), np.int64))
@@ -98,7 +117,7 @@ class RowOrder:
     @property
     def order_width(self) -> int:
         """The number of sort columns of the columns in the order."""
-        return sum(sort.width for sort in self._sorts[: self._ordered])
+        return sum(self._widths[: self._ordered])
 
     @property
     def is_exact(self) -> bool:
@@ -134,10 +153,10 @@ class RowOrder:
             return order
         group_indices, rows = group_indices[tied], rows[:, tied]
         columns: list[Int64Array] = [group_indices]
-        for sort in sorts:
+        for sort, width in zip(sorts, self._widths, strict=False):
             start = self._starts[sort.column]
-            columns += list(rows[start : start + sort.width])
-            if not sort.exact:
+            columns += list(rows[start : start + width])
+            if not sort.exact or not width:
                 code_row = self._first_code_row + self._code_columns.index(sort.column)
                 columns.append(sort.ranks(rows[code_row]))
         if by_order_only:

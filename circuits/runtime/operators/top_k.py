@@ -64,7 +64,9 @@ class TopKOperator:
         self.limit = plan.limit
         self.offset = plan.offset
         stop = None if self.limit is None else self.offset + self.limit
-        self._order = order = RowOrder(plan.input.fields, plan.keys, plan.order, codecs)
+        self._order = order = RowOrder(
+            plan.input.fields, plan.keys, plan.order, codecs, sorts_ties=True
+        )
         self._rows = OrderedRows(
             order.keys,
             order.width,

@@ -281,6 +281,8 @@ class AggregateReader:
         type_ = value.type
         value_type = type_.value_type if pa.types.is_dictionary(type_) else type_
         is_number = pa.types.is_integer(value_type) or pa.types.is_floating(value_type)
+        if self.is_spark and pa.types.is_string(value_type):
+            return self.clause.call(self.function, "cast", value, type=FLOAT)
         if not (is_number or pa.types.is_decimal(value_type) or pa.types.is_null(value_type)):
             raise self.source.error(
                 self.function, f"{self.name}({type_}) does not exist; cast its argument to a number"

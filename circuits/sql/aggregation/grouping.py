@@ -318,7 +318,10 @@ class Grouping:
                 "call it in the enclosing query, in FROM",
             )
         self._pending_groupings.append(lambda: self._grouped_keys(node, values))
-        return Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
+        flags = Column(FIRST_GROUPING + len(self._pending_groupings) - 1, pa.int64())
+        if self.source.is_spark and isinstance(node, exp.Grouping):
+            return clause.call(node, "cast", flags, type=pa.int8())
+        return flags
 
     def _grouped_keys(self, node: exp.Expr, values: list[Expression]) -> tuple[int, ...]:
         """Return the numbers of the keys that are the arguments of a call of ``grouping()``."""

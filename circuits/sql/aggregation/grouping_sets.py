@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from circuits.sql.syntax.source import SqlSource
 
-__all__ = ["GroupingSets", "group_keys", "read_grouping_sets"]
+__all__ = ["GroupingSets", "group_keys", "is_in_sets", "read_grouping_sets"]
 
 GroupingSets = list[frozenset[int]]
 # Reads one key and returns its number.
@@ -75,6 +75,11 @@ def group_keys(group: exp.Group) -> list[exp.Expr]:
         else:
             keys.append(node)
     return keys
+
+
+def is_in_sets(key: exp.Expr) -> bool:
+    """Return whether a key of a GROUP BY is in a grouping set, a ROLLUP or a CUBE."""
+    return key.find_ancestor(exp.Rollup, exp.Cube, exp.GroupingSets) is not None
 
 
 class _Reader:

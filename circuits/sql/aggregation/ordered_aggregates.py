@@ -20,7 +20,6 @@ from circuits.sql.binding.ordering import SortKey
 from circuits.sql.expressions.casts import spark_text
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types.codecs.codec import Codecs
-from circuits.types.functions.type_rules import is_number
 
 __all__ = ["DEFINITIONS"]
 
@@ -83,6 +82,12 @@ def _best_reader(*, is_max: bool) -> Read:
 
 def _read_mode(reader: AggregateReader) -> Expression:
     value = reader.order[0].expression if reader.within_group else reader.value(0)
+    if reader.within_group and reader.order[0].descending:
+        raise reader.source.unsupported(
+            reader.function,
+            "mode() WITHIN GROUP (ORDER BY ... DESC)",
+            "leave DESC out; of values that are equally frequent, the least is returned",
+        )
     return reader.term("mode", reader.where(value))
 
 
@@ -121,7 +126,7 @@ def _quantile_reader(kind: str) -> Read:
         if continuous:
             function, value = _interpolate(reader, value)
         elif reader.is_spark and kind == "disc" and reader.within_group:
-            value = reader.number(value) if is_number(value.type) else value
+            value = reader.number(value)
         masked = reader.where(value)
         order = (SortKey(masked, descending, False),)
 
@@ -246,12 +251,26 @@ def _read_set(reader: AggregateReader) -> Expression:
     return _never_null_in_spark(reader, values)
 
 
+def _bitmap_reader(function: str) -> Read:
+    """Read an aggregate of Spark's bitmaps, as a function of the list of distinct values."""
+
+    def read(reader: AggregateReader) -> Expression:
+        return reader.call(function, _read_set(reader))
+
+    return read
+
+
 DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
     "any_value": AggregateDefinition(
         _first_reader(ignores_nulls=True), (1, 2), ordered=True, nulls=True
     ),
     "approx_quantile": AggregateDefinition(_quantile_reader("disc"), (2, 3)),
     "array_agg": AggregateDefinition(_read_list, ordered=True),
+    "bitmap_and_agg": AggregateDefinition(_bitmap_reader("bitmap_and"), distinct=False),
+    "bitmap_construct_agg": AggregateDefinition(
+        _bitmap_reader("bitmap_of_positions"), distinct=False
+    ),
+    "bitmap_or_agg": AggregateDefinition(_bitmap_reader("bitmap_or"), distinct=False),
     "collect_set": AggregateDefinition(_read_set),
     "first": AggregateDefinition(_first_reader(), (1, 2), ordered=True, nulls=True),
     "histogram": AggregateDefinition(_read_histogram),

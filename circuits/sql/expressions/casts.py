@@ -22,7 +22,7 @@ from circuits.sql.syntax.types import arrow_type
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.type_rules import is_binary, is_number, is_text
 
-__all__ = ["READERS", "spark_text"]
+__all__ = ["READERS", "spark_cast", "spark_text"]
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
@@ -86,6 +86,14 @@ def _is_date_or_time(type: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(type) and not pa.types.is_duration(type))
 
 
+def spark_cast(
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, *, lenient: bool = False
+) -> Expression:
+    """Return a value cast to a type by the rules of Spark; NULL for an invalid one if lenient."""
+    value = _apply_spark_rules(clause, node, value, target)
+    return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+
+
 def _apply_spark_rules(
     clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
 ) -> Expression:
@@ -99,8 +107,12 @@ def _apply_spark_rules(
         return _seconds_of(clause, node, value, target)
     if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
         return _timestamp_of_seconds(clause, node, value)
-    if is_text(value.type) and (pa.types.is_date(target) or pa.types.is_timestamp(target)):
-        return _complete_date(clause, node, value)
+    if is_text(value.type) and pa.types.is_date(target):
+        return clause.call(node, "spark_date_text", value)
+    if is_text(value.type) and pa.types.is_timestamp(target):
+        return clause.call(node, "spark_timestamp_text", value)
+    if is_text(value.type) and pa.types.is_integer(target):
+        return clause.call(node, "spark_integer_text", value)
     return value
 
 
@@ -124,14 +136,6 @@ def _timestamp_of_seconds(clause: Clause, node: exp.Expr, seconds: Expression) -
     return clause.call(node, "timestamp_of_micros", micros)
 
 
-def _complete_date(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
-    """Return a text whose date has all parts: ``2024`` is 2024-01-01, ``2024-5`` 2024-05-01."""
-    for pattern, completed in _PARTIAL_DATES:
-        arguments = (string_literal(pattern), string_literal(completed))
-        text = clause.call(node, "regexp_replace_all", text, *arguments)
-    return text
-
-
 def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
     """Return whether Spark refuses to cast a string literal to an integer: ``'1.5'``, ``'1e3'``."""
     text = value.value if isinstance(value, Literal) else None
@@ -150,11 +154,62 @@ def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         return clause.call(node, "spark_text", value)
     if pa.types.is_timestamp(value.type) and value.type.tz is not None:
         return clause.call(node, "cast", value, type=pa.timestamp("us"))
+    if pa.types.is_duration(value.type):
+        fields = _interval_fields(clause, node, value)
+        return clause.call(node, "interval_text", value, *map(string_literal, fields))
     return value
 
 
-_PARTIAL_DATES: Final = (
-    (r"^\s*(\d{4})\s*$", "$1-01-01"),
-    (r"^\s*(\d{4}-\d{1,2})\s*$", "$1-01"),
+def _interval_fields(clause: Clause, node: exp.Expr, value: Expression) -> tuple[str, str]:
+    """Return the first and the last field of the text of an interval, which its type has in Spark.
+
+    They are known for a literal and a computed interval, not for a column.
+    """
+    literals = [part for part in node.find_all(exp.Interval) if clause.read(part) == value]
+    if isinstance(value, Literal) and literals:
+        unit = literals[0].args.get("unit")
+        names = re.findall(r"[A-Za-z]+", literals[0].this.name)
+        if isinstance(unit, exp.IntervalSpan):
+            names = [unit.this.name, unit.expression.name]
+        elif unit is not None:
+            names = [unit.name]
+        fields = [_FIELDS_BY_UNIT[name.lower().removesuffix("s")] for name in names]
+        return min(fields, key=_FIELDS.index), max(fields, key=_FIELDS.index)
+    if isinstance(value, Literal):  # computed from constants
+        sides = [
+            (clause.read(part.left), clause.read(part.right)) for part in node.find_all(exp.Sub)
+        ]
+        is_days = any(all(pa.types.is_date(side.type) for side in pair) for pair in sides)
+        return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
+    if isinstance(value, Call) and value.function in _DAY_TO_SECOND:
+        is_days = value.function == "subtract" and any(map(_is_cast_date, value.arguments))
+        return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
+    raise clause.source.unsupported(
+        node,
+        "the text of an interval whose fields are not known",
+        "format its parts, which extract() returns",
+    )
+
+
+def _is_cast_date(value: Expression) -> bool:
+    return (
+        isinstance(value, Call)
+        and value.function == "cast"
+        and bool(pa.types.is_date(value.arguments[0].type))
+    )
+
+
+_FIELDS: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
+_FIELDS_BY_UNIT: Final = {
+    **dict.fromkeys(("day", "week"), "DAY"),
+    "hour": "HOUR",
+    "minute": "MINUTE",
+    **dict.fromkeys(("second", "millisecond", "microsecond"), "SECOND"),
+}
+#: Functions whose result is an interval of days to seconds.
+_DAY_TO_SECOND: Final = (
+    *("subtract", "duration_of_micros", "multiply_interval", "divide_interval"),
 )
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Cast: _read_cast, exp.TryCast: _read_cast}

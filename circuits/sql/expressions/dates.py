@@ -12,12 +12,15 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import (
     FIRST_DAY,
     interval_operand,
+    is_made_interval,
     read_interval_value,
     shift_by_interval,
+    shift_by_made_interval,
 )
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.sql.expressions.spark.arithmetic import read_arithmetic
+from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -163,10 +166,16 @@ def _sum_reader(function: str, sign: int) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
         left, right = node.this, node.args["expression"]
+        if clause.source.is_spark and is_made_interval(right) and not is_made_interval(left):
+            return shift_by_made_interval(clause, node, left, right, sign)
+        if clause.source.is_spark and is_made_interval(left) and sign > 0:
+            return shift_by_made_interval(clause, node, right, left, sign)
         if interval_operand(right) is not None and interval_operand(left) is None:
-            return shift_by_interval(clause, node, left, right, sign)
+            shifted = shift_by_interval(clause, node, left, right, sign)
+            return _sum_as_text(clause, node, left, shifted)
         if interval_operand(left) is not None and interval_operand(right) is None and sign > 0:
-            return shift_by_interval(clause, node, right, left, sign)
+            shifted = shift_by_interval(clause, node, right, left, sign)
+            return _sum_as_text(clause, node, right, shifted)
         sides = clause.read(left), clause.read(right)
         if clause.source.is_spark:
             return read_arithmetic(clause, node, function, *sides)
@@ -176,6 +185,15 @@ def _sum_reader(function: str, sign: int) -> Reader:
         return clause.call(node, function, *sides)
 
     return read
+
+
+def _sum_as_text(
+    clause: Clause, node: exp.Expr, moment: exp.Expr, shifted: Expression
+) -> Expression:
+    """Return the sum of a moment and an interval; in Spark, it is a text if the moment is one."""
+    if not clause.source.is_spark or not is_text(clause.read(moment).type):
+        return shifted
+    return clause.call(node, "cast", shifted, type=pa.string())
 
 
 def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:

@@ -130,6 +130,8 @@ def _to_interval(micros: int) -> Builder:
 
 def _as_micros(clause: Clause, node: exp.Expr, count: Expression, micros: int) -> Expression:
     """Return a number of units, which may have a fraction, as whole microseconds."""
+    if not arrow.is_integer(count.type):
+        count = clause.call(node, "cast", count, type=pa.float64())
     total = clause.call(node, "multiply", count, integer_literal(micros))
     return clause.call(node, "cast", total, type=pa.int64())
 
@@ -205,6 +207,17 @@ def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) ->
     return clause.call(node, "bit_xor_of", left, right)
 
 
+def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``concat_ws``, which writes values of other types as texts."""
+    arguments = [
+        argument
+        if arrow.is_nested(argument.type) or arrow.is_null(argument.type)
+        else clause.call(node, "cast", argument, type=pa.string())
+        for argument in arguments
+    ]
+    return named("concat_ws", least=1)(clause, node, arguments)
+
+
 _BUILDERS: Final[dict[str, Builder]] = {
     "len": named("length"),
     "ascii": named("code_point"),
@@ -252,6 +265,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "round_even": named("round_half_even"),
     "roundbankers": named("round_half_even"),
     "ceiling": named("ceil"),
+    "concat_ws": _concat_ws,
     "isfinite": named("is_finite"),
     "isinf": named("is_inf"),
     "greatest_common_divisor": named("gcd"),

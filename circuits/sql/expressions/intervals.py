@@ -27,9 +27,11 @@ __all__ = [
     "INTERVAL_UNITS",
     "Interval",
     "interval_operand",
+    "is_made_interval",
     "read_interval",
     "read_interval_value",
     "shift_by_interval",
+    "shift_by_made_interval",
 ]
 
 
@@ -91,6 +93,58 @@ def _mark_brackets(clause: Clause, node: exp.Expr) -> None:
             while isinstance(side, exp.Paren):
                 clause.source.allow_arguments(side, "this")
                 side = side.this
+
+
+def is_made_interval(node: exp.Expr) -> bool:
+    """Return whether an operand is ``make_interval(...)`` or ``make_ym_interval(...)`` of Spark."""
+    node = node.unnest()
+    is_named = isinstance(node, exp.Anonymous) and node.name.lower() in _MADE_INTERVALS
+    return is_named or isinstance(node, exp.MakeInterval)
+
+
+_MADE_INTERVALS: Final = ("make_ym_interval", "try_make_interval")
+#: The arguments of make_interval() in their order, as units.
+_MADE_UNITS: Final = ("year", "month", "week", "day", "hour", "minute", "second")
+
+
+def shift_by_made_interval(
+    clause: Clause, node: exp.Expr, moment: exp.Expr, operand: exp.Expr, sign: int
+) -> Expression:
+    """Return a moment plus (or minus) an interval whose parts are expressions."""
+    (value,) = coerce(clause, node, [clause.read(moment)], "m")
+    call = operand.unnest()
+    while isinstance(operand, exp.Paren):
+        clause.source.allow_arguments(operand, "this")
+        operand = operand.this
+    parts: list[exp.Expr | None]
+    if isinstance(call, exp.Anonymous):
+        clause.source.allow_arguments(call, "this", "expressions")
+        parts = list(call.expressions)
+        limit = 2 if call.name.lower() == "make_ym_interval" else len(_MADE_UNITS)
+        if len(parts) > limit:
+            raise clause.source.error(call, f"{call.name}() takes up to {limit} arguments")
+    else:
+        clause.source.allow_arguments(call, *_MADE_UNITS)
+        parts = [call.args.get(unit) for unit in _MADE_UNITS]
+    totals: list[Expression] = [integer_literal(0)] * 3
+    for unit, part in zip(_MADE_UNITS, parts, strict=False):
+        if part is None:
+            continue
+        (count,) = coerce(clause, node, [clause.read(part)], "n" if unit == "second" else "i")
+        for place, size in enumerate(INTERVAL_UNITS[unit]):
+            if size:
+                amount = clause.call(node, "multiply", count, integer_literal(sign * size))
+                if not pa.types.is_integer(amount.type):
+                    rounded = clause.call(node, "round", amount)
+                    amount = clause.call(node, "cast", rounded, type=pa.int64())
+                totals[place] = clause.call(node, "add", totals[place], amount)
+    shifted = clause.call(node, "shift_timestamp", value, *totals)
+    has_time = totals[2] != integer_literal(0)
+    if pa.types.is_date(value.type) and has_time:
+        raise clause.source.unsupported(
+            node, "a date plus an interval with a time", "cast the date to a timestamp"
+        )
+    return clause.call(node, "cast", shifted, type=value.type)
 
 
 def shift_by_interval(

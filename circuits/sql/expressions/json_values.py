@@ -13,9 +13,10 @@ from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
+from circuits.sql.expressions.spark.documents import read_schema
 from circuits.types.ddl import field_of, schema_of_ddl
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "is_json"]
 
 
 def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
@@ -92,6 +93,9 @@ def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
 def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     schema = node.args.get("expression")
+    if clause.source.is_spark and isinstance(schema, exp.Expr) and not _is_structure(schema):
+        data_type = read_schema(clause, schema, clause.read(schema))
+        return clause.call(node, "from_json", clause.read(node.this), Literal(None, data_type))
     if not isinstance(schema, exp.Literal) or not schema.is_string:
         raise clause.source.unsupported(
             node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
@@ -102,6 +106,11 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+
+
+def _is_structure(schema: exp.Expr) -> bool:
+    """Return whether a schema is JSON: ``{"a": "INT"}`` of DuckDB."""
+    return isinstance(schema, exp.Literal) and schema.this.lstrip().startswith(("{", "[", '"'))
 
 
 def _json_schema(written: str) -> pa.DataType:
@@ -131,20 +140,31 @@ _CONTAINERS: Final = (
 )
 
 
-def _check_has_no_json(clause: Clause, node: exp.Expr) -> None:
-    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
-    is_json = (
+_JSON_FUNCTIONS: Final = frozenset(
+    ("array_to_json", "json_array", "json_object", "json_quote", "row_to_json", "to_json")
+)
+
+
+def is_json(node: exp.Expr) -> bool:
+    """Return whether the value of an expression is JSON by its syntax."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return (
         isinstance(node, exp.JSONExtract | exp.ParseJSON)
         or (isinstance(node, exp.Cast) and node.to.this == exp.DType.JSON)
-        or (isinstance(node, exp.Anonymous) and node.name.casefold() == "to_json")
+        or (isinstance(node, exp.Anonymous) and node.name.casefold() in _JSON_FUNCTIONS)
     )
-    if is_json:
+
+
+def check_has_no_json(clause: Clause, node: exp.Expr) -> None:
+    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
+    if is_json(node):
         raise clause.source.unsupported(
             node, "JSON in the argument of to_json()", "build one value, and convert it at once"
         )
     if isinstance(node, _CONTAINERS):
         for part in node.iter_expressions():
-            _check_has_no_json(clause, part)
+            check_has_no_json(clause, part)
 
 
 def _to_json_reader(function: str) -> Reader:
@@ -154,7 +174,7 @@ def _to_json_reader(function: str) -> Reader:
         if len(arguments) != 1:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
         if not clause.source.is_spark:
-            _check_has_no_json(clause, arguments[0])
+            check_has_no_json(clause, arguments[0])
         return clause.call(node, function, clause.read(arguments[0]))
 
     return read

@@ -21,7 +21,7 @@ from circuits.types import functions
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 
-__all__ = ["READERS", "READERS_BY_NAME", "read_comprehension"]
+__all__ = ["READERS", "READERS_BY_NAME", "read_comparator_sort", "read_comprehension"]
 
 # The column number of the first parameter of a lambda; each level of nesting adds a hundred. From
 # the fiftieth on are the columns that a rewritten lambda reads: one struct of its parameters.
@@ -62,9 +62,14 @@ def _call_with_lambda(
         value = clause.call(node, "cast", value, type=pa.list_(pa.null()))
     if not is_list(value.type):
         raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
-    lambda_body, parameters = _read_lambda(clause, node, [value.type.value_type, pa.int64()], body)
+    position_type = pa.int32() if clause.source.is_spark else pa.int64()
+    types = [value.type.value_type, position_type]
+    lambda_body, parameters = _read_lambda(clause, node, types, body)
     position = Column(parameters[1], pa.int64())
-    if not clause.source.is_spark:  # positions are from 1
+    if clause.source.is_spark:
+        as_int = clause.call(node, "cast", position, type=position_type)
+        lambda_body = _substitute(lambda_body, {Column(parameters[1], position_type): as_int})
+    else:  # positions are from 1
         lambda_body = _count_positions_from_one(clause, node, lambda_body, position)
     with clause.source.errors_at(node):
         return lambda_call(function, value, lambda_body, parameters)
@@ -99,6 +104,18 @@ def _lambda_reader_of_name(function: str) -> Reader:
         return _call_with_lambda(clause, node, function, clause.read(value), body)
 
     return read
+
+
+def read_comparator_sort(clause: Clause, node: exp.ArraySort) -> Expression:
+    """Read ``array_sort(a, (x, y) -> comparison)`` of Spark."""
+    clause.source.allow_arguments(node, "this", "expression")
+    value = clause.read(node.this)
+    if not is_list(value.type):
+        raise clause.source.error(node, f"array_sort() takes a list, not a value of {value.type}")
+    element = value.type.value_type
+    body, parameters = _read_lambda(clause, node, [element, element], node.args["expression"])
+    with clause.source.errors_at(node):
+        return lambda_call("list_sort_by", value, body, parameters)
 
 
 def read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:

@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.casts import spark_text
+from circuits.sql.expressions.casts import spark_cast, spark_text
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
 from circuits.types.functions import signature_of
@@ -164,7 +164,7 @@ def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) ->
             target = pa.bool_()
         case _:
             pass
-    return value if target is None else clause.call(node, "cast", value, type=target)
+    return value if target is None else spark_cast(clause, node, value, target)
 
 
 def as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -240,20 +240,7 @@ def _condition(
     return clause.call(node, "case", test, then, other)
 
 
-def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    """Read ``concat_ws``, which writes values of other types as texts."""
-    if not clause.source.is_spark:
-        arguments = [
-            argument
-            if arrow.is_nested(argument.type) or arrow.is_null(argument.type)
-            else clause.call(node, "cast", argument, type=pa.string())
-            for argument in arguments
-        ]
-    return named("concat_ws", least=1)(clause, node, arguments)
-
-
 COMMON: Final[dict[str, Builder]] = {
-    "concat_ws": _concat_ws,
     "translate": named("translate"),
     "octet_length": named("octet_length"),
     "bit_length": named("bit_length"),

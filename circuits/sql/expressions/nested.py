@@ -21,8 +21,9 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.lambdas import read_comprehension
+from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.sql.expressions.spark.sequences import read_sequence
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
@@ -51,6 +52,8 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
         if isinstance(part, exp.PropertyEQ):
             clause.source.allow_arguments(part, "this", "expression")
             name, value = part.this.name, part.expression
+            if isinstance(value, exp.Dot) and clause.source.name_in_text(node) == "struct":
+                name = value.expression.name  # as in Spark, the name of the field
         elif isinstance(part, exp.Star):
             raise clause.source.unsupported(part, "'*' in a struct", "name the columns")
         else:
@@ -203,11 +206,7 @@ def _read_array_slice(clause: Clause, node: exp.ArraySlice) -> Expression:
 
 def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
     if node.args.get("expression") is not None:
-        raise clause.source.unsupported(
-            node,
-            "array_sort() with a comparator",
-            "write array_sort(a), or sort_array(a, false) for the reverse order",
-        )
+        return read_comparator_sort(clause, node)
     clause.source.allow_arguments(node, "this", "asc", "nulls_first")
     flags = {"asc": True, "nulls_first": False}
     for name in flags:
@@ -308,14 +307,11 @@ def _list_of_map_value(
 
 
 def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
+    if clause.source.is_spark:
+        return read_sequence(clause, node)
     clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
     bounds = (node.args.get(name) for name in ("start", "end", "step"))
     parts = [clause.read(bound) for bound in bounds if bound is not None]
-    if clause.source.is_spark:
-        values = clause.call(node, "sequence", *parts)
-        if all(pa.types.is_integer(part.type) and part.type.bit_width < 64 for part in parts):
-            return clause.call(node, "cast", values, type=pa.list_(pa.int32()))
-        return values
     exclusive = node.args.get("is_end_exclusive")
     return clause.call(node, "series_before" if exclusive else "series", *parts)
 
@@ -343,7 +339,13 @@ def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
 
 def _split_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        return clause.call(node, function, *clause.read_arguments(node, "this", "expression"))
+        value, separator = clause.read_arguments(node, "this", "expression")
+        if pa.types.is_null(separator.type) and not clause.source.is_spark:
+            # Without a separator, the text is the only part.
+            part = clause.call(node, "cast", value, type=pa.string())
+            is_null = clause.call(node, "is_null", part)
+            return clause.call(node, "case", is_null, NULL, clause.call(node, "make_list", part))
+        return clause.call(node, function, value, separator)
 
     return read
 

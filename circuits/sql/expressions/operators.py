@@ -111,7 +111,8 @@ def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
             node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
         )
     if data_type.tz is None:
-        moment = clause.call(node, "from_zone", value, zone)
+        function = "from_zone" if clause.source.is_spark else "from_zone_latest"
+        moment = clause.call(node, function, value, zone)
         return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))
     return clause.call(node, "to_zone", value, zone)
 

@@ -18,6 +18,7 @@ from circuits.sql.expressions import (
     date_units,
     dates,
     duckdb_functions,
+    duckdb_json,
     duckdb_lists,
     duckdb_texts,
     json_values,
@@ -63,6 +64,7 @@ READERS: Final = ReaderTable(
     by_name=merge_tables(
         _COMMON_BY_NAME,
         duckdb_functions.READERS_BY_NAME,
+        duckdb_json.READERS_BY_NAME,
         duckdb_lists.READERS_BY_NAME,
         duckdb_texts.READERS_BY_NAME,
     ),

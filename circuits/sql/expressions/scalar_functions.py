@@ -74,6 +74,8 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
     if any(is_nested(value.type) for value in values):
         skips_nulls = node.args.get("coalesce") and not clause.source.is_spark
         return clause.call(node, "list_concat" if skips_nulls else "list_concat_or_null", *values)
+    if clause.source.is_spark and all(pa.types.is_binary(value.type) for value in values):
+        return values[0] if len(values) == 1 else clause.call(node, "bytes_concat", *values)
     parts = []
     for part, value in zip(node.expressions, values, strict=True):
         value = _as_text(clause, part, value)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 
@@ -103,6 +103,10 @@ def _pivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) -> e
     return select
 
 
+#: Aggregates whose result for no rows is an empty list in Spark, not NULL.
+_LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
+
+
 def _pivot_item(
     source: SqlSource, aggregate: exp.Expr, condition: exp.Expr, prefix: str, count: int
 ) -> exp.Expr:
@@ -113,7 +117,7 @@ def _pivot_item(
     suffix = alias or call.sql(dialect=source.dialect).lower()
     name = f"{prefix}_{suffix}" if is_named else prefix
     value: exp.Expr = exp.Filter(this=call.copy(), expression=exp.Where(this=condition.copy()))
-    if source.is_spark:
+    if source.is_spark and not isinstance(call, _LISTS):
         rows = exp.Filter(
             this=exp.Count(this=exp.Star(), big_int=True),
             expression=exp.Where(this=condition.copy()),

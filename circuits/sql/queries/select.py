@@ -31,7 +31,7 @@ from circuits.sql.aggregation.grouping import (
     has_aggregate,
     is_grouped,
 )
-from circuits.sql.aggregation.grouping_sets import group_keys, read_grouping_sets
+from circuits.sql.aggregation.grouping_sets import group_keys, is_in_sets, read_grouping_sets
 from circuits.sql.aggregation.row_number import (
     find_rank_bounds,
     is_row_number,
@@ -362,6 +362,7 @@ class _SelectReader:
         if group is None or grouping is None:
             return
         clause = self.builder.clause("GROUP BY", read_generator=self.builder.unnest)
+        aliases: dict[Expression, str] = {}  # the alias that names a key, by its value
 
         def read_key(node: exp.Expr) -> int:
             if _is_number(node):
@@ -376,6 +377,14 @@ class _SelectReader:
             if self.source.is_spark and "map<" in str(value.type):
                 raise self.source.unsupported(
                     node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
+                )
+            alias = node.name.casefold() if isinstance(node, exp.Column) else ""
+            is_alias = any(item.name.casefold() == alias for item in self.items)
+            if is_alias and aliases.setdefault(value, alias) != alias and is_in_sets(node):
+                raise self.source.unsupported(
+                    node,
+                    "a second name of an expression in grouping sets",
+                    "name the expression once, or select it in FROM twice",
                 )
             grouping.add_key(value)
             return grouping.keys.index(value)

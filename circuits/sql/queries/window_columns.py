@@ -18,7 +18,15 @@ from circuits.plan.time_windows import HoppingWindows, SessionBound
 from circuits.sql.expressions.literals import integer_literal
 from circuits.types import functions
 
-__all__ = ["WindowColumns", "hopping", "last_moment", "session", "tumbling", "with_columns"]
+__all__ = [
+    "WindowColumns",
+    "cumulating",
+    "hopping",
+    "last_moment",
+    "session",
+    "tumbling",
+    "with_columns",
+]
 
 _TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -45,6 +53,20 @@ def hopping(plan: PlanNode, time: Expression, size: int, slide: int, offset: int
     plan = HoppingWindows(plan, time_column, size, slide, offset)
     start = columns(plan)[-1]
     return WindowColumns(plan, start, _shift(start, size))
+
+
+def cumulating(
+    plan: PlanNode, time: Expression, step: int, size: int, offset: int
+) -> WindowColumns:
+    """Return the windows that start with a window of ``size`` and end after each ``step`` of it.
+
+    They are the windows of ``size`` that slide by ``step`` and end within the same tumbling window;
+    each has its start cut to the start of that one.
+    """
+    windows = hopping(plan, time, size, step, offset)
+    start = functions.call("time_bucket", time, integer_literal(size), integer_literal(offset))
+    kept = Filter(windows.plan, functions.call("le", windows.start, start))
+    return WindowColumns(kept, start, windows.end)
 
 
 def session(

@@ -1,15 +1,16 @@
-"""Window table functions in FROM: TUMBLE, HOP and SESSION.
+"""Window table functions in FROM: TUMBLE, HOP, CUMULATE and SESSION.
 
 ::
 
     TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), size [, offset]))      Flink, Feldera
     TUMBLE(t, ts, size [, offset])                               RisingWave
     HOP(t, ts, slide, size [, offset])
+    CUMULATE(t, ts, step, size [, offset])                       Flink
     SESSION(t [PARTITION BY keys], ts, gap)
 
-with arguments by place or by name (DATA, TIMECOL, SIZE, SLIDE, GAP, OFFSET). The result has the
-columns of the table, then window_start and window_end; and window_time, the last millisecond of the
-window, if the query names it. A row without a time is in no window.
+with arguments by place or by name (DATA, TIMECOL, SIZE, SLIDE, STEP, GAP, OFFSET). The result has
+the columns of the table, then window_start and window_end; and window_time, the last millisecond of
+the window, if the query names it. A row without a time is in no window.
 
 The end of a session is an aggregate over the session. A query that groups by the keys, window_start
 and window_end computes it per group. In other queries that read it, it is a column, and a row that
@@ -30,6 +31,7 @@ from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.expressions.time_amounts import read_ticks, read_time
 from circuits.sql.queries.window_columns import (
     WindowColumns,
+    cumulating,
     hopping,
     last_moment,
     session,
@@ -42,6 +44,7 @@ __all__ = ["is_window_table", "read_window_table", "replace_session_end"]
 _ARGUMENTS: Final = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
     "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
 
@@ -61,8 +64,6 @@ def read_window_table(
     call = node.this
     source.allow_arguments(call, "this", "expressions")
     kind = call.name.upper()
-    if kind not in _ARGUMENTS:
-        raise source.unsupported(call, f"{kind}()", "there are TUMBLE, HOP and SESSION")
     arguments = _arguments(environment, call)
     data, key_nodes = arguments["DATA"], arguments.pop("KEYS", None)
     plan, name = _read_data(environment, data, parent)
@@ -84,6 +85,11 @@ def read_window_table(
         window = tumbling(builder.plan, time, ticks("SIZE"), offset)
     elif kind == "HOP":
         window = hopping(builder.plan, time, ticks("SIZE"), ticks("SLIDE"), offset)
+    elif kind == "CUMULATE":
+        step, size = ticks("STEP"), ticks("SIZE")
+        if size % step:
+            raise source.error(call, "CUMULATE() with a size that is no multiple of its step")
+        window = cumulating(builder.plan, time, step, size, offset)
     else:
         keys = [clause.read(key) for key in _unpack(key_nodes)]
         with_end = _reads(select, "window_end", "window_time", star=True)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,10 @@ from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.values.interner import Interner
 
 __all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
+
+
+# The types of plans and schemas exist as long as their circuit; other type objects are few.
+_MAX_TYPE_OBJECTS: Final = 4096
 
 
 class Coding(Protocol):
@@ -250,6 +254,8 @@ class Codecs:
     def __init__(self, dictionaries: Dictionaries | None = None) -> None:
         self._dictionaries = dictionaries or Dictionaries()
         self._codecs: dict[pa.DataType, Codec] = {}
+        # By the ``id`` of a type, and with it, because Arrow hashes a type by its text.
+        self._by_id: dict[int, tuple[pa.DataType, Codec]] = {}
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}: {size}" for name, size in self.lengths().items())
@@ -261,9 +267,14 @@ class Codecs:
         Raises:
             SchemaError: A column cannot have the type.
         """
+        entry = self._by_id.get(id(type))
+        if entry is not None:
+            return entry[1]
         codec = self._codecs.get(type)
         if codec is None:
             codec = self._codecs[type] = Codec(type, self._coding(type))
+        if len(self._by_id) < _MAX_TYPE_OBJECTS:
+            self._by_id[id(type)] = type, codec
         return codec
 
     @property

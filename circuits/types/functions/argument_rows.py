@@ -56,8 +56,11 @@ def scatter_rows(positions: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa
 
     All positions together are 0 … n-1, each once.
     """
-    if len(parts) == 1:
-        return parts[0]
+    # Arrow cannot concatenate some empty arrays with others: lists of structs of NULLs.
+    filled = [number for number, part in enumerate(parts) if len(part)] or [0]
+    if len(filled) == 1:
+        return parts[filled[0]]
+    positions, parts = [positions[k] for k in filled], [parts[k] for k in filled]
     all_positions = np.concatenate([part_positions.to_numpy() for part_positions in positions])
     order = np.empty(len(all_positions), np.int64)
     order[all_positions] = np.arange(len(all_positions))

@@ -8,6 +8,7 @@ from circuits.types.functions import comparison, conditional, failures, greatest
 from circuits.types.functions.casting import casts
 from circuits.types.functions.dates import (
     calendar,
+    clock,
     date_fields,
     date_formats,
     date_parts,
@@ -17,6 +18,7 @@ from circuits.types.functions.dates import (
 )
 from circuits.types.functions.nested import (
     csv_texts,
+    json_schemas,
     json_texts,
     lambdas,
     list_builders,
@@ -31,6 +33,7 @@ from circuits.types.functions.numbers import (
     ansi_arithmetic,
     ansi_division,
     arithmetic,
+    bitmaps,
     bits,
     division,
     mathematics,
@@ -48,6 +51,7 @@ from circuits.types.functions.texts import (
     like_patterns,
     number_texts,
     regular_expressions,
+    spark_notation,
     string_distance,
     text_checks,
     text_functions,
@@ -76,6 +80,8 @@ _FAMILIES = (
     date_parts,
     calendar,
     bits,
+    bitmaps,
+    clock,
     capitals,
     date_fields,
     date_formats,
@@ -96,12 +102,14 @@ _FAMILIES = (
     vectors,
     lambdas,
     structs_and_maps,
+    json_schemas,
     json_texts,
     bytes_parts,
     csv_texts,
     nested_texts,
     text_parts,
     interval_arithmetic,
+    spark_notation,
     number_texts,
     special_functions,
 )

@@ -208,6 +208,8 @@ def _distinct_rows(
         it.
     """
     combined = codes[0]
+    if len(codes) == 1 and not combined.any():  # one value, such as the day of all rows
+        return combined, combined[:1]
     for column in codes[1:]:
         _, combined = np.unique(combined, return_inverse=True)
         combined = combined * (int(column.max()) + 1) + column

@@ -6,6 +6,8 @@ A run of arity ``k`` is one int64 array::
 
 - ``values[l]`` holds the trie nodes of level ``l``; siblings are strictly increasing.
 - ``offsets[l]`` (``n_l + 1`` words, absent at the leaves) says where the children of a node start.
+  From the first level on that has a node per row, they are 0, 1, 2, …; these levels share the
+  section of level k-2.
 - The *directory* finds a value at level 0 in constant expected time: entry ``j`` is the first node
   whose value is at least ``lowest + (j << shift)``.
 - Weights are stored as running sums (``rows + 1`` words), so the weight of any range of leaves,

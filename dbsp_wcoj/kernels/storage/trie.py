@@ -83,6 +83,17 @@ def open_directory(run, start):
 
 
 @subroutine
+def share_offsets(run):
+    """Let all levels whose nodes have one leaf each use the offsets of the last but one level."""
+    arity = run[ARITY]
+    for level in range(arity - 2):
+        header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+        if run[header + LEVEL_NODES] == run[ROWS]:
+            last = LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 2)
+            run[header + LEVEL_OFFSETS] = run[last + LEVEL_OFFSETS]
+
+
+@subroutine
 def mark_changes(column, begins, marks):
     """Mark the rows that ``begins`` marks or whose value differs from that of the previous row."""
     marks[0] = True
@@ -117,20 +128,28 @@ def build_run(columns, order, weights, run):
     begins_child = np.zeros(rows, np.bool_)
     mark_changes(columns[order[0]], begins, begins)
     end = LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity
+    is_unique = False  # from this level on, each node has one leaf
     for level in range(arity):
         column = columns[order[level]]
         header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
         run[header + LEVEL_VALUES] = end
         run[header + LEVEL_OFFSETS] = 0
-        if level == arity - 1:
+        nodes = np.int64(0)
+        if not is_unique and level < arity - 1:
+            for i in range(rows):
+                nodes += begins[i]
+        if is_unique or level == arity - 1 or nodes == rows:
+            is_unique = True
             for i in range(rows):
                 run[end + i] = column[i]
             run[header + LEVEL_NODES] = rows
             end += rows
+            if level == arity - 2:
+                run[header + LEVEL_OFFSETS] = end
+                for i in range(rows + 1):
+                    run[end + i] = i
+                end += rows + 1
             continue
-        nodes = np.int64(0)
-        for i in range(rows):
-            nodes += begins[i]
         offsets = end + nodes
         node = 0
         child = 0
@@ -154,6 +173,7 @@ def build_run(columns, order, weights, run):
         run[header + LEVEL_NODES] = nodes
         run[header + LEVEL_OFFSETS] = offsets
         end = offsets + nodes + 1
+    share_offsets(run)
     end = open_directory(run, end)
     if run[DIRECTORY] > 0:
         fill_directory(run, np.int64(0), np.int64(1) << 62)

@@ -145,6 +145,7 @@ def test_the_functions_of_spark_agree_with_it_after_inserts_and_deletes(spark):
     texts = expressions("spark")
     first, second = maintained(texts, "spark")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.timeType.enabled", "true")
     names = "k long, s string, p string, i long, j long, f double, m decimal(9,2), d date, "
     frame = spark.createDataFrame(ROWS, names + "ts timestamp_ntz, ts2 timestamp_ntz")
     frame.createOrReplaceTempView("functions_of_spark")

@@ -75,6 +75,20 @@ VIEWS = {
         """SELECT DATE '1970-01-01' + ((d - DATE '1970-01-01') // 3 * 3)::INT, count(*)
            FROM e WHERE d IS NOT NULL GROUP BY ALL""",
     ),
+    "cumulate": (
+        """SELECT window_start, window_end, count(*), sum(v) FROM TABLE(CUMULATE(TABLE e,
+           DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '12' SECOND))
+           GROUP BY window_start, window_end""",
+        """SELECT b, b + i * INTERVAL 4 SECOND, count(*), sum(v) FROM (SELECT ts, v,
+           time_bucket(INTERVAL 12 SECOND, ts, TIMESTAMP '1970-01-01') b
+           FROM e WHERE ts IS NOT NULL), range(1, 4) r(i)
+           WHERE ts < b + i * INTERVAL 4 SECOND GROUP BY ALL""",
+    ),
+    "cumulate numbers": (
+        "SELECT k, n, window_start, window_end FROM CUMULATE(e, n, 2, 6, 1)",
+        """SELECT k, n, s, s + 2 * i FROM (SELECT k, n, n - (((n - 1) % 6) + 6) % 6 AS s FROM e
+           WHERE n IS NOT NULL), range(1, 4) r(i) WHERE n < s + 2 * i""",
+    ),
     "tumble of a query": (
         """SELECT window_start, count(*) FROM TABLE(TUMBLE((SELECT * FROM e WHERE v > 1),
            DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start""",
@@ -274,7 +288,11 @@ def test_views_of_windows_are_what_duckdb_answers_after_every_step(seed):
         ("SELECT * FROM TUMBLE(e, ts, INTERVAL '0' SECOND)", "'0'", "not longer than 0"),
         ("SELECT * FROM TUMBLE(e, ts)", "TUMBLE", "without SIZE"),
         ("SELECT * FROM TUMBLE(e, ts, GAP => INTERVAL '1' HOUR)", "GAP", "takes the arguments"),
-        ("SELECT * FROM CUMULATE(e, ts, INTERVAL '1' HOUR, INTERVAL '2' HOUR)", "CUMU", "CUMULATE"),
+        (
+            "SELECT * FROM CUMULATE(e, ts, INTERVAL '2' HOUR, INTERVAL '3' HOUR)",
+            "CUMU",
+            "no multiple of its step",
+        ),
         ("SELECT * FROM TUMBLE(x, ts, INTERVAL '1' HOUR)", "x,", "unknown table 'x'"),
         ("SELECT * FROM TUMBLE(e, tt, INTERVAL '1' HOUR)", "tt", "unknown column 'tt'"),
         ("SELECT count(*) FROM e GROUP BY SESSION(ts, v)", "v)", "not a constant"),

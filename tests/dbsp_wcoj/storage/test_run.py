@@ -49,6 +49,42 @@ def test_a_packed_run_has_no_gaps_and_the_same_rows(data):
         assert rows_of(merged) == {row: 2 * weight for row, weight in rows_of(run).items()}
 
 
+@LAW
+@given(st.data())
+def test_a_merge_in_pieces_is_the_sum_and_its_sections_fit(data):
+    arity = data.draw(st.integers(1, 5))
+    domain = data.draw(st.sampled_from(DOMAINS))
+    older, newer = (data.draw(relation_deltas(arity, domain)) for _ in range(2))
+    if not (older and newer):
+        return
+    merge = Merge(run_of(older, arity), run_of(newer, arity))
+    fuel = data.draw(st.integers(1, 40))
+    while (merged := merge.work(fuel)) is None:
+        pass
+    assert rows_of(merged) == add(older, newer)
+    assert merged.find_damage() == ""
+    packed = read_copy(merged.to_words())
+    assert rows_of(packed) == add(older, newer)
+    assert packed.find_damage() == ""
+
+
+def test_wide_rows_share_their_offsets_until_two_rows_have_a_common_prefix():
+    rng = np.random.default_rng(5)
+    first = {tuple(row): 1 for row in rng.integers(0, 10**9, (700, 6)).tolist()}
+    second = {tuple(row): 1 for row in rng.integers(0, 10**9, (900, 6)).tolist()}
+    apart = Run.merged(run_of(first, 6), run_of(second, 6))
+    # A run stores each row once, and one section of offsets.
+    assert apart.nbytes < 8 * 1.5 * 6 * 1600
+    assert rows_of(apart) == add(first, second)
+    near = {(*row[:4], row[4], row[5] + 1): 2 for row in list(first)[::50]}
+    near |= {(*row[:3], row[3] + 1, *row[4:]): 1 for row in list(second)[::70]}
+    near |= {row: -1 for row in list(second)[::3]}
+    total = Run.merged(apart, run_of(near, 6))
+    assert rows_of(total) == add(first, second, near)
+    assert total.find_damage() == ""
+    assert rows_of(read_copy(total.to_words())) == add(first, second, near)
+
+
 def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
     rng = np.random.default_rng(1)
     deltas = [

@@ -77,7 +77,7 @@ class OrderedAggregate:
             for part in call.order
         ]
         columns = tuple(fields[column] for column in self._columns)
-        self._order = RowOrder(columns, range(len(keys)), order, codecs)
+        self._order = RowOrder(columns, range(len(keys)), order, codecs, sorts_ties=True)
         self._argument = len(keys) + values.index(call.argument)
         self._argument_codec = codecs.codec(fields[call.argument].type)
         self._result_codecs = [codecs.codec(call.type) for call in calls]

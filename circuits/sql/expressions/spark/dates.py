@@ -7,6 +7,7 @@ timestamp (`circuits.types.functions.signatures`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import time
 from typing import Final
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import USE_OF_NOW, Clause
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
     Arguments,
@@ -31,6 +33,7 @@ from circuits.sql.expressions.spark.operands import (
     INSTANT,
     is_text,
 )
+from circuits.types.functions.type_rules import is_temporal
 
 __all__ = ["BUILDERS", "DATE_ADD", "DATE_DIFF"]
 
@@ -62,11 +65,13 @@ def _parse(target: pa.DataType, *, lenient: bool) -> Builder:
         if not 1 <= len(arguments) <= 2:
             raise count_error(clause, node, "1 to 2")
         value = arguments[0]
-        if len(arguments) == 2 and (is_text(value) or arrow.is_null(value.type)):
+        if len(arguments) == 2 and not is_temporal(value.type):
             function = "try_date_parse" if lenient else "date_parse"
-            value = clause.call(node, function, value, arguments[1])
+            has_zone = not arrow.is_timestamp(target) or target.tz is not None
+            function += "" if has_zone else "_local"
+            value = clause.call(node, function, *coerce(clause, node, [value], "t"), arguments[1])
             return clause.call(node, "cast", value, type=target)
-        return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+        return spark_cast(clause, node, value, target, lenient=lenient)
 
     return build
 
@@ -80,7 +85,9 @@ def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     if is_text(value):
         pattern = arguments[1] if len(arguments) == 2 else _DEFAULT_FORMAT
         value = clause.call(node, "date_parse", value, pattern)
-    return clause.call(node, "epoch_second", value)
+    # As in Spark, the fraction of a second is cut off: half a second before 1970 is 0.
+    micros = clause.call(node, "epoch_microsecond", value)
+    return clause.call(node, "int_divide", micros, integer_literal(1_000_000))
 
 
 def _from_unixtime(
@@ -115,13 +122,48 @@ def _timestamp_of(unit: int) -> Builder:
 
 
 def _make_timestamp(function: str, target: pa.DataType) -> Builder:
+    """Read ``make_timestamp`` of six numbers, or of a date and a time, and an optional zone."""
+
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if 1 <= len(arguments) <= 3:
+            return of_date(clause, node, arguments)
         if not 6 <= len(arguments) <= 7:
             raise count_error(clause, node, "6 to 7")
         value = clause.call(node, function, *coerce(clause, node, arguments[:6], "iiiiif"))
         if len(arguments) == 7:
             value = clause.call(node, "from_zone", value, arguments[6])
         return clause.call(node, "cast", value, type=target)
+
+    def of_date(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        midnight = Literal(time(), pa.time64("us"))
+        (date,) = coerce(clause, node, arguments[:1], "d")
+        moment = clause.call(node, "time_on_date", date, *(arguments[1:2] or [midnight]))
+        if len(arguments) == 3:
+            moment = clause.call(node, "from_zone", moment, arguments[2])
+        return clause.call(node, "cast", moment, type=target)
+
+    return build
+
+
+def _make_time(
+    clause: Clause, node: exp.Expr, hour: Expression, minute: Expression, second: Expression
+) -> Expression:
+    numbers = coerce(clause, node, [hour, minute, second], "iin")
+    return clause.call(node, "time_of_micros", clause.call(node, "micros_of_time", *numbers))
+
+
+def _to_time(*, lenient: bool) -> Builder:
+    """Read ``to_time(text[, format])``."""
+
+    def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+        if not 1 <= len(arguments) <= 2:
+            raise count_error(clause, node, "1 to 2")
+        value, *pattern = coerce(clause, node, arguments, "tt")
+        if pattern:
+            function = "try_date_parse" if lenient else "date_parse"
+            value = clause.call(node, function, value, *pattern)
+        cast = "try_cast" if lenient else "cast"
+        return clause.call(node, cast, value, type=pa.time64("us"))
 
     return build
 
@@ -168,10 +210,9 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
     name = _truncation(clause, node, unit)
     if name is None:
         return Literal(None, INSTANT)
-    is_naive = arrow.is_timestamp(value.type) and value.type.tz is None
     (value,) = coerce(clause, node, [value], "m")
     truncated = clause.call(node, "date_trunc", string_literal(name), value)
-    return truncated if is_naive else _instant(clause, node, truncated)
+    return _instant(clause, node, truncated)
 
 
 def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:
@@ -238,7 +279,12 @@ BUILDERS: Final[dict[str, Builder]] = {
     "add_months": named("add_months"),
     "months_between": named("months_between", defaults=[Literal(True, pa.bool_())], least=2),
     "make_dt_interval": _make_interval,
+    "make_time": fixed(3, _make_time),
     "next_day": named("next_day"),
+    "time_diff": named("time_diff"),
+    "time_trunc": named("time_trunc"),
+    "to_time": _to_time(lenient=False),
+    "try_to_time": _to_time(lenient=True),
     "make_date": named("make_date"),
     "try_make_date": named("try_make_date"),
     "make_timestamp": _make_timestamp("make_timestamp", INSTANT),

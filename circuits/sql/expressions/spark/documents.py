@@ -1,33 +1,147 @@
-"""CSV texts, and the schemas of CSV and JSON texts, in dialect spark."""
+"""CSV and JSON texts, their schemas and the options of their formats, in dialect spark."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.errors import SchemaError
-from circuits.plan.expressions import Expression, Literal
+from circuits.errors import EvaluationError, SchemaError
+from circuits.plan.expressions import Expression, Literal, columns_of
+from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import Clause
-from circuits.sql.expressions.named_functions import Builder, fixed, literal_text, named
-from circuits.types.ddl import schema_of_ddl
+from circuits.sql.expressions.literals import string_literal
+from circuits.sql.expressions.named_functions import Builder, coerce, fixed, literal_text
+from circuits.types.arrow_types import is_nested
+from circuits.types.ddl import field_of, schema_of_ddl
 
-__all__ = ["BUILDERS"]
+__all__ = ["BUILDERS", "read_options", "read_schema"]
+
+_NO_OPTIONS: Final = Literal({}, pa.map_(pa.string(), pa.string()))
 
 
-def _from_csv(clause: Clause, node: exp.Expr, value: Expression, schema: Expression) -> Expression:
-    schema_text = literal_text(clause, node, schema, "a schema")
+def read_options(clause: Clause, node: exp.Expr, value: Expression) -> dict[str, str]:
+    """Return the constant map of the options of a format, with names in lower case."""
+    if value is _NO_OPTIONS:
+        return {}
+    if not pa.types.is_map(value.type) or columns_of(value):
+        raise clause.source.unsupported(
+            node, "options that are not a constant map", "write them as map('sep', ';')"
+        )
+    (pairs,) = evaluate(value, (), 1).to_pylist()
+    return {str(name).lower(): str(option) for name, option in pairs or ()}
+
+
+def read_schema(clause: Clause, node: exp.Expr, schema: Expression) -> pa.DataType:
+    """Return the type that a constant text names, which may be that of ``schema_of_json``."""
+    written = _constant_text(clause, node, schema)
     try:
-        row_type = pa.struct(list(schema_of_ddl(schema_text)))
+        return field_of("value", written).type
+    except (SchemaError, ValueError):
+        pass
+    try:
+        return pa.struct(list(schema_of_ddl(written)))
     except (SchemaError, ValueError) as error:
         raise clause.source.error(node, str(error)) from None
-    return clause.call(node, "from_csv", value, Literal(None, row_type))
 
+
+def _constant_text(clause: Clause, node: exp.Expr, value: Expression) -> str:
+    if not isinstance(value, Literal) and not columns_of(value):
+        try:
+            value = Literal(evaluate(value, (), 1)[0].as_py(), value.type)
+        except EvaluationError as error:
+            raise clause.source.error(node, str(error)) from None
+    return literal_text(clause, node, value, "a schema or a path")
+
+
+def _options_literal(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    return string_literal(json.dumps(read_options(clause, node, value)))
+
+
+def _from_csv(
+    clause: Clause,
+    node: exp.Expr,
+    value: Expression,
+    schema: Expression,
+    options: Expression = _NO_OPTIONS,
+) -> Expression:
+    row_type = read_schema(clause, node, schema)
+    if not pa.types.is_struct(row_type):
+        raise clause.source.error(node, f"the schema of from_csv() is a row, not {row_type}")
+    if any(is_nested(field.type) for field in row_type):
+        raise clause.source.unsupported(node, "a nested type in from_csv()", "read it as a text")
+    written = _options_literal(clause, node, options)
+    (value,) = coerce(clause, node, [value], "t")
+    return clause.call(node, "from_csv", value, Literal(None, row_type), written)
+
+
+def _to_csv(
+    clause: Clause, node: exp.Expr, value: Expression, options: Expression = _NO_OPTIONS
+) -> Expression:
+    return clause.call(node, "to_csv", value, _options_literal(clause, node, options))
+
+
+def _schema_of_csv(
+    clause: Clause, node: exp.Expr, value: Expression, options: Expression = _NO_OPTIONS
+) -> Expression:
+    return clause.call(node, "schema_of_csv", value, _options_literal(clause, node, options))
+
+
+def _schema_of_json(
+    clause: Clause, node: exp.Expr, value: Expression, options: Expression = _NO_OPTIONS
+) -> Expression:
+    """Read ``schema_of_json(text[, options])``."""
+    written = read_options(clause, node, options)
+    refused = [name for name in written if name in _JSON_OPTIONS]
+    if refused:
+        raise clause.source.unsupported(
+            node, f"the option {refused[0]} of schema_of_json()", "leave it out"
+        )
+    return clause.call(node, "schema_of_json", value)
+
+
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\.\['([^']*)'\]")
+
+
+def _get_json_object(
+    clause: Clause, node: exp.Expr, value: Expression, path: Expression
+) -> Expression:
+    """Read ``get_json_object(text, path)``; a text that is no path gives NULL."""
+    written = _constant_text(clause, node, path)
+    steps: list[str | int] = []
+    place = 1
+    while place < len(written) and written.startswith("$"):
+        match = _STEP.match(written, place)
+        if match is None:
+            break
+        key, index, *quoted = match.groups()
+        steps.append(int(index) if index else key or quoted[0] or quoted[1] or "")
+        place = match.end()
+    if "*" in written:
+        raise clause.source.unsupported(
+            node, "a path with wildcards or filters", "write the keys and positions"
+        )
+    if not written.startswith("$") or place < len(written):
+        return Literal(None, pa.string())
+    (value,) = coerce(clause, node, [value], "t")
+    return clause.call(node, "json_text", value, string_literal(json.dumps(steps)))
+
+
+#: Options that change the type of a JSON text.
+_JSON_OPTIONS: Final = (
+    *("primitivesasstring", "prefersdecimal", "preferdecimal", "allowcomments"),
+    *("allowunquotedfieldnames", "allowsinglequotes", "allownumericleadingzeros"),
+    *("allowbackslashescapinganycharacter", "allowunquotedcontrolchars", "timestampformat"),
+    *("infertimestamp", "dropfieldifallnull", "allownonnumericnumbers", "locale", "mode"),
+)
 
 BUILDERS: Final[dict[str, Builder]] = {
-    "from_csv": fixed(2, _from_csv),
-    "to_csv": fixed(1, lambda clause, node, value: clause.call(node, "to_csv", value)),
-    "schema_of_csv": named("schema_of_csv"),
-    "schema_of_json": named("schema_of_json"),
+    "get_json_object": fixed(2, _get_json_object),
+    "from_csv": fixed((2, 3), _from_csv),
+    "to_csv": fixed((1, 2), _to_csv),
+    "schema_of_csv": fixed((1, 2), _schema_of_csv),
+    "schema_of_json": fixed((1, 2), _schema_of_json),
 }

@@ -30,6 +30,8 @@ def unless_null(
     clause: Clause, node: exp.Expr, value: Expression, *arguments: Expression
 ) -> Expression:
     """Return a value, or NULL if one of the arguments is NULL."""
+    if not arguments:
+        return value
     tests = [clause.call(node, "is_null", argument) for argument in arguments]
     condition = tests[0] if len(tests) == 1 else clause.call(node, "or", *tests)
     return clause.call(node, "case", condition, NULL, value)
@@ -39,6 +41,12 @@ def _arrays_zip(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Ex
     """Read ``arrays_zip``; a field has the name of its column, or else its number."""
     if not arguments:
         raise count_error(clause, node, "1 or more")
+    arguments = [
+        clause.call(node, "cast", argument, type=pa.list_(pa.null()))
+        if pa.types.is_null(argument.type)
+        else argument
+        for argument in arguments
+    ]
     zipped = clause.call(node, "list_zip", *arguments)
     names = [
         part.name if isinstance(part, exp.Column | exp.Dot) else str(number)

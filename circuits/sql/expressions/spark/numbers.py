@@ -96,13 +96,49 @@ def _whole_number_builder(function: str, with_digits: str) -> Builder:
             raise count_error(clause, node, "1 to 2")
         value = to_number(clause, node, arguments[0])
         if len(arguments) == 2:
-            return clause.call(node, with_digits, value, arguments[1])
+            value = _as_decimal(clause, node, value)
+            digits = arguments[1].value if isinstance(arguments[1], Literal) else None
+            if not isinstance(digits, int):
+                raise clause.source.error(
+                    node, f"the digits of {node.name.lower()}() are a constant integer"
+                )
+            rounded = clause.call(node, with_digits, value, arguments[1])
+            target = _rounded_type(value.type, digits)
+            return clause.call(node, "cast", rounded, type=target)
         rounded = clause.call(node, function, value)
         if arrow.is_floating(rounded.type):
             return clause.call(node, "cast", rounded, type=pa.int64())
+        if arrow.is_decimal(value.type) and value.type.scale > 0:
+            return clause.call(node, "cast", rounded, type=_rounded_type(value.type, 0))
         return rounded
 
     return build
+
+
+#: The decimal types to which numbers are cast where Spark needs a decimal.
+_DECIMALS: Final = {
+    **{pa.int8(): pa.decimal128(3), pa.int16(): pa.decimal128(5), pa.int32(): pa.decimal128(10)},
+    **{pa.int64(): pa.decimal128(20), pa.float32(): pa.decimal128(14, 7)},
+    **{pa.float64(): pa.decimal128(30, 15), pa.null(): pa.decimal128(38, 18)},
+}
+
+
+def _as_decimal(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a number as a decimal; NULL for NaN and the infinities."""
+    target = _DECIMALS.get(value.type, value.type)
+    if arrow.is_floating(value.type):
+        is_finite = clause.call(node, "is_finite", value)
+        value = clause.call(node, "case", is_finite, value, Literal(None, value.type))
+    return clause.call(node, "cast", value, type=target)
+
+
+def _rounded_type(data_type: pa.DataType, digits: int) -> pa.DataType:
+    """Return the type of a decimal rounded to a number of digits after the point."""
+    whole = data_type.precision - data_type.scale + 1
+    if digits < 0:
+        return pa.decimal128(min(38, max(whole, 1 - digits)), 0)
+    scale = min(data_type.scale, digits)
+    return pa.decimal128(min(38, whole + scale), scale)
 
 
 def _two_number_builder(function: str) -> Builder:
@@ -190,6 +226,9 @@ BUILDERS: Final[dict[str, Builder]] = {
     "negative": same_integer(named("negate", kinds="n")),
     "abs": same_integer(named("abs", kinds="n")),
     "sign": fixed(1, _sign),
+    "bitmap_bit_position": named("bitmap_bit_position"),
+    "bitmap_bucket_number": named("bitmap_bucket_number"),
+    "bitmap_count": named("bitmap_count"),
     "conv": named("convert_base"),
     "width_bucket": named("width_bucket"),
     "shiftleft": _shift_builder("shift_left"),

@@ -25,6 +25,7 @@ from circuits.sql.expressions.named_functions import (
     literal_text,
     named,
 )
+from circuits.sql.expressions.spark.lists import unless_null
 from circuits.sql.expressions.spark.operands import (
     is_binary,
     is_text,
@@ -32,6 +33,7 @@ from circuits.sql.expressions.spark.operands import (
     to_number,
 )
 from circuits.types.arrow_types import is_nested
+from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["BUILDERS"]
 
@@ -182,6 +184,15 @@ def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     return clause.call(node, "regexp_replace_all", *coerce(clause, node, arguments, "ttti"))
 
 
+def _regexp_instr(
+    clause: Clause, node: exp.Expr, value: Expression, pattern: Expression, *group: Expression
+) -> Expression:
+    """Read ``regexp_instr(text, pattern[, group])``; Spark ignores the group unless it is NULL."""
+    values = coerce(clause, node, [value, pattern], "tt")
+    position = clause.call(node, "regexp_position", *values)
+    return unless_null(clause, node, position, *coerce(clause, node, [*group], "i"))
+
+
 def _instr(
     clause: Clause, node: exp.Expr, value: Expression, part: Expression, *start: Expression
 ) -> Expression:
@@ -207,6 +218,37 @@ def _like(function: str) -> Builder:
         return clause.call(node, function, *coerce(clause, node, arguments, "ttt"))
 
     return build
+
+
+def _levenshtein(
+    clause: Clause, node: exp.Expr, left: Expression, right: Expression, *limit: Expression
+) -> Expression:
+    """Read ``levenshtein(a, b[, limit])``; a limit that is NULL is 0."""
+    values = coerce(clause, node, [left, right, *limit], "tti")
+    if limit:
+        values[2] = clause.call(node, "coalesce", values[2], integer_literal(0))
+    return clause.call(node, "levenshtein", *values)
+
+
+def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``concat_ws(separator, ...)``; a list stands for its elements that are not NULL."""
+    if not arguments:
+        raise count_error(clause, node, "1 or more")
+    separator, *parts = arguments
+    (separator,) = coerce(clause, node, [separator], "t")
+    texts = []
+    for part in parts:
+        if is_nested(part.type) and not is_list(part.type):
+            raise clause.source.error(node, "concat_ws() takes texts and lists of texts")
+        if not is_list(part.type):
+            texts.append(as_text(clause, node, part))
+            continue
+        values = clause.call(node, "cast", part, type=pa.list_(pa.string()))
+        joined = clause.call(node, "list_join", values, separator)
+        count = clause.call(node, "length", clause.call(node, "list_compact", values))
+        is_empty = clause.call(node, "eq", count, integer_literal(0))
+        texts.append(clause.call(node, "case", is_empty, Literal(None, pa.string()), joined))
+    return clause.call(node, "concat_ws", separator, *texts)
 
 
 def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -236,7 +278,8 @@ def _sentences(
 
 
 BUILDERS: Final[dict[str, Builder]] = {
-    "levenshtein": named("levenshtein"),
+    "concat_ws": _concat_ws,
+    "levenshtein": fixed((2, 3), _levenshtein),
     "url_encode": named("url_encode"),
     "url_decode": named("url_decode"),
     "ascii": named("code_point"),
@@ -310,7 +353,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "regexp_extract_all": named(
         "regexp_extract_all", defaults=[integer_literal(1)], kinds="tti", least=2
     ),
-    "regexp_instr": named("regexp_position", order=[0, 1]),
+    "regexp_instr": fixed((2, 3), _regexp_instr),
     "regexp_replace": _regexp_replace,
     "regexp_substr": named("regexp_substring"),
     "try_url_decode": null_on_error(named("url_decode")),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from circuits.types.functions.function import Function, Kernel, Values
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "format_java", "parse_java"]
 
 MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -59,7 +60,7 @@ def _java_field(letter: str, count: int, pattern: str) -> Field:
         case "X" | "x" | "Z" | "V" | "z" | "O":
             return Field(f"zone{letter}", count)
         case "G":
-            return Field("era")
+            return Field("era_name" if count == 4 else "era")
         case _ if letter in _FIELD_OF_JAVA_LETTER:
             return Field(_FIELD_OF_JAVA_LETTER[letter], count)
     raise ValueError(f"the letter {letter!r} in the date format {pattern!r} is not supported")
@@ -77,7 +78,7 @@ _FIELD_OF_JAVA_LETTER: Final = {
     "a": "am_pm",
     "q": "quarter",
     "Q": "quarter",
-    "F": "week_of_month",
+    "F": "day_of_aligned_week",
 }
 
 
@@ -195,7 +196,7 @@ _NUMBER_OF_FIELD: Final[dict[str, Callable[[datetime], int]]] = {
     "hour1_24": lambda timestamp: timestamp.hour or 24,
     "minute": lambda timestamp: timestamp.minute,
     "second": lambda timestamp: timestamp.second,
-    "week_of_month": lambda timestamp: (timestamp.day - 1) // 7 + 1,
+    "day_of_aligned_week": lambda timestamp: (timestamp.day - 1) % 7 + 1,
     "week_from_sunday": lambda timestamp: int(timestamp.strftime("%U")),
     "week_from_monday": lambda timestamp: int(timestamp.strftime("%W")),
 }
@@ -225,6 +226,8 @@ def _format_field(timestamp: datetime, field: Field) -> str:
             return str(number) if field.width == 1 else _quarter_text(number, field.width)
         case "era":
             return "AD"
+        case "era_name":
+            return "Anno Domini"
         case "offset":
             return "+00"
         case "zone_name":
@@ -243,7 +246,7 @@ def _utc_text(name: str, width: int) -> str:
         case "X":
             return "Z"
         case "x":
-            return ("+00", "+0000", "+00:00")[min(width, 3) - 1]
+            return ("+00", "+0000", "+00:00", "+0000", "+00:00")[min(width, 5) - 1]
         case "Z":
             return {4: "GMT", 5: "Z"}.get(width, "+0000")
         case "V":
@@ -292,6 +295,7 @@ _NAMES_PATTERN: Final = {
     "day_name": "|".join(DAYS),
     "am_pm": "AM|PM",
     "era": "AD|BC",
+    "era_name": "Anno Domini|Before Christ",
 }
 
 
@@ -310,9 +314,12 @@ def _field_expression(field: Field, strict: bool, is_before_digits: bool) -> str
     if name in _NAMES_PATTERN:
         expression = f"(?i:{_NAMES_PATTERN[name]})"
     elif name == "fraction":
-        expression = rf"\d{{{width}}}" if strict else rf"\d{{1,{max(width, 9)}}}"
+        expression = rf"\d{{1,{width if strict else max(width, 9)}}}"
     elif name.startswith("zone") or name == "offset":
-        group, expression = "zone", r"Z|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"
+        group, expression = (
+            "zone",
+            r"Z|(?:GMT|UTC|UT)?[+-]\d{1,2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*",
+        )
     elif name == "year2":
         expression = r"\d{2}"
     elif name == "year":
@@ -341,18 +348,30 @@ def _parser_expression(fields: tuple[Field, ...], strict: bool) -> re.Pattern[st
         raise ValueError(f"the date format has a field twice: {error}") from None
 
 
-def _zone_offset(text: str) -> timedelta:
-    match = re.fullmatch(r"([+-])(\d{2}):?(\d{2})?:?(\d{2})?", text)
+def _zone_offset(text: str, local: datetime) -> timedelta:
+    """Return the offset of a zone from UTC at a local time."""
+    name = re.sub(r"^(?:GMT|UTC|UT)(?=[+-])", "", text)
+    match = re.fullmatch(r"([+-])(\d{1,2}):?([0-5]\d)?:?([0-5]\d)?", name)
     if match:
         hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
         offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if offset > _MAX_OFFSET:
+            raise ValueError(f"the offset {text!r} is longer than 18 hours")
         return -offset if match[1] == "-" else offset
-    if text.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
+    if name.upper() in ("Z", "UTC", "GMT", "UT", "ETC/UTC"):
         return timedelta()
-    raise ValueError(f"the zone {text!r} is not an offset")
+    try:
+        return local.replace(tzinfo=ZoneInfo(name)).utcoffset() or timedelta()
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ValueError(f"the zone {text!r} is neither an offset nor a region") from None
 
 
-def _parse_fields(fields: tuple[Field, ...], text: str, strict: bool) -> datetime:
+_MAX_OFFSET: Final = timedelta(hours=18)
+
+
+def _parse_fields(
+    fields: tuple[Field, ...], text: str, strict: bool, use_zone: bool = True
+) -> datetime:
     """Parse a text; ``strict`` means the rules of Spark, else those of DuckDB.
 
     They differ in the year of a format without one (1970, 1900), and in the century of a year of
@@ -396,15 +415,15 @@ def _parse_fields(fields: tuple[Field, ...], text: str, strict: bool) -> datetim
             raise ValueError(f"{texts['day_of_year']} is no day of {year}")
         timestamp = timestamp.replace(month=day.month, day=day.day)
     if "zone" in texts:
-        timestamp -= _zone_offset(texts["zone"])
+        timestamp -= _zone_offset(texts["zone"], timestamp) if use_zone else timedelta()
     return timestamp
 
 
-def _java_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
+def _java_parser(*, lenient: bool, use_zone: bool = True) -> Callable[[str, str], datetime | None]:
     def parse(text: str, pattern: str) -> datetime | None:
         fields = java_format(pattern)
         try:
-            return _parse_fields(fields, text, strict=True)
+            return _parse_fields(fields, text, strict=True, use_zone=use_zone)
         except (ValueError, OverflowError):
             if lenient:
                 return None
@@ -424,6 +443,17 @@ def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
             raise
 
     return parse
+
+
+def parse_java(text: str, pattern: str) -> datetime | None:
+    """Return the timestamp in a text of a format of Java; None for another text."""
+    return _java_parser(lenient=True)(text, pattern)
+
+
+def format_java(moments: pa.Array, pattern: str) -> pa.Array:
+    """Return timestamps without a zone as texts of a format of Java."""
+    texts: pa.Array = _format_kernel(java_format)((moments, pa.scalar(pattern)), pa.string())
+    return texts
 
 
 _TIMESTAMP: Final = pa.timestamp("us")
@@ -453,6 +483,12 @@ FUNCTIONS = (
         "as date_parse; NULL for another text",
         _PARSE_RULE,
         _java_parser(lenient=True),
+    ),
+    _function(
+        "date_parse_local",
+        "as date_parse, without regard to the zone in the text",
+        _PARSE_RULE,
+        _java_parser(lenient=False, use_zone=False),
     ),
     Function(
         "strftime",

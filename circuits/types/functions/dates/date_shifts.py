@@ -230,10 +230,29 @@ def _to_zone(values: pa.Array, zone: str) -> pa.Array:
     )
 
 
-def _from_zone(values: pa.Array, zone: str) -> pa.Array:
-    """Convert timestamps in the local time of a zone to UTC."""
-    zoned = pc.assume_timezone(values, _zone(zone), ambiguous="earliest", nonexistent="latest")
-    return zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+def _from_zone(ambiguous: str) -> Callable[..., pa.Array]:
+    """Return a function that converts timestamps in the local time of a zone to UTC.
+
+    A time that does not exist, because clocks are set forward, has the offset before that.
+
+    Args:
+        ambiguous: ``earliest`` or ``latest``, for a time that occurs twice.
+    """
+
+    def convert(values: pa.Array, zone: str) -> pa.Array:
+        zone = _zone(zone)
+        options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": "earliest"}
+        zoned = pc.assume_timezone(values, **options)
+        # Of a time that does not exist, this is the last moment before the clocks are set.
+        local = pc.local_timestamp(zoned)
+        moments = zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+        skipped = pc.fill_null(pc.not_equal(local, values), False)
+        if not pc.any(skipped).as_py():
+            return moments
+        shifted = pc.subtract(values, pc.subtract(local, moments))
+        return pc.if_else(skipped, shifted, moments)
+
+    return convert
 
 
 _SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo"}
@@ -242,6 +261,8 @@ _SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "
 def _zone(name: str) -> str:
     """Return Arrow's name of a time zone: a region, ``UTC``, or an offset such as ``+02:00``."""
     full_name = _SHORT_ZONES.get(name, name)
+    if full_name.islower():
+        full_name = full_name.upper() if "/" not in full_name else full_name.title()
     offset = full_name.removeprefix("UTC").removeprefix("GMT")
     if not offset or offset.upper() == "Z":
         return "UTC"
@@ -258,6 +279,15 @@ def _unchanged(numbers: Numbers) -> Numbers:
 
 def _duration(count: pa.Array, unit: pa.Array) -> pa.Array:
     return pc.cast(pc.multiply_checked(count, unit), pa.duration("us"))
+
+
+def _duration_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if not pa.types.is_duration(arguments[0].type):
+        raise argument_error(name, arguments, "it takes an interval of days or shorter units")
+    return (cast_to(arguments[0], pa.duration("us")),), _INT
 
 
 def _function(
@@ -369,12 +399,24 @@ FUNCTIONS = (
         "from_zone",
         "the timestamp of UTC when the local time in zone b is a",
         Signature("mt", _TIMESTAMP),
-        by_constants(_from_zone),
+        by_constants(_from_zone("earliest")),
+    ),
+    Function(
+        "from_zone_latest",
+        "as from_zone; the later one if the local time a occurs twice",
+        Signature("mt", _TIMESTAMP),
+        by_constants(_from_zone("latest")),
     ),
     Function(
         "duration_of_micros",
         "the interval of a times b microseconds",
         Signature("ii", pa.duration("us")),
         column_kernel(_duration),
+    ),
+    Function(
+        "micros_of_duration",
+        "the microseconds of an interval of days and shorter units",
+        _duration_rule,
+        column_kernel(lambda values: pc.cast(values, pa.int64())),
     ),
 )

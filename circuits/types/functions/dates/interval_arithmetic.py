@@ -1,4 +1,4 @@
-"""Products and quotients of intervals of days and shorter units with numbers, as in Spark.
+"""Intervals of days and shorter units: products and quotients with numbers, texts, as in Spark.
 
 The unit of an interval is a microsecond. A product with an integer is exact; another product or a
 quotient is rounded half away from zero. An overflow of 64 bits is an error, and so is a division by
@@ -8,7 +8,8 @@ zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.signatures import per_distinct_row
 from circuits.types.functions.type_rules import is_number
 
 __all__ = ["FUNCTIONS"]
@@ -66,9 +68,48 @@ def _round(micros: pa.Array, data_type: pa.DataType) -> pa.Array:
     return pc.cast(pc.cast(whole, pa.int64()), data_type)
 
 
+#: The fields of an interval with the microseconds of their units.
+_FIELDS: Final = {
+    "DAY": 86_400_000_000,
+    "HOUR": 3_600_000_000,
+    "MINUTE": 60_000_000,
+    "SECOND": 1_000_000,
+}
+
+
+def _text_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 3, 3)
+    if not arrow.is_duration(arguments[0].type):
+        raise argument_error(name, arguments, "it takes an interval and two fields")
+    return (cast_to(arguments[0], _DURATION), *arguments[1:]), pa.string()
+
+
+def _text(interval: timedelta, first: str, last: str) -> str:
+    """Return ``INTERVAL '1 02:03' DAY TO MINUTE`` for the fields from DAY to MINUTE."""
+    names = list(_FIELDS)
+    names = names[names.index(first) : names.index(last) + 1]
+    micros = interval // timedelta(microseconds=1)
+    left, parts = abs(micros), []
+    for name in names:
+        number, left = divmod(left, _FIELDS[name])
+        parts.append(str(number) if name == "DAY" else f"{number:02}")
+    if last == "SECOND" and left:
+        parts[-1] += f".{left:06}".rstrip("0")
+    days, clock = (parts[:1], parts[1:]) if first == "DAY" else ([], parts)
+    body = " ".join([*days, *([":".join(clock)] if clock else [])])
+    fields = first if first == last else f"{first} TO {last}"
+    return f"INTERVAL '{'-' if micros < 0 else ''}{body}' {fields}"
+
+
 FUNCTIONS = (
     Function("multiply_interval", "the interval a times the number b", _rule, _multiply),
     Function(
         "divide_interval", "the interval a by the number b; an error where b is 0", _rule, _divide
+    ),
+    Function(
+        "interval_text",
+        "the interval a as a literal with the fields from b to c",
+        _text_rule,
+        per_distinct_row(_text),
     ),
 )

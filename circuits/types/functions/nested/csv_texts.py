@@ -1,6 +1,7 @@
-"""CSV texts of one row, and the schemas of CSV and JSON texts, with Spark's results.
+"""CSV texts of one row, and their schemas, with Spark's results.
 
-Python's parser reads each distinct text once. A field that is no value of its type is NULL.
+Python's parser reads each distinct text once. A field that is no value of its type is NULL. The
+options are a JSON object with the names that Spark has for them, in lower case; others are ignored.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ import csv
 import json
 import re
 from collections.abc import Sequence
-from decimal import Decimal
-from typing import Any
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.types.arrow_types import is_nested
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.dates.date_formats import format_java, parse_java
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -29,39 +31,104 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.nested.nested_texts import spark_texts
 from circuits.types.functions.signatures import Signature, per_distinct_row
-from circuits.types.functions.type_rules import is_text, plain
+from circuits.types.functions.type_rules import is_binary, is_temporal, is_text, plain
 
 __all__ = ["FUNCTIONS"]
 
 _INT32 = range(-(2**31), 2**31)
 
 
-def _fields(text: str) -> list[str]:
-    return next(csv.reader([text], skipinitialspace=True, escapechar="\\"), [])
+@dataclass(frozen=True)
+class _Options:
+    """The options of the format; ``trims`` tells whether blanks around a field are left out."""
+
+    separator: str = ","
+    quote: str = '"'
+    escape: str = "\\"
+    null: str = ""
+    empty: str | None = None
+    quotes_all: bool = False
+    trims_start: bool = False
+    trims_end: bool = False
+    date_format: str | None = None
+    timestamp_format: str | None = None
+    fails: bool = False
+
+    @classmethod
+    def of(cls, written: str, *, trims: bool) -> _Options:
+        options = json.loads(written)
+
+        def flag(name: str, default: bool) -> bool:
+            return str(options.get(name, default)).lower() == "true"
+
+        separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
+        one_character = (separator, options.get("quote", '"'), options.get("escape", "\\"))
+        if any(len(character) != 1 for character in one_character):
+            raise ValueError("sep, quote and escape of CSV are one character each")
+        return cls(
+            *one_character,
+            options.get("nullvalue", ""),
+            options.get("emptyvalue"),
+            flag("quoteall", False),
+            flag("ignoreleadingwhitespace", trims),
+            flag("ignoretrailingwhitespace", trims),
+            options.get("dateformat"),
+            options.get("timestampformat"),
+            options.get("mode", "").upper() == "FAILFAST",
+        )
+
+
+def _fields(text: str, options: _Options = _Options()) -> list[str]:
+    rows = csv.reader(
+        [text], delimiter=options.separator, quotechar=options.quote, escapechar=options.escape
+    )
+    cells = next(rows, [])
+    if options.trims_start:
+        cells = [cell.lstrip(" \t") for cell in cells]
+    return [cell.rstrip(" \t") for cell in cells] if options.trims_end else cells
 
 
 def _from_csv_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
-    require(name, arguments, 2, 2)
-    value, schema = arguments
+    require(name, arguments, 3, 3)
+    value, schema, options = arguments
     if not (is_text(value.type) or arrow.is_null(value.type)) or not arrow.is_struct(schema.type):
         raise argument_error(name, arguments, "it takes a CSV text and the schema of a row")
     # The type of the result is that of the second argument, a NULL.
-    return (cast_to(value, pa.string()), schema), schema.type
+    return (cast_to(value, pa.string()), schema, options), schema.type
 
 
 def _from_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     texts = fill_rows(arguments[0], row_count(arguments))
     encoded = pc.dictionary_encode(texts)
-    rows = [_fields(text) for text in encoded.dictionary.to_pylist()]
+    options = _Options.of(_constant(arguments[2]), trims=False)
+    rows = [_fields(text, options) for text in encoded.dictionary.to_pylist()]
     columns = []
-    for position, field in enumerate(result_type):
-        cells = [row[position].strip() if position < len(row) else None for row in rows]
-        cells = [cell or None for cell in cells]
-        columns.append(_convert_cells(cells, plain(field.type)).cast(field.type))
+    for place, field in enumerate(result_type):
+        cells = [row[place] if place < len(row) else None for row in rows]
+        cells = [None if cell in (options.null, "") else cell for cell in cells]
+        columns.append(_read_cells(cells, plain(field.type), options).cast(field.type))
     structs = pa.StructArray.from_arrays(columns, fields=list(result_type))
     return structs.take(encoded.indices)
+
+
+def _constant(values: Values) -> str:
+    text: str = values.as_py() if isinstance(values, pa.Scalar) else values[0].as_py()
+    return text
+
+
+def _read_cells(cells: list[str | None], data_type: pa.DataType, options: _Options) -> pa.Array:
+    pattern = options.date_format if arrow.is_date(data_type) else options.timestamp_format
+    if pattern is not None and is_temporal(data_type):
+        parsed = [None if cell is None else parse_java(cell, pattern) for cell in cells]
+        return convert(pa.array(parsed, pa.timestamp("us")), data_type)
+    if arrow.is_integer(data_type):
+        cells = [cell if re.fullmatch(r"[+-]?\d+", cell or "") else None for cell in cells]
+    values = _convert_cells(cells, data_type)
+    if options.fails and values.null_count > cells.count(None):
+        raise pa.ArrowInvalid("a malformed CSV text, in the mode FAILFAST")
+    return values
 
 
 def _convert_cells(cells: list[str | None], data_type: pa.DataType) -> pa.Array:
@@ -83,32 +150,68 @@ def _convert_cell(cell: pa.Scalar, data_type: pa.DataType) -> pa.Array:
 def _to_csv_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
-    require(name, arguments, 1, 1)
+    require(name, arguments, 2, 2)
     if not arrow.is_struct(arguments[0].type):
         raise argument_error(name, arguments, "it takes a struct")
     return arguments, pa.string()
 
 
 def _to_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    (structs,) = arguments
-    cells = [pc.fill_null(_quote(spark_texts(column)), "") for column in structs.flatten()]
-    rows = pc.binary_join_element_wise(*cells, pa.scalar(",", cells[0].type))
-    null = pa.scalar(None, rows.type)
-    return pc.cast(pc.if_else(structs.is_valid(), rows, null), result_type)
+    structs = fill_rows(arguments[0], row_count(arguments))
+    options = _Options.of(_constant(arguments[1]), trims=True)
+    cells = [_cells(_texts(column, options), options) for column in structs.flatten()]
+    rows = pc.binary_join_element_wise(*cells, pa.scalar(options.separator, cells[0].type))
+    missing = pa.scalar(None, rows.type)
+    return pc.cast(pc.if_else(structs.is_valid(), rows, missing), result_type)
 
 
-def _quote(texts: pa.Array) -> pa.Array:
+def _texts(values: pa.Array, options: _Options) -> pa.Array:
+    """Return the texts of a column of a CSV row."""
+    data_type = values.type
+    if arrow.is_timestamp(data_type):
+        zone = "XXX" if data_type.tz else ""
+        pattern = options.timestamp_format or f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"
+        return format_java(convert(values, pa.timestamp("us")), pattern)
+    if arrow.is_date(data_type) and options.date_format:
+        return format_java(convert(values, pa.timestamp("us")), options.date_format)
+    if is_binary(data_type):
+        texts = [
+            None if value is None else f"[{value.hex(' ').upper()}]" for value in values.to_pylist()
+        ]
+        return pa.array(texts, pa.string())
+    texts = spark_texts(values)
+    if is_nested(data_type):  # NULL within a value is written as nothing
+        texts = pc.replace_substring_regex(texts, r"(^|[\[{ ])null([,\]}]|$)", r"\1\2")
+        texts = pc.replace_substring_regex(texts, r", ([,\]}])", r",\1")
+    return texts
+
+
+def _cells(texts: pa.Array, options: _Options) -> pa.Array:
+    """Return the cells of texts; that of NULL is in quotes only if all cells are."""
+    if options.quotes_all:
+        return _quote(pc.fill_null(texts, options.null), options)
+    return pc.fill_null(_quote(texts, options), options.null)
+
+
+def _quote(texts: pa.Array, options: _Options) -> pa.Array:
     """Return texts without outer blanks; in quotes if empty, or with a comma, quote or line."""
-    texts = pc.utf8_trim(texts, " \t")
-    escaped = pc.replace_substring(texts, '"', '\\"')
-    quoted = pc.binary_join_element_wise(
-        pa.scalar('"', texts.type), escaped, pa.scalar('"', texts.type), pa.scalar("", texts.type)
-    )
-    return pc.if_else(pc.match_substring_regex(texts, '^$|[,"\r\n]'), quoted, texts)
+    if options.trims_start:
+        texts = pc.utf8_ltrim(texts, " \t")
+    if options.trims_end:
+        texts = pc.utf8_rtrim(texts, " \t")
+    if options.empty is not None:
+        texts = pc.if_else(pc.equal(texts, ""), options.empty, texts)
+    escaped = pc.replace_substring(texts, options.quote, options.escape + options.quote)
+    quote = pa.scalar(options.quote, texts.type)
+    quoted = pc.binary_join_element_wise(quote, escaped, quote, pa.scalar("", texts.type))
+    special = "".join(map(re.escape, (options.separator, options.quote)))
+    needs_quotes = pc.match_substring_regex(texts, rf"^$|[{special}\r\n]")
+    return pc.if_else(pc.or_(needs_quotes, options.quotes_all), quoted, texts)
 
 
-def _schema_of_csv(text: str) -> str:
-    parts = (f"_c{position}: {_type_of_cell(cell)}" for position, cell in enumerate(_fields(text)))
+def _schema_of_csv(text: str, written: str) -> str:
+    cells = _fields(text, _Options.of(written, trims=False))
+    parts = (f"_c{place}: {_type_of_cell(cell)}" for place, cell in enumerate(cells))
     return f"STRUCT<{', '.join(parts)}>"
 
 
@@ -130,45 +233,13 @@ def _integer_type(value: int) -> str:
     return "BIGINT" if -(2**63) <= value < 2**63 else f"DECIMAL({len(str(abs(value)))},0)"
 
 
-def _schema_of_json(text: str) -> str:
-    return _type_of_json(json.loads(text, parse_float=Decimal))
-
-
-def _type_of_json(value: Any) -> str:
-    match value:
-        case bool():
-            return "BOOLEAN"
-        case int():
-            return "BIGINT" if -(2**63) <= value < 2**63 else _integer_type(value)
-        case Decimal():
-            return "DOUBLE"
-        case dict():
-            parts = (f"{name}: {_type_of_json(part)}" for name, part in sorted(value.items()))
-            return f"STRUCT<{', '.join(parts)}>"
-        case list():
-            types = {_type_of_json(part) for part in value}
-            if len(types) > 1 and types <= {"BIGINT", "DOUBLE"}:
-                types = {"DOUBLE"}
-            if len(types) > 1 and any("<" in name for name in types):
-                raise ValueError("the elements of an array have different types")
-            return f"ARRAY<{types.pop() if len(types) == 1 else 'STRING'}>"
-        case _:
-            return "STRING"
-
-
 FUNCTIONS = (
     Function("from_csv", "the row of the CSV text a, as a struct", _from_csv_rule, _from_csv),
     Function("to_csv", "the struct a as a CSV text", _to_csv_rule, _to_csv),
     Function(
         "schema_of_csv",
         "the type of the row of the CSV text a",
-        Signature("t", pa.string()),
+        Signature("tt", pa.string()),
         per_distinct_row(_schema_of_csv),
-    ),
-    Function(
-        "schema_of_json",
-        "the type of the JSON text a",
-        Signature("t", pa.string()),
-        per_distinct_row(_schema_of_json),
     ),
 )

@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.type_rules import is_text
+from circuits.types.functions.type_rules import is_binary, is_text
 
 __all__ = ["FUNCTIONS"]
 
@@ -182,9 +182,15 @@ def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         value = _parse(text)
         if arrow.is_struct(result_type) and not isinstance(value, dict):
             value = {}
+        if _is_list_of_structs(result_type) and isinstance(value, dict):
+            value = [value]
         return None if value is _MISSING else _convert_to_type(value, result_type)
 
     return _for_distinct(array, convert, result_type)
+
+
+def _is_list_of_structs(data_type: pa.DataType) -> bool:
+    return bool(arrow.is_list(data_type) and arrow.is_struct(data_type.value_type))
 
 
 def _convert_to_type(value: Any, data_type: pa.DataType) -> Any:
@@ -223,12 +229,12 @@ def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
         return float(value) if isinstance(value, int | float) else None
     try:
         if arrow.is_decimal(data_type):
-            number = Decimal(str(value)) if isinstance(value, int | float) else None
-            return (
-                None
-                if number is None
-                else pa.scalar(number.quantize(_unit(data_type)), data_type).as_py()
-            )
+            rounded = Decimal(str(value)).quantize(_unit(data_type), ROUND_HALF_UP)
+            return pa.scalar(rounded, data_type).as_py()
+        if arrow.is_timestamp(data_type) and data_type.tz is not None and isinstance(value, int):
+            return pa.scalar(value * 1_000_000, pa.int64()).cast(data_type).as_py()
+        if is_binary(data_type):
+            return base64.b64decode(value, validate=True) if isinstance(value, str) else None
         if isinstance(value, str):
             return pc.cast(pa.scalar(value), data_type).as_py()
     except (pa.ArrowException, InvalidOperation, ValueError):
@@ -293,13 +299,18 @@ def _to_json_value(value: Any, data_type: pa.DataType, keep_nulls: bool) -> Any:
     if is_nested(data_type):
         return [_to_json_value(item, data_type.value_type, keep_nulls) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
+        if keep_nulls:  # as in DuckDB, the names of NaN and Infinity have no quotes
+            return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):
         return value
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | datetime | time):
-        return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+        written = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+        # As in DuckDB, an offset of whole hours has no minutes: +00.
+        has_offset = isinstance(value, datetime) and value.tzinfo is not None
+        return written.removesuffix(":00") if has_offset else written
     return value
 
 

@@ -8,19 +8,23 @@
     list_forall(a, body, …)        true if the body is true for all elements
     list_reduce(a, body, start, …) the last value: from start, the body computes the next value for
                                    each element
+    list_sort_by(a, body, …)       the elements in the order of the comparisons of the body
 
 The body is a literal whose value is an expression. Its columns 0 and 1 are the element and its
-position; in `list_reduce`, the value so far and the element. Its other columns are the arguments
-``…``, which are the columns of the row that the body reads. A rewrite rule that replaces columns of
-the row replaces these arguments; it does not look into the body. The evaluator computes the body
-for the elements of all lists at once (`circuits.runtime.evaluation`).
+position; in `list_reduce`, the value so far and the element; in `list_sort_by`, two elements. Its
+other columns are the arguments ``…``, which are the columns of the row that the body reads. A
+rewrite rule that replaces columns of the row replaces these arguments; it does not look into the
+body. The evaluator computes the body for the elements of all lists at once
+(`circuits.runtime.evaluation`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,13 +35,22 @@ from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, TypedArguments, argument_error
 from circuits.types.functions.nested.list_rules import is_list
 
-__all__ = ["FUNCTIONS", "LAMBDA_FUNCTIONS", "apply_lambda", "lambda_call"]
+__all__ = [
+    "FUNCTIONS",
+    "LAMBDA_FUNCTIONS",
+    "MAX_PAIRS",
+    "Pairs",
+    "apply_lambda",
+    "lambda_call",
+    "sort_by_comparisons",
+]
 
 _DESCRIPTIONS: Final = {
     "list_transform": "the list of the values of b for the elements of the list a",
     "list_filter": "the elements of the list a for which b is true",
     "list_exists": "true if b is true for an element of the list a",
     "list_forall": "true if b is true for all elements of the list a",
+    "list_sort_by": "the list a in the order of b, which is below, at or above 0 for two elements",
     "list_reduce": "the value c, replaced by the value of b for each element of the list a",
 }
 LAMBDA_FUNCTIONS: Final = frozenset(_DESCRIPTIONS)
@@ -73,7 +86,7 @@ def lambda_call(
 
     body = substitute(body, renumber)
     result = pa.list_(body.type)
-    if name == "list_filter":
+    if name in ("list_filter", "list_sort_by"):
         result = pa.list_(values.type.value_type)
     elif name in ("list_exists", "list_forall"):
         result = pa.bool_()
@@ -85,6 +98,8 @@ def lambda_call(
             body = Literal(None, pa.bool_())
         if not pa.types.is_boolean(body.type):
             raise FunctionError(f"{name} needs a condition, not a value of type {body.type}")
+    if name == "list_sort_by":
+        body = cast_to(body, pa.int64())
     more_arguments = [*([start] if start is not None else []), *captured]
     return Call(name, (values, Literal(body, pa.null()), *more_arguments), result)
 
@@ -118,6 +133,53 @@ def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.Data
         is_unknown |= ~lists.valid
     # A decided list_exists is true, a decided list_forall false; an undecided one is the opposite.
     return pa.array(is_decided == is_exists, mask=is_unknown)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All pairs of elements of each list: their positions in the values, and their lists."""
+
+    left: npt.NDArray[np.int64]
+    right: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lists: Lists) -> Pairs:
+        """Return the pairs of the elements of lists.
+
+        Raises:
+            ArrowInvalid: There are more than `MAX_PAIRS`.
+        """
+        lengths = lists.lengths
+        if float(np.sum(lengths.astype(float) ** 2)) > MAX_PAIRS:
+            raise pa.ArrowInvalid(f"lists to sort have more than {MAX_PAIRS:,} pairs of elements")
+        squares = lengths * lengths
+        owners = np.repeat(np.arange(len(lengths)), squares)
+        places = np.arange(len(owners)) - np.repeat(np.cumsum(squares) - squares, squares)
+        starts, widths = lists.starts[owners], lengths[owners]
+        return cls(starts + places // widths, starts + places % widths, owners)
+
+
+#: The most pairs of elements that one call of `list_sort_by` compares.
+MAX_PAIRS: Final = 20_000_000
+
+
+def sort_by_comparisons(
+    lists: Lists, pairs: Pairs, comparisons: pa.Array, result_type: pa.DataType
+) -> pa.Array:
+    """Return lists whose elements are in the order of the comparisons of all pairs.
+
+    The place of an element is the number of elements before it: those that compare as less, and
+    the equal ones that are before it already. Complexity: O(n^2) for a list of n elements.
+    """
+    if comparisons.null_count:
+        raise pa.ArrowInvalid("the comparison of two elements is NULL")
+    signs = comparisons.to_numpy(zero_copy_only=False)
+    is_before = (signs > 0) | ((signs == 0) & (pairs.right < pairs.left))
+    places = np.zeros(len(lists.values), np.int64)
+    np.add.at(places, pairs.left[is_before], 1)
+    order = np.lexsort((places, lists.owners))
+    return list_array(result_type, lists.lengths, [lists.values.take(pa.array(order))], lists.valid)
 
 
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:

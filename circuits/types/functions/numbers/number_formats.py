@@ -72,7 +72,7 @@ def _format_number_pattern(value: Any, pattern: str) -> str:
         raise ValueError(f"the pattern {pattern!r} has other characters than # 0 , .")
     integer_pattern, _, fraction = pattern.partition(".")
     number = _round(_exact(value), len(fraction), ROUND_HALF_EVEN)
-    text = f"{abs(number):f}"
+    text = f"{number.copy_abs():f}"
     integer_digits, _, fraction_digits = text.partition(".")
     min_fraction_digits = fraction.count("0")
     while len(fraction_digits) > min_fraction_digits and fraction_digits.endswith("0"):
@@ -304,6 +304,10 @@ def _pattern_parts(pattern: str) -> tuple[str, str, str, str, bool]:
 
 
 def _to_char(value: Any, pattern: str) -> str:
+    """Format a number as Spark does: signs move to the digits, a point without digits is a blank.
+
+    A number that does not fit the pattern is shown as signs #.
+    """
     leading_sign, integer_pattern, fraction_pattern, trailing_sign, has_dollar = _pattern_parts(
         pattern
     )
@@ -311,44 +315,46 @@ def _to_char(value: Any, pattern: str) -> str:
     with localcontext() as context:
         context.prec = 100
         number = exact.quantize(Decimal(1).scaleb(-len(fraction_pattern)), rounding=ROUND_HALF_UP)
-    digits, _, fraction_digits = f"{abs(number):f}".partition(".")
+    digits, _, fraction_digits = f"{number.copy_abs():f}".partition(".")
     digits = digits.lstrip("0")
-    slots = [slot for slot in integer_pattern if slot != ","]
-    if len(digits) > len(slots) or number != exact:
-        # As in Spark, a number that does not fit the pattern is shown as signs #.
+    slots = integer_pattern.replace(",", "")
+    fits = len(digits) <= len(slots) and number == exact
+    if not fits:
         digits, fraction_digits = "#" * len(slots), "#" * len(fraction_pattern)
-    if slots:
-        digits = (digits or "0").rjust(len(slots))
-    text, index, has_digit = "", 0, False
-    for slot in integer_pattern:
-        if slot == ",":
-            text += "," if has_digit else " "
-            continue
-        digit = digits[index]
-        index += 1
-        shows_zero = slot == "0" or "0" in slots[: index - 1]  # from the first 0 of the pattern on
-        if digit == " " and shows_zero:
-            digit = "0"
-        has_digit = has_digit or digit != " "
-        text += digit
-    if fraction_pattern:
-        text += "." + fraction_digits
-    if has_dollar:
-        stripped = text.lstrip()
-        text = " " * (len(text) - len(stripped)) + "$" + stripped
+    digits = digits.rjust(len(slots), "0" if slots.startswith("0") else " ")
     is_negative = exact < 0
-
-    def insert_sign(sign: str) -> str:
-        stripped = text.lstrip()
-        return " " * (len(text) - len(stripped)) + sign + stripped
-
+    text = "<" if trailing_sign == "PR" and is_negative else ""
     if leading_sign:
-        return insert_sign("-" if is_negative else ("+" if leading_sign == "S" else " "))
+        text += "-" if is_negative else "+" if leading_sign == "S" else " "
+    text += "$" if has_dollar else ""
+    index = 0
+    for slot in integer_pattern:
+        character = "," if index and digits[index - 1].isdigit() else " "
+        if slot != ",":
+            character, index = digits[index], index + 1
+        text = _append_before_digits(text, character)
+    if re.search("[.D]", pattern.upper()):
+        # A number without digits before the point has a zero there, if there is a place.
+        text = (text[:-1] + "0" if text.endswith(" ") else text) + (
+            f".{fraction_digits}" if fraction_pattern else " "
+        )
     if trailing_sign == "PR":
-        return insert_sign("<") + ">" if is_negative else text + "  "
+        return _append_before_blanks(text, ">") if is_negative else text + "  "
     if trailing_sign:
-        return text + ("-" if is_negative else ("+" if trailing_sign == "S" else " "))
+        sign = "-" if is_negative else "+" if trailing_sign == "S" else " "
+        return _append_before_blanks(text, sign)
     return text
+
+
+def _append_before_digits(text: str, character: str) -> str:
+    """Append a character; a blank goes before the signs at the end."""
+    signs = len(text) - len(text.rstrip("+-<")) if character == " " else 0
+    return text[: len(text) - signs] + character + text[len(text) - signs :]
+
+
+def _append_before_blanks(text: str, character: str) -> str:
+    stripped = text.rstrip(" ")
+    return stripped + character + text[len(stripped) :]
 
 
 def _to_number(text: str, pattern: str) -> Decimal | None:
@@ -364,22 +370,35 @@ def _to_number(text: str, pattern: str) -> Decimal | None:
         + (r"(>)?" if trailing_sign == "PR" else sign if trailing_sign else "()")
     )
     trimmed = text.strip()
-    if trailing_sign == "PR" and trimmed.startswith("<"):
+    in_brackets = trimmed.startswith("<")
+    if trailing_sign == "PR" and in_brackets:
         trimmed = trimmed[1:]
     match = re.fullmatch(expression, trimmed)
     digits = match[2].replace(",", "") if match else ""
-    if match is None or len(digits) > slots or len(match[3] or "") > len(fraction_pattern):
-        raise ValueError(f"{text!r} does not match the format {pattern!r}")
-    if not digits and not match[3]:
-        raise ValueError(f"{text!r} does not match the format {pattern!r}")
-    if "," in match[2] and "," not in integer_pattern:
+    if (
+        match is None
+        or len(digits) > slots
+        or len(match[3] or "") > len(fraction_pattern)
+        or not (digits or match[3])
+        or not _has_groups(match[2], integer_pattern)
+        or (match[4] == ">") != in_brackets
+    ):
         raise ValueError(f"{text!r} does not match the format {pattern!r}")
     try:
         value = Decimal(f"{digits or '0'}.{match[3] or '0'}")
     except InvalidOperation as error:
         raise ValueError(f"{text!r} is no number") from error
-    is_negative = match[1] == "-" or match[4] in ("-", ">")
+    is_negative = (match[1] == "-") != (match[4] in ("-", ">"))
     return -value if is_negative else value
+
+
+def _has_groups(digits: str, pattern: str) -> bool:
+    """Return whether digits have commas where the pattern has them, counted from the point."""
+    sizes = [len(group) for group in digits.split(",")][::-1]
+    limits = [len(group) for group in pattern.split(",")][::-1]
+    if len(sizes) > len(limits):
+        return False
+    return sizes[:-1] == limits[: len(sizes) - 1] and sizes[-1] <= limits[len(sizes) - 1]
 
 
 def _try_to_number(text: str, pattern: str) -> Decimal | None:

@@ -52,7 +52,8 @@ def _base64(value: str | bytes) -> str:
 
 def _unbase64(value: str) -> bytes:
     try:
-        return base64.b64decode(re.sub(r"\s", "", value), validate=True)
+        digits = re.sub(r"\s", "", value)
+        return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
     except binascii.Error as error:
         raise ValueError(f"{value!r} is not base 64: {error}") from None
 
@@ -110,7 +111,9 @@ def _parse_url(url: str, part: str, key: str | None = None) -> str | None:
         case _ if key is not None:
             return None
         case "HOST":
-            return url_parts.netloc.rpartition("@")[2].partition(":")[0] or None
+            host = url_parts.netloc.rpartition("@")[2]
+            end = host.find("]") + 1 if host.startswith("[") else host.find(":")
+            return (host[:end] if end > 0 else host) or None
         case "PATH":
             return url_parts.path
         case "QUERY":

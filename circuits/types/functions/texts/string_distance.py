@@ -19,7 +19,7 @@ _SOUNDS: Final = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623010
 _SILENT: Final = "HW"
 
 
-def _levenshtein(left: str, right: str, limit: int = -1) -> int:
+def _levenshtein(left: str, right: str, limit: int | None = None) -> int:
     previous = list(range(len(right) + 1))
     for row, character in enumerate(left, 1):
         current = [row]
@@ -27,7 +27,7 @@ def _levenshtein(left: str, right: str, limit: int = -1) -> int:
             substituted = previous[column - 1] + (character != other)
             current.append(min(previous[column] + 1, current[-1] + 1, substituted))
         previous = current
-    return -1 if 0 <= limit < previous[-1] else previous[-1]
+    return -1 if limit is not None and limit < previous[-1] else previous[-1]
 
 
 def _damerau_levenshtein(left: str, right: str) -> int:

@@ -1,0 +1,76 @@
+"""JSON that is built of values, with DuckDB's names: json_object, json_array and their like.
+
+JSON is text here. A part that is JSON itself, by its syntax, is put in as it is; any other part is
+written by ``to_json``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.json_values import check_has_no_json, is_json
+from circuits.sql.expressions.literals import string_literal
+from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+
+__all__ = ["READERS_BY_NAME"]
+
+
+def _json_of(clause: Clause, node: exp.Expr) -> Expression:
+    """Return an expression as a JSON text; NULL is the text ``null``."""
+    value = clause.read(node)
+    if isinstance(node.unnest(), exp.Cast | exp.ParseJSON) and is_json(node):
+        value = clause.call(node, "json_value", value, string_literal("[]"))  # without blanks
+    elif not is_json(node):
+        check_has_no_json(clause, node)
+        value = clause.call(node, "to_json", value)
+    return clause.call(node, "coalesce", value, string_literal("null"))
+
+
+def _joined(
+    clause: Clause, node: exp.Expr, parts: list[Expression], start: str, end: str
+) -> Expression:
+    """Return JSON texts with commas in between."""
+    separated = [piece for part in parts for piece in (string_literal(","), part)][1:]
+    return clause.call(node, "concat", string_literal(start), *separated, string_literal(end))
+
+
+def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``json_object('name', value, ...)``."""
+    if len(node.expressions) % 2:
+        raise clause.source.error(node, "json_object() takes pairs of a name and a value")
+    entries = []
+    for key, value in zip(node.expressions[::2], node.expressions[1::2], strict=True):
+        name = clause.call(key, "cast", clause.read(key), type=pa.string())
+        error = clause.call(key, "raise_error", string_literal("a name in json_object() is NULL"))
+        quoted = clause.call(key, "coalesce", clause.call(key, "to_json", name), error)
+        parts = quoted, string_literal(":"), _json_of(clause, value)
+        entries.append(clause.call(node, "concat", *parts))
+    return _joined(clause, node, entries, "{", "}")
+
+
+def _read_array(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``json_array(a, b, ...)``."""
+    return _joined(clause, node, [_json_of(clause, part) for part in node.expressions], "[", "]")
+
+
+def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``row_to_json(s)``, ``array_to_json(a)`` and ``json_quote(x)``, which are to_json()."""
+    if len(node.expressions) != 1:
+        raise clause.source.error(node, f"{node.name}() takes one value")
+    check_has_no_json(clause, node.expressions[0])
+    return clause.call(node, "to_json", clause.read(node.expressions[0]))
+
+
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "array_to_json": _read_value,
+    "json_array": _read_array,
+    "json_object": _read_object,
+    "json_quote": _read_value,
+    "row_to_json": _read_value,
+}
+NAMED_FUNCTIONS[False].update(READERS_BY_NAME)
