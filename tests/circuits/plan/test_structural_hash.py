@@ -80,7 +80,7 @@ def test_different_values_have_different_hashes():
 
 
 def test_a_value_of_an_unknown_class_is_refused():
-    with pytest.raises(TypeError, match="a object cannot be part of a structural key"):
+    with pytest.raises(TypeError, match="a object cannot be part of a structural hash"):
         hash_values(object())
 
 
