@@ -46,6 +46,7 @@ from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.operator import Operator, StepContext
 from circuits.runtime.operators.registry import (
+    BUDGETED_OPERATORS,
     OperatorContext,
     OperatorRegistry,
     builtin_operators,
@@ -583,6 +584,8 @@ class Graph:
                 value = recursions[id(circuit)][self._relation_index(circuit, position)]
             elif isinstance(node.operator, JoinOperator):
                 value = node.operator.evaluate([values[i] for i in node.inputs], budget)
+            elif isinstance(node.operator, BUDGETED_OPERATORS):
+                value = node.operator.evaluate([zset_of(i) for i in node.inputs], budget)
             else:
                 value = node.operator.evaluate([zset_of(i) for i in node.inputs])
             budget.finish_operator(len(value), value.arity)

@@ -519,6 +519,47 @@ def test_a_row_of_large_weight_under_a_window_is_refused_before_it_is_repeated()
     assert sizes(circuit) == before
 
 
+WIDE = {
+    "e": pa.schema({"a": pa.int64(), "b": pa.int64(), "t": pa.timestamp("us"), "s": pa.string()})
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("SELECT u.x FROM e, unnest(range(b)) AS u(x)", "map"),
+        ("SELECT unnest(string_split(repeat(s, b), 'x')) AS x FROM e", "unnest"),
+        (
+            "SELECT count(*) AS n FROM e GROUP BY a, HOP(t, INTERVAL 1 SECOND, INTERVAL 99 DAY)",
+            "hop",
+        ),
+        (
+            "SELECT list(v) OVER (ORDER BY v) AS x FROM (SELECT unnest(range(3000)) AS v FROM e)",
+            "list",
+        ),
+        (
+            "SELECT stddev(v) OVER (ORDER BY v) AS x FROM (SELECT unnest(range(3000)) AS v FROM e)",
+            "comoment",
+        ),
+        ("SELECT list_transform(range(1000), x -> range(1000)) AS x FROM e", "map"),
+    ],
+)
+def test_a_row_that_becomes_many_rows_or_values_is_refused_in_a_step_and_in_a_query(text, operator):
+    row = pa.table({"a": [1], "b": [10**6], "t": [0], "s": ["x"]}).cast(WIDE["e"])
+    limits = StepLimits(max_step_bytes=4_000_000)
+    circuit = compile_sql(text, WIDE, limits=limits)
+    with pytest.raises(StepLimitError, match="max_step_bytes") as caught:
+        circuit.step({"e": row})
+    assert operator in str(caught.value.operator)
+    assert not any(circuit.graph.registry.lengths().values())
+
+    other = compile_sql("SELECT a FROM e", WIDE, limits=limits, materialize=True)
+    other.step({"e": row})
+    with pytest.raises(StepLimitError, match="max_step_bytes") as caught:
+        other.query(text)
+    assert operator in str(caught.value.operator)
+
+
 def test_results_that_are_published_before_their_rows_expire_count():
     # Of the first hundred rows none stays in the state, so only what is published is large.
     circuit = compile_sql(

@@ -214,6 +214,8 @@ def restore(path: Path, state: State) -> None:
     path.parent.mkdir(exist_ok=True)
     if kind == "file":
         path.write_bytes(content)
+    elif kind == "link":
+        path.symlink_to(content)
     elif kind == "folder":
         path.mkdir()
         for name, entry in content.items():

@@ -73,10 +73,10 @@ class MapOperator:
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Map a Z-set."""
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """Map a Z-set; LimitError if the values exceed the limit of bytes."""
         (zset,) = inputs
-        return self._map(zset, None)
+        return self._map(zset, budget)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Map a delta.

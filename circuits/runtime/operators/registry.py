@@ -70,9 +70,18 @@ from circuits.runtime.operators.windows.window import WindowOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 
-__all__ = ["OperatorContext", "OperatorRegistry", "builtin_operators"]
+__all__ = ["BUDGETED_OPERATORS", "OperatorContext", "OperatorRegistry", "builtin_operators"]
 
 Node = TypeVar("Node", bound=PlanNode)
+
+#: The operators whose non-incremental form takes a budget: a row can become many rows or values.
+BUDGETED_OPERATORS = (
+    HoppingWindowsOperator,
+    JoinOperator,
+    MapOperator,
+    UnnestOperator,
+    WindowOperator,
+)
 
 
 @dataclass(frozen=True)

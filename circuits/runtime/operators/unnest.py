@@ -42,9 +42,9 @@ class UnnestOperator:
         self._first_position = plan.first
         self._outer = plan.outer
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Unnest a Z-set."""
-        return self._unnest(inputs[0], None)
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """Unnest a Z-set; LimitError if the rows exceed the limit of bytes."""
+        return self._unnest(inputs[0], budget)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Unnest a delta.

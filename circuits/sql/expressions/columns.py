@@ -20,6 +20,9 @@ from circuits.sql.expressions.spark.arithmetic import promote_texts, read_arithm
 
 __all__ = ["READERS"]
 
+#: The collations that compare texts by their bytes.
+_BYTE_ORDERS: Final = ("c", "posix", "binary")
+
 
 def _read_column(clause: Clause, node: exp.Column) -> Expression:
     if isinstance(node.this, exp.Star):
@@ -29,6 +32,18 @@ def _read_column(clause: Clause, node: exp.Column) -> Expression:
 
 def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
     clause.source.allow_arguments(node, "this")
+    return clause.read(node.this)
+
+
+def _read_collation(clause: Clause, node: exp.Collate) -> Expression:
+    """Read ``x COLLATE "C"``: texts are compared by their bytes, which is the order here."""
+    clause.source.allow_arguments(node, "this", "expression")
+    name = node.expression.name
+    if clause.source.is_spark or name.casefold() not in _BYTE_ORDERS:
+        raise clause.source.unsupported(
+            node, f"COLLATE {name}", 'write COLLATE "C", or compare lower(x)'
+        )
+    clause.source.mark_read(node.expression)
     return clause.read(node.this)
 
 
@@ -130,6 +145,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.IntDiv: _read_integer_division,
     exp.Mod: _read_modulo,
     exp.Mul: _read_product,
+    exp.Collate: _read_collation,
     exp.Paren: _read_parentheses,
     exp.RespectNulls: _read_aggregate,
     exp.Subquery: _read_subquery,

@@ -2,7 +2,7 @@
 
 EXISTS and IN with a subquery are semijoins if they are conditions, also inside AND, OR and NOT
 (`circuits.sql.queries.disjunctions`). Inside any other expression they are values that the clause
-joins (`circuits.sql.queries.subqueries`).
+joins (`circuits.sql.queries.memberships`).
 """
 
 from __future__ import annotations

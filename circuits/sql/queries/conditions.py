@@ -1,7 +1,7 @@
 """Conditions of WHERE and ON: filters, and semijoins for EXISTS and IN.
 
 Each condition that AND connects becomes a Filter. EXISTS and IN become a Semijoin
-(`circuits.sql.queries.subqueries`), also inside OR and NOT (`circuits.sql.queries.disjunctions`).
+(`circuits.sql.queries.memberships`), also inside OR and NOT (`circuits.sql.queries.disjunctions`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from circuits.sql.binding.select_builder import SelectBuilder, conjuncts_of
 from circuits.sql.expressions.current_time import add_temporal_filter, reads_now
-from circuits.sql.queries import disjunctions, subqueries
+from circuits.sql.queries import disjunctions, memberships
 from circuits.sql.queries.column_patterns import expand_condition
 
 __all__ = ["has_query", "restrict"]
@@ -42,8 +42,8 @@ def restrict(
     for part in parts:
         if _is_temporal(part, clause_name):
             add_temporal_filter(builder, part, clause_name)
-        elif subqueries.is_membership(part):
-            builder.plan = subqueries.plan_semijoin(builder, builder.clause(clause_name), part)
+        elif memberships.is_membership(part):
+            builder.plan = memberships.plan_semijoin(builder, builder.clause(clause_name), part)
         elif has_query(part) and disjunctions.is_splittable(part):
             builder.plan = disjunctions.filter_by_disjunction(builder, clause_name, part)
         else:
@@ -51,7 +51,7 @@ def restrict(
 
 
 def _is_temporal(part: exp.Expr, clause_name: str) -> bool:
-    return clause_name == "WHERE" and not subqueries.is_membership(part) and reads_now(part)
+    return clause_name == "WHERE" and not memberships.is_membership(part) and reads_now(part)
 
 
 def has_query(node: exp.Expr) -> bool:

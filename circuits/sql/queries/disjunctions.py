@@ -24,7 +24,7 @@ from sqlglot import exp
 from circuits.plan.nodes import Filter, PlanNode, Semijoin, Union
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
-from circuits.sql.queries import subqueries
+from circuits.sql.queries import memberships
 from circuits.types.functions import call
 
 __all__ = ["filter_by_disjunction", "is_splittable"]
@@ -41,7 +41,7 @@ def is_splittable(node: exp.Expr) -> bool:
 
 def _has_other_query(node: exp.Expr) -> bool:
     node = _strip_negations(node)
-    if subqueries.is_membership(node):
+    if memberships.is_membership(node):
         left = node.args.get("this") if not isinstance(node, exp.Exists) else None
         return left is not None and any(isinstance(part, exp.Query) for part in left.walk())
     if isinstance(node, exp.And | exp.Or):
@@ -54,9 +54,9 @@ def has_membership(node: exp.Expr) -> bool:
     node = _strip_parentheses(node)
     if isinstance(node, exp.And | exp.Or):
         return has_membership(node.left) or has_membership(node.right)
-    if isinstance(node, exp.Not) and not subqueries.is_membership(node):
+    if isinstance(node, exp.Not) and not memberships.is_membership(node):
         return has_membership(node.this)
-    return subqueries.is_membership(node)
+    return memberships.is_membership(node)
 
 
 def filter_by_disjunction(builder: SelectBuilder, clause_name: str, node: exp.Expr) -> PlanNode:
@@ -146,10 +146,10 @@ class _RowSplitter:
         clause = builder.clause(self._clause_name)
         negated = _is_negated(node, negated)
         node = _strip_negations(node)
-        if subqueries.is_membership(node):
+        if memberships.is_membership(node):
             builder_plan, builder.plan = builder.plan, plan
             try:
-                semijoin = subqueries.plan_semijoin(builder, clause, node, negated)
+                semijoin = memberships.plan_semijoin(builder, clause, node, negated)
             finally:
                 builder.plan = builder_plan
             assert isinstance(semijoin, Semijoin)

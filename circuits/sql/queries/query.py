@@ -23,11 +23,12 @@ from circuits.sql.binding.environment import (
     RankRanges,
 )
 from circuits.sql.queries.equations import Equation, plan_equations
+from circuits.sql.queries.memberships import read_membership
 from circuits.sql.queries.pivots import plan_pivot_statement
 from circuits.sql.queries.recursion import plan_recursive
+from circuits.sql.queries.scalar_subqueries import join_scalar, read_scalar
 from circuits.sql.queries.select import finish_selection, read_from_and_where, read_selection
 from circuits.sql.queries.set_operations import apply_limit, plan_set_operation
-from circuits.sql.queries.subqueries import join_scalar, read_membership, read_scalar
 from circuits.sql.queries.unnesting import read_generator
 from circuits.sql.queries.values import read_values
 

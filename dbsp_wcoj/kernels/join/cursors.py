@@ -271,7 +271,8 @@ def prefetch_lookup(run, cell, values, position, last, reads_children):
     """Prefetch the data for the look-ups of the next values, in three stages.
 
     A look-up at the root of a large run misses the cache three times in a row (directory, node,
-    list). The next values to look up are known, so each of the three is prefetched in time.
+    list). The next values to look up are known, so each of the three is prefetched some values
+    ahead.
     """
     directory = load(run, run_layout.DIRECTORY)
     bucket = find_bucket(run, load(values, min(position + 3 * PREFETCH_DISTANCE, last)))

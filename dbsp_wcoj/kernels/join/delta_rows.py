@@ -5,7 +5,7 @@ row to the last, and the values of each row are looked up in the other atoms::
 
     for each row of the delta:
         for each other atom:   look up the values of the row; skip the row if one is absent
-        the weight of the row  =  its weight in the delta * the weights of the complete atoms
+        the weight of the row  =  its weight in the delta * the weights of the atoms it completes
 
 This is cheaper than the general search: no atom is chosen to propose, and the data for the look-ups
 of the next rows is prefetched.
@@ -210,7 +210,7 @@ def next_row(program, state, cells, level_states, level, low, high, counters):
 
 @subroutine
 def is_pair_sum(program, level):
-    """Return whether a level is the last, a sum over two atoms, and has no comparison."""
+    """Return whether a level is the last one, sums over two atoms, and has no comparison."""
     if level != load(program, LEVELS) - 1 or level == load(program, SPLIT_LEVEL):
         return False
     block = load(program, load(program, BLOCKS) + level)

@@ -6,7 +6,7 @@ Lists are addresses of int64 values, strictly increasing. A cyclic join spends i
 lengths ``m <= n`` choose one of two strategies:
 
 - Lengths within a factor `GALLOP_RATIO`: compare blocks of four with blocks of four. This takes
-  O(m + n) vector comparisons, and only the advance branches on the data.
+  O(m + n) vector comparisons; a count has no branch that depends on the values.
 - Otherwise, for each value of the shorter list: gallop over the last values of the blocks of the
   longer list, then compare one block at once. This takes O(m log(n / m)).
 

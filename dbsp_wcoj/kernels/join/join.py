@@ -14,12 +14,12 @@ as follows::
 The search is depth first, so its memory is the stack (Ngo, Ré, Rudra, "Skew Strikes Back", SIGMOD
 Record 42(4), 2013, section 3; the seeks within a level are those of Veldhuizen, "Leapfrog
 Triejoin", ICDT 2014, section 3). An atom is the sum of its runs, each a weighted trie: it proposes
-the union of their values, and the weight of a value is the sum of its weights in the runs. The
-weight of a prefix is multiplied by the weight of an atom at the last column of the atom that the
-query needs. Later columns are not read: running sums give the weight of all rows with the prefix.
-The join sums over the variables after the last head variable. Special kernels sum over the last one
-or two of them without listing their values (`dbsp_wcoj.kernels.join.sums`), and a sum that depends
-on only one bound value is memoized (`dbsp_wcoj.kernels.join.memo`).
+the union of their values, and the weight of a value is the sum of its weights in the runs. An
+atom contributes its weight at the last of its columns that the query uses. Later columns are not
+read, because running sums give the weight of all rows with the prefix. The join sums over the
+variables after the last head variable. Special kernels sum over the last one or two of them without
+listing their values (`dbsp_wcoj.kernels.join.sums`), and a sum that depends on only one bound value
+is memoized (`dbsp_wcoj.kernels.join.memo`).
 
 Comparisons with bound variables and constants narrow the range of values of a level first.
 """

@@ -48,7 +48,7 @@ DONE, SETTLE, ARENA_FULL, MAY_OVERFLOW = range(4)
 
 @kernel
 def small_step(small, columns, weights):
-    """Run the step and return ``(status, total, joins)``.
+    """Run the step and return ``(status, total, joins)``; joins is the number of binary joins.
 
     Args:
         small: Address of the words above.

@@ -52,9 +52,9 @@ def has_room(arena, rows):
 
 @subroutine
 def build_runs(arena, columns, weights):
-    """Build the runs of at most ``MAX_INSERTION_ROWS`` sorted rows; return the words used.
+    """Build the runs of at most ``MAX_INSERTION_ROWS`` sorted rows; return their number of words.
 
-    The runs are written behind the words in use; the caller has checked `has_room`.
+    The runs are written after the words in use; the caller has checked `has_room`.
     """
     arity, rows = columns.shape
     words = words_of_run(arity, rows)

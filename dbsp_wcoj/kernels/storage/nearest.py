@@ -38,6 +38,7 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
     """
     n = keys.shape[1]
     count = runs.shape[0]
+    # For each run: the next leaf to read, and the leaf at which its rows of the prefix end.
     cursors = np.empty(count, np.int64)
     limits = np.empty(count, np.int64)
     work = 0
@@ -68,9 +69,9 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
             leaves = run + (
                 load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
             )
-            # Most keys are behind the last value of their prefix, so this is tested first.
-            is_behind = load(leaves, last - 1) < target
-            position = last if is_behind else seek(leaves, first, last, target)
+            # Most keys are after the last value of their prefix, so this is tested first.
+            is_after_last = load(leaves, last - 1) < target
+            position = last if is_after_last else seek(leaves, first, last, target)
             if inclusive == backwards and position < last and load(leaves, position) == target:
                 position += 1
             cursors[r] = position - 1 if backwards else position

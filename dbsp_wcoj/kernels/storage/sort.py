@@ -55,7 +55,8 @@ def compare_rows(columns, order, i, j):
 def key_shifts(columns, order):
     """Return ``(lowest, shifts, bits)``: the packing of a row; bits > 64 if a row does not fit.
 
-    ``shifts[k]`` is the bit position of column ``order[k]``; the last column is lowest.
+    ``lowest[k]`` is the least value of column ``order[k]``, and ``shifts[k]`` its bit position in
+    the key; the last column has the lowest bits.
     """
     arity = order.shape[0]
     rows = columns.shape[1]
@@ -86,6 +87,7 @@ def pack_rows(columns, order, lowest, shifts, keys):
     for k in range(order.shape[0]):
         column = columns[order[k]]
         low = np.uint64(lowest[k])
+        # A shift of 64 is possible for a column of one value, which adds only zeros.
         shift = np.uint64(min(shifts[k], 63))
         for i in range(rows):
             keys[i] |= (np.uint64(column[i]) - low) << shift

@@ -64,7 +64,7 @@ read_byte, write_byte = _reader(8), _writer(8)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def mix(typingctx: Any, a: Any, b: Any) -> Any:
-    """Return the XOR of both halves of the 128-bit product of two words and of the words."""
+    """Return ``low ^ high ^ a ^ b``; low and high are the halves of the 128-bit product a * b."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(128)

@@ -221,7 +221,7 @@ def rebuild_slots(slots, bounds, arena, size):
 
 @kernel
 def remove_latest(slots, bounds, arena, size, length):
-    """Free the slots of the codes from ``length`` on."""
+    """Free the slots of the codes from ``length`` to ``size - 1``."""
     arena_address = _address(arena)
     mask = len(slots) - 1
     for code in range(size - 1, length - 1, -1):

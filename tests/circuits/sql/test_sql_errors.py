@@ -277,7 +277,7 @@ WORDS_OF_THE_TEXT = [
     ("SELECT listagg(DISTINCT c, c) AS n FROM t", "c)", "separator of listagg()"),
     ("SELECT regexp_match(c, 'a') AS n FROM t", "regexp_match", "did you mean regexp_matches"),
     ("SELECT Now() AS n", "Now", "function Now()"),
-    ("SELECT c COLLATE nocase AS n FROM t", "c COLL", "COLLATE in SELECT"),
+    ("SELECT c COLLATE nocase AS n FROM t", "c COLL", "COLLATE nocase"),
     ("SELECT c OVERLAPS ('a') AS n FROM t", "c OVERLAPS", "operator OVERLAPS in SELECT"),
     ("SELECT d AT TIME ZONE 'UTC' AS n FROM t", "d AT", "AT TIME ZONE of date32"),
     ("SELECT max(a) WITHIN GROUP (ORDER BY b) AS n FROM t", "a)", "WITHIN GROUP of max()"),

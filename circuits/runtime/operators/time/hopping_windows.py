@@ -22,7 +22,7 @@ import numpy as np
 from circuits.plan.time_windows import HoppingWindows
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import NULL
-from dbsp_wcoj import ZSet
+from dbsp_wcoj import Budget, ZSet
 from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["HoppingWindowsOperator"]
@@ -44,8 +44,12 @@ class HoppingWindowsOperator:
     def __init__(self, plan: HoppingWindows) -> None:
         self._plan = plan
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Assign the windows of a Z-set."""
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """Assign the windows of a Z-set.
+
+        Raises:
+            LimitError: The rows exceed a limit.
+        """
         (zset,) = inputs
         plan = self._plan
         rows = np.flatnonzero(zset.row_array[plan.time] != NULL)
@@ -54,6 +58,8 @@ class HoppingWindowsOperator:
         # The number of windows of each row: of the starts last, last - slide, ..., those that are
         # greater than time - size.
         counts = np.maximum((last - (time - plan.size) + plan.slide - 1) // plan.slide, 0)
+        if budget is not None:
+            budget.add_rows(int(counts.sum(dtype=np.float64)), len(zset.row_array) + 1)
         repeated = np.repeat(rows, counts)
         number = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = np.repeat(last, counts) - number * plan.slide
@@ -61,5 +67,9 @@ class HoppingWindowsOperator:
         return consolidated_rows(result, zset.weight_array[repeated])
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Assign the windows of a delta."""
-        return self.evaluate(deltas), None
+        """Assign the windows of a delta.
+
+        Raises:
+            LimitError: The rows exceed a limit.
+        """
+        return self.evaluate(deltas, context.budget), None

@@ -135,13 +135,15 @@ class WindowOperator:
             self.traces += (extreme.trace,)
             self.coded_columns += (extreme.coded_columns,)
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """The result for a whole Z-set."""
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """The result for a whole Z-set; LimitError if it exceeds a limit."""
         (zset,) = inputs
         stored = self._order.to_trace(zset)
         starts = self._order.group_starts(stored.row_array)
         group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-        rows = self._results(group_indices, stored.row_array, stored.weight_array)
+        if budget is not None:
+            _count_repeated_rows(stored.weight_array, budget, self.arity)
+        rows = self._results(group_indices, stored.row_array, stored.weight_array, budget)
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -230,8 +232,8 @@ class WindowOperator:
         _count_repeated_rows(read.old, budget, self.arity)
         _count_repeated_rows(read.new, budget, self.arity)
         return self._difference(
-            self._results(read.prefix_index, rows, read.old),
-            self._results(read.prefix_index, rows, read.new),
+            self._results(read.prefix_index, rows, read.old, budget),
+            self._results(read.prefix_index, rows, read.new, budget),
         )
 
     def _find_segments(
@@ -319,6 +321,7 @@ class WindowOperator:
                 segments.first_affected.old - segments.start.old,
                 segments.last_affected.old - segments.start.old,
                 totals[0],
+                budget,
             ),
             self._segment_results(
                 segments.rows,
@@ -326,6 +329,7 @@ class WindowOperator:
                 segments.first_affected.new - segments.start.new,
                 segments.last_affected.new - segments.start.new,
                 totals[1],
+                budget,
             ),
         )
 
@@ -342,6 +346,7 @@ class WindowOperator:
         first: Int64Array,
         last: Int64Array,
         totals: Totals | None,
+        budget: Budget,
     ) -> Int64Array:
         """The affected rows of segments, from number ``first`` to before ``last``, with results.
 
@@ -354,13 +359,17 @@ class WindowOperator:
         begins[1:] = segment[1:] != segment[:-1]
         if totals is not None:
             totals = totals.take(segment[np.flatnonzero(begins)])
-        results = self._functions.results(codes, begins, totals)
+        results = self._functions.results(codes, begins, totals, budget)
         number = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
         affected = np.flatnonzero((number >= first[segment]) & (number < last[segment]))
         return np.concatenate((codes, results))[:, affected]
 
     def _results(
-        self, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
+        self,
+        group_indices: Int64Array,
+        rows: Int64Array,
+        weights: Int64Array,
+        budget: Budget | None,
     ) -> Int64Array:
         """The rows with their results, a row of weight w as w rows.
 
@@ -368,6 +377,7 @@ class WindowOperator:
             group_indices: The number of each row's partition.
             rows: Rows of whole partitions in the layout of the trace.
             weights: Their weights.
+            budget: The limits of the step; None for no limits.
         """
         order = self._order.sort_positions(group_indices, rows, by_order_only=True)
         order = np.repeat(order, np.maximum(weights[order], 0))
@@ -376,7 +386,7 @@ class WindowOperator:
         begins: BoolArray = np.concatenate(
             (np.ones(min(len(group_indices), 1), np.bool), group_indices[1:] != group_indices[:-1])
         )
-        results = self._functions.results(codes, begins)
+        results = self._functions.results(codes, begins, None, budget)
         return np.concatenate((codes, results))
 
 

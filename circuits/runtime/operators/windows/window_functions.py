@@ -39,7 +39,7 @@ from circuits.runtime.operators.windows.window_frames import (
 )
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codecs
-from dbsp_wcoj import ZSet
+from dbsp_wcoj import Budget, ZSet
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
@@ -98,6 +98,7 @@ class _Rows:
     partitions: Partitions
     range_order: RangeOrder | None
     totals: Totals | None = None
+    budget: Budget | None = None
 
     @cached_property
     def prefix_counts(self) -> dict[int, Int64Array]:
@@ -128,7 +129,11 @@ class WindowFunctions:
         self._calls = [self._function(call) for call in plan.calls]
 
     def results(
-        self, codes: Int64Array, partition_begins: BoolArray, totals: Totals | None = None
+        self,
+        codes: Int64Array,
+        partition_begins: BoolArray,
+        totals: Totals | None = None,
+        budget: Budget | None = None,
     ) -> Int64Array:
         """Return the codes of each call's results, shape ``(calls, n)``.
 
@@ -136,9 +141,11 @@ class WindowFunctions:
             codes: The rows of whole partitions, in order; shape ``(columns, n)``.
             partition_begins: A mask of the rows that begin a partition.
             totals: Totals over rows of the partitions before these rows, if there are such rows.
+            budget: The limits of the step; None for no limits.
 
         Raises:
             EvaluationError: A sum does not fit the type of the result.
+            LimitError: The rows of all frames exceed a limit of the step.
         """
         n = codes.shape[1]
         if not n:
@@ -148,7 +155,7 @@ class WindowFunctions:
             column = codes[order.column]
             group_begins[1:] |= column[1:] != column[:-1]
         partitions = Partitions(partition_begins, group_begins)
-        rows = _Rows(codes, partitions, self._range_order(codes), totals)
+        rows = _Rows(codes, partitions, self._range_order(codes), totals, budget)
         return np.stack([call(rows) for call in self._calls])
 
     def _range_order(self, codes: Int64Array) -> RangeOrder | None:
@@ -288,6 +295,9 @@ class WindowFunctions:
             bounds = np.stack([bound for piece in frames for bound in piece])
             distinct, frame_of_row = np.unique(bounds, axis=1, return_inverse=True)
             n = distinct.shape[1]
+            if rows.budget is not None:
+                frame_rows = np.maximum(distinct[1::2] - distinct[::2], 0).sum(dtype=np.float64)
+                rows.budget.add_bytes(int(frame_rows) * (len(fields) + 1) * 8)
             # The rows of each piece (two bounds) of the frames, with the numbers of their frames.
             pairs = [_flatten(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
             frame, row = (np.concatenate(column) for column in zip(*pairs, strict=True))

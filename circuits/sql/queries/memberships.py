@@ -1,0 +1,377 @@
+"""Membership conditions: EXISTS, IN, comparisons with ANY and ALL, as conditions and as values.
+
+A condition becomes a semijoin, or an antijoin if it is negated::
+
+    EXISTS (q)          Semijoin(plan, q)
+    x IN (q)            Semijoin(plan, q, x = q.y)
+    x NOT IN (q)        Semijoin(plan, q, x = q.y or x is null or q.y is null, anti)
+    x < ALL (q)         Semijoin(plan, q, x >= q.y or x is null or q.y is null, anti)
+
+As a value, as in ``SELECT EXISTS (q)``, it is a left join with the set of the matching rows, and a
+test if there is a match. The value of ``x IN (q)`` is::
+
+    CASE WHEN x = q.y for some row THEN TRUE
+         WHEN x = q.y is NULL for some row THEN NULL   (left out if neither side can be NULL)
+         ELSE FALSE END
+
+To support another kind, extend `is_membership`, `plan_semijoin` and `read_membership`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    conjuncts,
+    substitute,
+)
+from circuits.plan.nodes import (
+    Distinct,
+    Map,
+    OuterJoin,
+    PlanNode,
+    Semijoin,
+    columns,
+)
+from circuits.plan.rewrite.nullability import is_nullable
+from circuits.sql.aggregation.grouping import ONE_ROW
+from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.scope import (
+    FIRST_OUTER_COLUMN,
+    is_correlated,
+    shift_columns,
+)
+from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
+from circuits.sql.expressions.list_comparisons import is_list_comparison
+from circuits.sql.queries.decorrelation import filter_all, links_between
+from circuits.sql.queries.subqueries import (
+    Subquery,
+    conjoin,
+    conjunction,
+    number_over_join,
+    read_subquery,
+    strip_parentheses,
+)
+from circuits.types.functions import call
+
+__all__ = ["is_membership", "plan_semijoin", "read_membership"]
+
+
+# For each comparison: the function for ANY, and its negation for ALL.
+_COMPARISONS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
+    exp.EQ: ("eq", "ne"),
+    exp.GT: ("gt", "le"),
+    exp.GTE: ("ge", "lt"),
+    exp.LT: ("lt", "ge"),
+    exp.LTE: ("le", "gt"),
+    exp.NEQ: ("ne", "eq"),
+}
+
+
+def is_membership(node: exp.Expr) -> bool:
+    """Return whether a condition is EXISTS, IN, or a comparison with ANY or ALL of a subquery."""
+    node = strip_parentheses(node)
+    if isinstance(node, exp.Not):
+        return is_membership(node.this)
+    if isinstance(node, exp.Exists):
+        return True
+    if isinstance(node, exp.In):
+        return _subquery_of_in(node) is not None
+    is_comparison = type(node) in _COMPARISONS and not is_list_comparison(node)
+    return is_comparison and isinstance(node.args["expression"], exp.Any | exp.All)
+
+
+def _subquery_of_in(node: exp.In) -> exp.Expr | None:
+    """Return the subquery of IN; None for a list of values.
+
+    sqlglot parses ``x IN (VALUES ...)`` as a list whose only item is the VALUES.
+    """
+    query, items = node.args.get("query"), node.expressions
+    if query is not None:
+        return None if items else query
+    is_values = len(items) == 1 and isinstance(items[0], exp.Values)
+    return items[0] if is_values else None
+
+
+def plan_semijoin(
+    builder: SelectBuilder, clause: Clause, node: exp.Expr, negated: bool = False
+) -> PlanNode:
+    """Return the rows for which a membership condition is true."""
+    node = strip_parentheses(node)
+    source = builder.source
+    if isinstance(node, exp.Not):
+        source.allow_arguments(node, "this")
+        return plan_semijoin(builder, clause, node.this, not negated)
+    if isinstance(node, exp.Exists):
+        source.allow_arguments(node, "this")
+        inner = read_subquery(builder, node.this, exists=True)
+        return _build_semijoin(builder, clause, node, inner, (), negated)
+    if isinstance(node, exp.In) and (query := _subquery_of_in(node)) is not None:
+        source.allow_arguments(node, "this", "query", "expressions")
+        return _plan_comparison(builder, clause, node, query, "eq", is_all=False, negated=negated)
+    source.allow_arguments(node, "this", "expression")
+    quantifier = node.args["expression"]
+    source.allow_arguments(quantifier, "this")
+    any_function, all_function = _COMPARISONS[type(node)]
+    is_all = isinstance(quantifier, exp.All)
+    function = all_function if is_all else any_function
+    return _plan_comparison(
+        builder, clause, node, quantifier.this, function, is_all=is_all, negated=negated
+    )
+
+
+def _plan_comparison(
+    builder: SelectBuilder,
+    clause: Clause,
+    node: exp.Expr,
+    query: exp.Expr,
+    function: str,
+    *,
+    is_all: bool,
+    negated: bool,
+) -> PlanNode:
+    """Return the rows for which ``x < ANY (query)`` or ``x < ALL (query)`` is true.
+
+    ANY and NOT ALL are semijoins: a row exists for which ``function`` is true. ALL and NOT ANY are
+    antijoins: no row exists for which ``function`` is true or NULL. For ``< ALL``, the function is
+    ``>=``.
+    """
+    if not isinstance(strip_parentheses(query), exp.Query | exp.Values):
+        raise builder.source.unsupported(query, "ANY or ALL of a list", "use IN")
+    inner = read_subquery(builder, query)
+    is_anti = is_all != negated
+    left = [node.this]
+    if isinstance(node.this, exp.Tuple):
+        builder.source.allow_arguments(node.this, "expressions")
+        if function != "eq":
+            raise builder.source.unsupported(
+                node.this,
+                "this comparison of rows with a subquery",
+                "use EXISTS with a condition per column; IN and = ANY compare rows",
+            )
+        left = node.this.expressions
+    if len(left) != len(inner.outputs):
+        raise builder.source.error(
+            query, f"the subquery has {len(inner.outputs)} columns, {len(left)} are compared"
+        )
+    values = [clause.read(part) for part in left]
+    width = builder.width
+    conditions = []
+    for value, output in zip(values, inner.outputs, strict=True):
+        other = number_over_join(output, width)
+        condition = clause.call(node, function, value, other)
+        if is_anti:
+            nulls = [clause.call(node, "is_null", side) for side in (value, other)]
+            condition = clause.call(node, "or", condition, *nulls)
+        conditions.append(condition)
+    return _build_semijoin(builder, clause, node, inner, conditions, is_anti)
+
+
+def _build_semijoin(
+    builder: SelectBuilder,
+    clause: Clause,
+    node: exp.Expr,
+    inner: Subquery,
+    conditions: Sequence[Expression],
+    anti: bool,
+) -> PlanNode:
+    width = builder.width
+    parts = [number_over_join(part, width) for part in inner.correlated_conditions]
+    parts += conditions
+    if any(is_correlated(part) for part in parts):
+        raise builder.source.correlated(
+            node, "a condition that spans three queries", "compare columns of the two nearest"
+        )
+    return Semijoin(builder.plan, inner.plan, conjoin(clause, node, parts), anti)
+
+
+def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> SubqueryValue:
+    """Return the truth value of EXISTS, IN, or a comparison with ANY or ALL of a subquery.
+
+    Args:
+        builder: The rows of the enclosing query.
+        clause: The clause of the condition, which reads the compared value.
+        node: The condition.
+    """
+    source = builder.source
+    if isinstance(node, exp.Exists):
+        source.allow_arguments(node, "this")
+        return _Membership(read_subquery(builder, node.this, exists=True), (), False)
+    is_all, function = False, "eq"
+    if isinstance(node, exp.In):
+        source.allow_arguments(node, "this", "query", "expressions")
+        query = _subquery_of_in(node)
+        assert query is not None
+    else:
+        source.allow_arguments(node, "this", "expression")
+        quantifier = node.args["expression"]
+        source.allow_arguments(quantifier, "this")
+        query, is_all = quantifier.this, isinstance(quantifier, exp.All)
+        function = _COMPARISONS[type(node)][is_all]
+    if not isinstance(strip_parentheses(query), exp.Query | exp.Values):
+        raise source.unsupported(query, "ANY or ALL of a list", "use IN")
+    inner = read_subquery(builder, query)
+    left = [node.this]
+    if isinstance(node.this, exp.Tuple):
+        source.allow_arguments(node.this, "expressions")
+        if function != "eq":
+            raise source.unsupported(
+                node.this,
+                "this comparison of rows with a subquery",
+                "use EXISTS with a condition per column; IN and = ANY compare rows",
+            )
+        left = node.this.expressions
+    if len(left) != len(inner.outputs):
+        raise source.error(
+            query, f"the subquery has {len(inner.outputs)} columns, {len(left)} are compared"
+        )
+    values = [clause.read(part) for part in left]
+    if any(map(is_correlated, values)):
+        raise source.correlated(node, "a condition that spans three queries")
+    values = [shift_columns(value, FIRST_OUTER_COLUMN) for value in values]
+    comparisons = tuple(
+        clause.call(node, function, value, output)
+        for value, output in zip(values, inner.outputs, strict=True)
+    )
+    return _Membership(inner, comparisons, is_all)
+
+
+@dataclass(frozen=True)
+class _Membership:
+    """A membership condition as a value.
+
+    It is EXISTS if there are no ``comparisons``. Otherwise it is true if all of them are true for
+    some row of the subquery (ANY), or with ``negated`` for none.
+
+    Columns of the enclosing query, and placeholders of its aggregates, are numbered from
+    ``FIRST_OUTER_COLUMN`` on.
+    """
+
+    inner: Subquery
+    comparisons: tuple[Expression, ...]
+    negated: bool
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.bool_()
+
+    def join(
+        self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
+    ) -> tuple[PlanNode, Expression]:
+        width = len(plan.fields)
+
+        def renumber(column: Column) -> Expression:
+            if column.index >= FIRST_OUTER_COLUMN:
+                return rewrite(Column(column.index - FIRST_OUTER_COLUMN, column.type))
+            return Column(column.index + width, column.type)
+
+        inner = self.inner.plan
+        links = [substitute(part, renumber) for part in self.inner.correlated_conditions]
+        comparisons = [substitute(part, renumber) for part in self.comparisons]
+        joined, value = _join_flag(plan, inner, [*links, *comparisons], width)
+        true_or_null, can_be_null = [], False  # each comparison, or that one of its sides is NULL
+        for comparison in comparisons:
+            assert isinstance(comparison, Call)
+            nulls = [
+                call("is_null", side)
+                for side in comparison.arguments
+                if _is_nullable_side(plan, inner, side, width)
+            ]
+            can_be_null = can_be_null or bool(nulls)
+            true_or_null.append(call("or", comparison, *nulls) if nulls else comparison)
+        if can_be_null:
+            joined, is_null = _join_flag(joined, inner, [*links, *true_or_null], width)
+            null, false = Literal(None, pa.bool_()), Literal(False, pa.bool_())
+            value = call("case", value, Literal(True, pa.bool_()), is_null, null, false)
+        return joined, call("not", value) if self.negated else value
+
+
+def _is_nullable_side(plan: PlanNode, inner: PlanNode, side: Expression, width: int) -> bool:
+    """Return whether a side of a comparison can be NULL."""
+    used = columns_of(side)
+    if all(column < width for column in used):
+        return is_nullable(plan, side)
+    if all(column >= width for column in used):
+        return is_nullable(inner, shift_columns(side, -width))
+    return True
+
+
+def _join_flag(
+    plan: PlanNode, inner: PlanNode, conditions: Sequence[Expression], inner_start: int
+) -> tuple[PlanNode, Expression]:
+    """Join a flag to each row: whether a row of ``inner`` fulfils the conditions.
+
+    If all conditions on both sides are equalities, the rows are joined to the distinct inner sides
+    of the equalities. Otherwise they are joined to the distinct outer values for which a semijoin
+    finds a row of ``inner``.
+
+    Args:
+        plan: The rows.
+        inner: The rows of the subquery.
+        conditions: Over the first columns of ``plan``, and those of ``inner`` from
+            ``inner_start`` on.
+        inner_start: The number of the first column of ``inner`` in the conditions.
+    """
+    width = len(plan.fields)
+    true = Literal(True, pa.bool_())
+    pairs: list[tuple[str, Expression, Expression]] = []
+    filters: list[Expression] = []
+    only_equalities = True
+    for part in conjuncts(conditions):
+        if all(column >= inner_start for column in columns_of(part)):
+            filters.append(shift_columns(part, -inner_start))
+        elif pair := _split_equality(part, inner_start):
+            pairs.append(pair)
+        else:
+            only_equalities = False
+    if only_equalities:
+        sides = tuple(dict.fromkeys(side for _, _, side in pairs))
+        names = tuple(f"key_{number}" for number in range(len(sides)))
+        marked = Map(filter_all(inner, filters), (*sides, true), (*names, "found"))
+        links = [
+            call(function, left, Column(width + sides.index(side), side.type))
+            for function, left, side in pairs
+        ]
+        plan = OuterJoin(plan, Distinct(marked), conjunction(links))
+        return plan, _is_found(width + len(sides))
+    used = sorted({c for part in conditions for c in columns_of(part) if c < inner_start})
+    keys = [columns(plan)[column] for column in used]
+    names = tuple(plan.fields[column].name for column in used)
+    rows: PlanNode = Distinct(Map(plan, tuple(keys), names)) if keys else ONE_ROW
+
+    def renumber(column: Column) -> Column:
+        if column.index < inner_start:
+            return Column(used.index(column.index), column.type)
+        return Column(column.index - inner_start + len(used), column.type)
+
+    predicate = conjunction([substitute(part, renumber) for part in conditions])
+    matching = Semijoin(rows, inner, predicate)
+    marked = Map(matching, (*columns(matching), true), (*names, "found"))
+    links = links_between(keys, columns(matching), width)
+    return OuterJoin(plan, marked, conjunction(links)), _is_found(width + len(used))
+
+
+def _is_found(index: int) -> Expression:
+    return call("not", call("is_null", Column(index, pa.bool_())))
+
+
+def _split_equality(part: Expression, width: int) -> tuple[str, Expression, Expression] | None:
+    """Return the function, the left and the inner side of an equality; None if it is another."""
+    if not (isinstance(part, Call) and part.function in ("eq", "same")):
+        return None
+    for left, inner in (part.arguments, part.arguments[::-1]):
+        inner_columns = columns_of(inner)
+        is_inner = bool(inner_columns) and all(column >= width for column in inner_columns)
+        if is_inner and all(column < width for column in columns_of(left)):
+            return part.function, left, shift_columns(inner, -width)
+    return None
