@@ -52,7 +52,8 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
         if isinstance(part, exp.PropertyEQ):
             clause.source.allow_arguments(part, "this", "expression")
             name, value = part.this.name, part.expression
-            if isinstance(value, exp.Dot) and clause.source.name_in_text(node) == "struct":
+            is_unnamed = name == f"col{number}" and clause.source.name_in_text(node) == "struct"
+            if isinstance(value, exp.Dot) and is_unnamed:
                 name = value.expression.name  # as in Spark, the name of the field
         elif isinstance(part, exp.Star):
             raise clause.source.unsupported(part, "'*' in a struct", "name the columns")

@@ -97,6 +97,21 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("to_csv(named_struct('x', a), map('sep', 'ab'))", "option sep of CSV is one character"),
+        ("from_csv('1', 'x INT', map('header', '?'))", "option header of CSV is true or false"),
+        ("to_csv(named_struct('x', a), map('escapeQuotes', 'false'))", "escapeQuotes = false"),
+        ("schema_of_csv('1', map('dateFormat', 'dd'))", "a format of dates in schema_of_csv"),
+        ("schema_of_json('{}', map('mode', 'x'))", "the option mode of schema_of_json"),
+    ],
+)
+def test_an_option_of_csv_or_json_without_a_meaning_is_refused(text, words):
+    with pytest.raises(SqlError, match=words):
+        compile_sql(f"SELECT {text} AS x FROM t", {"t": "a BIGINT"}, dialect="spark")
+
+
+@pytest.mark.parametrize(
     ("dialect", "call", "limit"),
     [
         ("duckdb", "range(1, 2, 3, 4)", 3),

@@ -58,7 +58,28 @@ def _constant_text(clause: Clause, node: exp.Expr, value: Expression) -> str:
 
 
 def _options_literal(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    return string_literal(json.dumps(read_options(clause, node, value)))
+    options = read_options(clause, node, value)
+    for name in ("sep", "delimiter", "quote", "escape"):
+        character = options.get(name, " ").replace("\\t", "\t")
+        if len(character) != 1:
+            raise clause.source.error(node, f"the option {name} of CSV is one character")
+    for name in _FLAGS & options.keys():
+        if options[name].lower() not in ("true", "false"):
+            raise clause.source.error(node, f"the option {name} of CSV is true or false")
+    if options.get("escapequotes", "true").lower() == "false":
+        raise clause.source.unsupported(
+            node, "the option escapeQuotes = false of CSV", "leave it out"
+        )
+    return string_literal(json.dumps(options))
+
+
+#: The options of CSV that are true or false.
+_FLAGS: Final = frozenset(
+    (
+        *("header", "multiline", "quoteall", "escapequotes", "inferschema", "preferdate"),
+        *("ignoreleadingwhitespace", "ignoretrailingwhitespace", "enforceschema"),
+    )
+)
 
 
 def _from_csv(
@@ -87,6 +108,10 @@ def _to_csv(
 def _schema_of_csv(
     clause: Clause, node: exp.Expr, value: Expression, options: Expression = _NO_OPTIONS
 ) -> Expression:
+    if read_options(clause, node, options).keys() & {"dateformat", "timestampformat"}:
+        raise clause.source.unsupported(
+            node, "a format of dates in schema_of_csv()", "write the schema yourself"
+        )
     return clause.call(node, "schema_of_csv", value, _options_literal(clause, node, options))
 
 

@@ -223,9 +223,9 @@ def _like(function: str) -> Builder:
 def _levenshtein(
     clause: Clause, node: exp.Expr, left: Expression, right: Expression, *limit: Expression
 ) -> Expression:
-    """Read ``levenshtein(a, b[, limit])``; a limit that is NULL is 0."""
+    """Read ``levenshtein(a, b[, limit])``; a limit of a row that is NULL is 0."""
     values = coerce(clause, node, [left, right, *limit], "tti")
-    if limit:
+    if limit and not isinstance(values[2], Literal):
         values[2] = clause.call(node, "coalesce", values[2], integer_literal(0))
     return clause.call(node, "levenshtein", *values)
 
