@@ -170,7 +170,9 @@ def _texts(values: pa.Array, options: _Options) -> pa.Array:
     data_type = values.type
     if arrow.is_timestamp(data_type):
         zone = "XXX" if data_type.tz else ""
-        pattern = options.timestamp_format or f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"
+        # The option timestampFormat is that of timestamps with a zone.
+        written_format = options.timestamp_format if data_type.tz else None
+        pattern = written_format or f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"
         return format_java(convert(values, pa.timestamp("us")), pattern)
     if arrow.is_date(data_type) and options.date_format:
         return format_java(convert(values, pa.timestamp("us")), options.date_format)
