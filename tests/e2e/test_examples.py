@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAIN = {
     "friend_triangles": ("42 triangles in all; 3 people's counts changed", "WHERE ab.b < bc.b", ""),
     "three_way_match": ("To be looked at: 39 orders", "i.cents <> o.cents", "i.cents > 9000"),
-    "live_recommendation": ("recommendations now", "two.whom > one.whom", "two.whom <> one.whom"),
+    "live_recommendation": ("recommendations now", "f2.whom > f1.whom", "f2.whom <> f1.whom"),
 }
 IN_SPARK = {
     "live_triangles": ["day 23 "],

@@ -41,7 +41,12 @@ def test_the_source_archive_has_what_the_tests_and_the_documentation_need(built)
     with tarfile.open(built[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = ["tests/conftest.py", "docs/index.md", "docs/pictures/join.svg", ".mkdocs.yml"]
-    needed += ["examples/first_view.ipynb", "benchmarks/report.py", "Makefile", "constraints.txt"]
+    needed += [
+        "examples/first_view.ipynb",
+        "benchmarks/report/__main__.py",
+        "Makefile",
+        "constraints.txt",
+    ]
     assert set(needed) <= names
     assert not [name for name in names if name.startswith(("build/", ".venv/", "results/"))]
 

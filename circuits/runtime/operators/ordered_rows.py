@@ -130,9 +130,15 @@ class OrderedRows:
         return RankSearch([self.front]).sizes(_EMPTY_PREFIX).item() > 0
 
     def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
-        """Return the row from which to read each group: its front, else the least possible row."""
-        starts = np.full((self.rows.arity - self._keys, groups), _MIN_INT64)
-        starts[:, front.prefix_index] = front.rows
+        """Return the row from which to read each group: its front, else the least possible row.
+
+        Rows that tie with the front are read as well. Their order in the trace is that of their
+        codes, and these may have changed since the front was stored: a migrated state has others.
+        """
+        width = self.rows.arity - self._keys
+        compared = width if self._tie_columns is None else self._tie_columns
+        starts = np.full((width, groups), _MIN_INT64)
+        starts[:compared, front.prefix_index] = front.rows[:compared]
         return starts
 
     def _front_delta(self, front: PrefixRows, first_rows: PrefixRows, groups: Int64Array) -> ZSet:

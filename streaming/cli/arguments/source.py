@@ -486,9 +486,15 @@ def read_file(path: Path, format: str | None = None) -> pa.Table:
         return read_edge_list(path)
     readers = {"csv": pyarrow.csv.read_csv, "json": pyarrow.json.read_json}
     try:
-        return readers.get(format, pq.read_table)(path)
+        table = readers.get(format, pq.read_table)(path)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from None
+    if format == "csv":
+        for field in table.schema:
+            if pa.types.is_binary(field.type):  # Arrow's type of texts that are not UTF-8
+                reason = f"column {field.name!r} is not UTF-8 text: save the file as UTF-8"
+                raise EventsError(f"{path}: {reason}")
+    return table
 
 
 def _format_of(path: Path) -> str | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from circuits.errors import EvaluationError
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Scan
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.ordered_rows import OrderedRows
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import aggregate_type
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
@@ -189,6 +191,15 @@ def test_the_state_follows_from_the_rows_and_not_from_how_they_are_divided_into_
     assert not front.is_empty
     step(operator, row)
     assert not len(front.to_zset())  # no deletion yet
+
+
+def test_rows_that_tie_with_the_front_are_read_wherever_their_codes_order_them():
+    least = OrderedRows(1, 3, limit=1, tie_columns=1)
+    # A migrated state: the front was stored when code 1 was less than code 0.
+    least.rows.update(ZSet.from_rows([(7, 5, 0), (7, 5, 1), (7, 6, 2)]))
+    least.front.update(ZSet.from_rows([(7, 5, 1)]))
+    first_rows, _ = least.prepare(ZSet.from_rows([(7, 9, 3)]), np.array([[7]]))
+    assert first_rows.rows.T.tolist() == [[5, 0], [5, 1]]
 
 
 @pytest.mark.parametrize("keys", [(0,), (), (2, 0)])

@@ -162,7 +162,11 @@ def test_a_query_file_that_is_not_utf_8_is_named(command: str, moves: Path, tmp_
 
 @pytest.mark.parametrize(
     ("name", "status", "message"),
-    [("e.csv", 1, "UTF8"), ("e.json", 1, "UTF8"), ("e.parquet", 2, "e.parquet is not a readable")],
+    [
+        ("e.csv", 2, "column 't' is not UTF-8 text"),
+        ("e.json", 1, "UTF8"),
+        ("e.parquet", 2, "e.parquet is not a readable"),
+    ],
 )
 def test_a_file_of_rows_that_is_not_utf_8_is_refused(
     name: str, status: int, message: str, tmp_path: Path

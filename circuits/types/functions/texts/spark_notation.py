@@ -1,9 +1,9 @@
 """Texts of dates, timestamps and integers as Spark reads them, rewritten for the parsers of casts.
 
 The parsers (`circuits.types.functions.casting.time_parsing`,
-`circuits.types.functions.casting.text_parsing`) read
-the notation of DuckDB. Spark also reads dates without a day or month, a sign ``+``, control
-characters around a text, and zones such as ``UTC+8`` and ``Europe/Paris``. It does not read
+`circuits.types.functions.casting.text_parsing`) read the notation of DuckDB. Spark also reads dates
+without a day or month, a sign ``+``, control characters around a text, and zones such as ``UTC+8``
+and ``Europe/Paris``. It does not read
 ``infinity``, other separators than ``-``, and integers with a fraction or an exponent; such a text
 is changed into one that no parser accepts.
 
@@ -89,7 +89,7 @@ def _replace_timestamps(texts: pa.Array) -> pa.Array:
 def _replace_integers(texts: pa.Array) -> pa.Array:
     texts = pc.replace_substring_regex(texts, _OUTER_CONTROLS, "")
     is_integer = pc.match_substring_regex(texts, _COMMON_INTEGER)
-    spoiled = pc.binary_join_element_wise("no integer: ", texts, "")
+    spoiled = pc.binary_join_element_wise(texts, "(no integer)", " ")
     return pc.if_else(is_integer, texts, spoiled)
 
 
