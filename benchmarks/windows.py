@@ -96,14 +96,15 @@ class Stream:
 def measure(
     verdict: Verdict,
     name: str,
-    text: str,
+    call: str,
     rows: int,
     *,
     near_end: bool,
     seed: int,
     target: float | None = TARGET_MS,
 ) -> Row:
-    """Measure one view, and compare it after the last step."""
+    """Measure the view of one call, and compare it after the last step."""
+    text = f"SELECT {'t, ' if 'OVER' in call else ''}{call} AS y FROM e"
     stream = Stream(rows, rows - LAST_ROWS if near_end else 0, seed)
     circuit = compile_sql(text, SCHEMAS, materialize=True)
     clock = Clock()
@@ -148,12 +149,10 @@ def main(
     result = Result("windows", CLAIM, {TABLE: []})
     for calls, near_end in ((NEAR, False), (SUFFIX, True), (TOTAL, False)):
         for name, call in calls.items():
-            text = f"SELECT {'' if calls is TOTAL else 't, '}{call} AS y FROM e"
-            row = measure(verdict, name, text, rows, near_end=near_end, seed=seed)
+            row = measure(verdict, name, call, rows, near_end=near_end, seed=seed)
             result.tables[TABLE].append(row)
     for name, call in WHOLE.items():
-        text = f"SELECT t, {call} AS y FROM e"
-        row = measure(verdict, name, text, rows // 10, near_end=False, seed=seed, target=None)
+        row = measure(verdict, name, call, rows // 10, near_end=False, seed=seed, target=None)
         result.tables[TABLE].append(row)
     verdict.close(result, json)
 
