@@ -20,9 +20,10 @@ from typing import Final
 
 from streaming import extras
 
-__all__ = ["main"]
+__all__ = ["EXTRA", "main"]
 
-EXTRA: Final = ("matplotlib", "rich", "typer")
+#: The packages of the extra ``demo`` that the demo imports.
+EXTRA: Final = ("matplotlib", "pyspark", "rich", "scipy", "typer")
 
 
 def main() -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import sys
+from pathlib import Path
+
 import pytest
 
-from streaming import extras
+from streaming import demo, extras
+
+DEPENDENCIES = {"lark", "numba", "numpy", "pyarrow", "sortedcontainers", "sqlglot"}
+OWN_PACKAGES = {"dbsp_wcoj", "circuits", "streaming"}
 
 
 def missing(name):
@@ -43,3 +50,16 @@ def test_an_interrupt_while_a_command_is_imported_is_one_line_and_status_130(cap
         extras.run(load, "cli", ("rich",))
     assert ended.value.code == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_the_demo_lists_every_package_that_it_imports_beyond_the_dependencies():
+    imported = set()
+    for file in Path(demo.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module)
+    packages = {name.partition(".")[0] for name in imported}
+
+    assert packages - sys.stdlib_module_names - DEPENDENCIES - OWN_PACKAGES == set(demo.EXTRA)

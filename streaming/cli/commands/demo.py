@@ -8,10 +8,10 @@ from typing import Final
 import typer
 
 from streaming import extras
+from streaming.demo import EXTRA
 
 __all__ = ["PASS_THROUGH", "demo"]
 
-EXTRA: Final = ("matplotlib", "rich", "typer")
 #: The demo parses all arguments itself, including ``--help``.
 PASS_THROUGH: Final = {
     "allow_extra_args": True,
