@@ -24,7 +24,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What one system measures on one input.
+    """The measurements of one system on one input.
 
     Attributes:
         folder: Has ``job.json``, ``edges.npy`` and for LIVE ``rest.npy`` (edges to insert), or for

@@ -55,7 +55,7 @@ class RowsByCell:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What to measure of one pattern and graph.
+    """The measurements of one pattern on one graph.
 
     Attributes:
         cells: The numbers of cells.

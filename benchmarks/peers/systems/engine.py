@@ -40,7 +40,7 @@ class _Counter:
             return count_of(generic_join(self._query, {"e": edges}, executor=executor, parts=used))
 
     def index(self) -> Cost:
-        """What it costs to sort the edges and to build the tries of both directions."""
+        """The cost to sort the edges and to build the tries of both directions."""
         clock = Clock()
         Trace(2).update(ZSet.from_columns(list(self._edges)))
         return clock.read()

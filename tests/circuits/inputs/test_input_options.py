@@ -209,7 +209,7 @@ def test_every_step_agrees_with_events_taken_one_after_the_other(data):
 
 
 def relation(rules: InputOptions, steps: list[list[Event]]) -> Counter:
-    """What a relation is after some steps."""
+    """A relation after some steps."""
     circuit = compile_sql(
         "SELECT * FROM r", {"r": SCHEMA}, input_options={"r": rules}, materialize=["r"]
     )

@@ -180,7 +180,7 @@ class History:
         return pa.table([src, dst, op], names=["src", "dst", "weight"])
 
     def edges(self, until: int) -> set[tuple[int, int]]:
-        """What is imported after so many commits."""
+        """The imports after so many commits, as pairs of modules."""
         stop = self.bounds[until - 1][1]
         live = Counter()
         for src, dst, op in zip(*(c[:stop].tolist() for c in self._columns), strict=True):

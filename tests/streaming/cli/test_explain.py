@@ -31,7 +31,7 @@ def drawn_lines(circuit):
 
 
 def operators(circuit):
-    """What the lines are about, without the branches."""
+    """The texts of the lines, without the branches of the tree."""
     return [re.sub(r"^[ │├└─]+", "", line) for line in drawn_lines(circuit)]
 
 

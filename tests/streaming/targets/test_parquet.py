@@ -29,7 +29,7 @@ LAW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChec
 
 
 def contents(tables: list[pa.Table], mode: str) -> Counter:
-    """What a reader makes of the files: the sum, the last row of each key, or the whole view."""
+    """The result of a reader of the files: the sum, the last row of each key, or the whole view."""
     if mode != "upsert":
         names = [name for name in tables[0].column_names if name != "batch_id"] if tables else []
         return total(table.select(names) for table in tables)
