@@ -150,10 +150,26 @@ class Join(NaryNode):
 
 
 @dataclass(frozen=True)
-class RowIdEncode(UnaryNode):
-    """The first ``kept`` columns, then one code (the row id) for the values of all others."""
+class _KeepFirst(UnaryNode):
+    """A node whose first ``kept`` columns are those of its input; the others are never NULL."""
 
     kept: int
+
+    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
+        return bounds_of_first(inputs[0], self.kept)
+
+    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return bounds_of_first(
+            self.input.implied_bounds(bounds_of_first(bounds, self.kept)), self.kept
+        )
+
+    def _may_be_null(self, column: int) -> bool:
+        return column < self.kept and self.input.is_nullable(column)
+
+
+@dataclass(frozen=True)
+class RowIdEncode(_KeepFirst):
+    """The first ``kept`` columns, then one code (the row id) for the values of all others."""
 
     is_linear: ClassVar[bool] = True
 
@@ -171,17 +187,6 @@ class RowIdEncode(UnaryNode):
 
     def label(self) -> str:
         return f"row id of {join_names(self.encoded)}"
-
-    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        return bounds_of_first(inputs[0], self.kept)
-
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        return bounds_of_first(
-            self.input.implied_bounds(bounds_of_first(bounds, self.kept)), self.kept
-        )
-
-    def _may_be_null(self, column: int) -> bool:
-        return column < self.kept and self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,7 @@ class RowIdDecode(UnaryNode):
 
 
 @dataclass(frozen=True)
-class PartialAggregate(UnaryNode):
+class PartialAggregate(_KeepFirst):
     """The first ``kept`` columns and a ``slot``; the weights are the values to be added up.
 
     The slot tells the aggregates apart (`circuits.runtime.operators.aggregates.partial_aggregate`).
@@ -220,7 +225,6 @@ class PartialAggregate(UnaryNode):
     avg), and none is DISTINCT.
     """
 
-    kept: int
     aggregates: tuple[AggregateCall, ...]
 
     is_linear: ClassVar[bool] = True
@@ -236,17 +240,6 @@ class PartialAggregate(UnaryNode):
         fields = self.input.fields
         aggregates = ", ".join(call.label(fields) for call in self.aggregates)
         return f"partial {aggregates}" + label_keys(fields[: self.kept])
-
-    def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        return bounds_of_first(inputs[0], self.kept)
-
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        return bounds_of_first(
-            self.input.implied_bounds(bounds_of_first(bounds, self.kept)), self.kept
-        )
-
-    def _may_be_null(self, column: int) -> bool:
-        return column < self.kept and self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
