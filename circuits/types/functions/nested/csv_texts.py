@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -165,6 +166,9 @@ def _to_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return pc.cast(pc.if_else(structs.is_valid(), rows, missing), result_type)
 
 
+_byte_texts: Final = per_distinct_row(lambda value: f"[{value.hex(' ').upper()}]")
+
+
 def _texts(values: pa.Array, options: _Options) -> pa.Array:
     """Return the texts of a column of a CSV row."""
     data_type = values.type
@@ -177,10 +181,7 @@ def _texts(values: pa.Array, options: _Options) -> pa.Array:
     if arrow.is_date(data_type) and options.date_format:
         return format_java(convert(values, pa.timestamp("us")), options.date_format)
     if is_binary(data_type):
-        texts = [
-            None if value is None else f"[{value.hex(' ').upper()}]" for value in values.to_pylist()
-        ]
-        return pa.array(texts, pa.string())
+        return _byte_texts([values], pa.string())
     texts = spark_texts(values)
     if is_nested(data_type):  # NULL within a value is written as nothing
         texts = pc.replace_substring_regex(texts, r"(^|[\[{ ])null([,\]}]|$)", r"\1\2")
