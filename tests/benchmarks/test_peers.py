@@ -146,6 +146,14 @@ def test_a_system_that_takes_too_long_is_stopped_with_its_children_and_its_cost_
     assert 0.6 <= ended.cost.wall < 10
 
 
+def test_a_system_that_never_ends_its_load_is_stopped_while_loading() -> None:
+    loading = 'print(\'{"event": "load"}\', flush=True)\nwhile True: pass'
+
+    ended = process.watch(["-c", loading], limit=20.0, memory=FEW, loading=0.3)
+
+    assert ended.failure == "stopped after 0.3 s of loading"
+
+
 def test_a_system_that_holds_too_much_memory_is_stopped() -> None:
     greedy = (
         "held = []\n"
@@ -457,21 +465,21 @@ def test_the_engine_deletes_nothing_where_a_peer_takes_no_deletes() -> None:
     assert (same.phases, same.deletes) == ((Steps(10, "insert", 3),), False)
 
 
-def test_a_peer_that_is_too_slow_to_load_has_a_row_that_says_so() -> None:
-    race = Live(
-        [SYSTEMS["networkx-live"]],
-        1,
-        0.1,
-        5.0,
-        0.05,
-        FEW,
-        Verdict(),
-        lambda text: None,
-    )
+def test_a_peer_that_is_too_slow_to_load_has_a_row_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped = process.DriverRun([{"event": "load"}], "stopped after 9 s of loading", Cost(9, 9), 0)
+
+    def run(job: Job, system: System, **limits: float) -> process.DriverRun:
+        return stopped if system.name == "networkx-live" else process.run(job, system, **limits)
+
+    monkeypatch.setattr(live, "run", run)
+    peers = [SYSTEMS["networkx-live"]]
+    race = Live(peers, 1, 0.1, 5.0, 9.0, FEW, Verdict(), lambda text: None)
     graph = Graph("stream", *STREAM)
     stream = Stream(TRIANGLES, graph, HELD, (10,), ("networkx-live",), "one")
 
     rows = race.run([stream, stream])
 
     notes = [row["note"] for row in rows if row["system"] == "networkx-live"]
-    assert notes == ["stopped after 0.05 s of loading", "not run: failed on triangles"]
+    assert notes == ["stopped after 9 s of loading", "not run: failed on triangles"]
