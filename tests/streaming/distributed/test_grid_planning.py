@@ -21,7 +21,7 @@ from streaming.distributed.planning.grid_planning import (
     count_in_tables,
     stage_grid,
 )
-from streaming.distributed.planning.shares import JoinInput, choose_shares, weigh_atoms
+from streaming.distributed.planning.shares import JoinAtom, choose_shares, weigh_atoms
 from streaming.distributed.planning.stages import Stages, atom_name, cut_stages
 from streaming.errors import StreamingError
 
@@ -121,9 +121,9 @@ def test_a_group_by_two_keys_is_as_even_as_the_pairs():
 
 def test_shares_weigh_changed_rows_like_kept_rows():
     atoms = [
-        JoinInput("fact", {"k": 0, "x": 1}),
-        JoinInput("dim", {"x": 0}),
-        JoinInput("other", {"k": 0}),
+        JoinAtom("fact", {"k": 0, "x": 1}),
+        JoinAtom("dim", {"x": 0}),
+        JoinAtom("other", {"k": 0}),
     ]
     kept = choose_shares(weigh_atoms(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
     assert kept.parts["k"] == 8

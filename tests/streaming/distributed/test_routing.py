@@ -16,12 +16,12 @@ from pyspark.sql import types as t
 from streaming.distributed.execution.placement import hash_values, place_rows
 from streaming.distributed.execution.routing import CELL, RELATION, ROLES, coordinate, route_rows
 from streaming.distributed.execution.xxhash import xxhash64
-from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares
+from streaming.distributed.planning.grid import Grid, HeavyGroup
+from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares
 
 pytestmark = pytest.mark.spark
 
-TRIANGLE = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+TRIANGLE = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
 
 
 def sent(spark, table, relation, columns, grid):
@@ -65,7 +65,7 @@ def test_copies_and_loads_are_what_theory_says(spark, cells):
 
 
 def test_a_relation_that_no_variable_splits_goes_to_all_cells(spark):
-    atoms = (JoinInput("big", {"a": 0}, 1000.0), JoinInput("small", {}, 1.0))
+    atoms = (JoinAtom("big", {"a": 0}, 1000.0), JoinAtom("small", {}, 1.0))
     grid = Grid(choose_shares(atoms, 4))
     rows = sent(spark, pa.table({"x": [7]}), "small", ["x"], grid)
     assert rows == [(7, cell, 1) for cell in range(4)]
@@ -94,21 +94,21 @@ GRIDS = {
     "triangle": Grid(
         Shares(tuple(TRIANGLE), {"a": 4, "b": 3, "c": 2}),
         (
-            Heavy("a", (2, 1, 2), (1, 2)),
-            Heavy("a", (3, 1, 1), (3,)),
-            Heavy("b", (1, 3, 1), (3,)),
-            Heavy("c", (1, 1, 2), (1, 3)),
+            HeavyGroup("a", (2, 1, 2), (1, 2)),
+            HeavyGroup("a", (3, 1, 1), (3,)),
+            HeavyGroup("b", (1, 3, 1), (3,)),
+            HeavyGroup("c", (1, 1, 2), (1, 3)),
         ),
     ),
     "two by a key, with payloads": Grid(
-        Shares((JoinInput("e", {"k": 1}), JoinInput("f", {"k": 0})), {"k": 7}),
-        (Heavy("k", (2, 3), (1,)), Heavy("k", (7, 1), (2,))),
+        Shares((JoinAtom("e", {"k": 1}), JoinAtom("f", {"k": 0})), {"k": 7}),
+        (HeavyGroup("k", (2, 3), (1,)), HeavyGroup("k", (7, 1), (2,))),
     ),
     "a pair of keys": Grid(
         Shares(
-            (JoinInput("e", {"k": 0, "l": 1}), JoinInput("f", {"k": 1, "l": 0})), {"k": 5, "l": 1}
+            (JoinAtom("e", {"k": 0, "l": 1}), JoinAtom("f", {"k": 1, "l": 0})), {"k": 5, "l": 1}
         ),
-        (Heavy("k", (2, 2), (2,)),),
+        (HeavyGroup("k", (2, 2), (2,)),),
     ),
 }
 
@@ -119,8 +119,8 @@ def named(grid):
     for one in grid.heavy:
         together = len(grid.shares.together[one.variable])
         values = [pa.array(one.hashes, pa.int64())] * together
-        hashes = hash_values(values, grid.numbers[one.variable])
-        heavy.append(Heavy(one.variable, one.parts, tuple(hashes.tolist())))
+        hashes = hash_values(values, grid.variable_numbers[one.variable])
+        heavy.append(HeavyGroup(one.variable, one.parts, tuple(hashes.tolist())))
     return Grid(grid.shares, tuple(heavy))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import DeltaQuery, Query
 from dbsp_wcoj.query import Atom as QueryAtom
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.shares import JoinAtom, choose_shares
 from streaming.errors import StreamingError
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
@@ -30,16 +30,14 @@ QUERIES = (
 )
 
 
-def atoms_of(query: Query, sizes: dict[str, float]) -> list[JoinInput]:
+def atoms_of(query: Query, sizes: dict[str, float]) -> list[JoinAtom]:
     return [
-        JoinInput(
-            atom.relation, {v.name: k for k, v in enumerate(atom.terms)}, sizes[atom.relation]
-        )
+        JoinAtom(atom.relation, {v.name: k for k, v in enumerate(atom.terms)}, sizes[atom.relation])
         for atom in query.body
     ]
 
 
-def least_load(atoms: list[JoinInput], cells: int) -> float:
+def least_load(atoms: list[JoinAtom], cells: int) -> float:
     """By trying all shares of all variables."""
     names = sorted({name for atom in atoms for name in atom.columns})
     loads = []
@@ -52,9 +50,7 @@ def least_load(atoms: list[JoinInput], cells: int) -> float:
 
 ATOMS = st.lists(
     st.builds(
-        lambda relation, names, rows: JoinInput(
-            relation, {v: k for k, v in enumerate(names)}, rows
-        ),
+        lambda relation, names, rows: JoinAtom(relation, {v: k for k, v in enumerate(names)}, rows),
         st.sampled_from("rst"),
         st.lists(st.sampled_from(NAMES), min_size=1, max_size=3),
         st.integers(1, 1000),
@@ -73,17 +69,17 @@ def test_no_shares_have_less_load(atoms, cells):
 
 
 def test_shares_of_a_triangle_are_equal_and_small_relations_are_sent_to_all():
-    edges = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+    edges = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
     assert dict(choose_shares(edges, 64).parts) == {"a": 4, "b": 4, "c": 4}
     assert choose_shares(edges, 64).load == 3 / 16
-    star = [JoinInput("fact", {"k": 0, "x": 1}, 10**6), JoinInput("small", {"x": 0}, 10)]
+    star = [JoinAtom("fact", {"k": 0, "x": 1}, 10**6), JoinAtom("small", {"x": 0}, 10)]
     assert choose_shares(star, 8).replication(star[1]) * 10 < 10**3
     with pytest.raises(StreamingError, match="cells=0"):
         choose_shares(edges, 0)
 
 
 def test_shares_of_thousands_of_cells_and_many_variables_are_found_among_powers_of_two():
-    cycle = [JoinInput("e", {f"v{i}": 0, f"v{(i + 1) % 7}": 1}) for i in range(7)]
+    cycle = [JoinAtom("e", {f"v{i}": 0, f"v{(i + 1) % 7}": 1}) for i in range(7)]
     found = choose_shares(cycle, 4096)
     assert found.cells == 4096
 
@@ -142,7 +138,7 @@ def test_the_deltas_of_the_cells_add_up_to_the_delta_of_the_view(data):
 
 
 def test_copies_are_what_theory_says():
-    edges = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+    edges = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
     rows = np.random.default_rng(1).integers(0, 1 << 30, (4000, 2)).tolist()
     for cells in (4, 8, 27, 64):
         grid = Grid(choose_shares(edges, cells))

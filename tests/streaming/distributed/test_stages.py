@@ -16,7 +16,7 @@ from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
 from streaming.distributed.execution import cell
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.shares import JoinAtom, choose_shares
 from streaming.distributed.planning.stages import Relation, Stage, atom_name, cut_stages
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World, _comparable, _rows
 from tests.generators.sql_generator import selects
@@ -46,7 +46,7 @@ class Distributed:
             return Grid(choose_shares(stage.atoms, cells))
         (relation,) = stage.relations
         assert relation.keys is not None
-        atom = JoinInput(relation.name, {f"k{key}": key for key in relation.keys})
+        atom = JoinAtom(relation.name, {f"k{key}": key for key in relation.keys})
         return Grid(choose_shares([atom], cells))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, dict[Row, int]]:

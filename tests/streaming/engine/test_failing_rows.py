@@ -48,7 +48,7 @@ def values(table):
 def test_each_row_is_good_or_poison_and_the_good_ones_are_the_first_that_fit(one, two, limit):
     tables = tables_of(one, two)
     found = isolate_failing_rows(tables, Tried(limit))
-    assert found.complete
+    assert found.is_complete
     expected, total = {}, 0
     for name, table in tables.items():
         expected[name] = []
@@ -73,10 +73,10 @@ def test_rows_that_are_poison_by_themselves_cost_few_times_the_rows():
 
 def test_the_search_ends_when_there_is_too_much_to_find():
     found = isolate_failing_rows(tables_of([-1] * 5000), Tried())
-    assert (found.complete, len(found.bad)) == (False, 1000)
+    assert (found.is_complete, len(found.bad)) == (False, 1000)
     tried = Tried(limit=0)
     found = isolate_failing_rows(tables_of([1] * 100_000), tried)
-    assert not found.complete and tried.rows < 101 * 100_000
+    assert not found.is_complete and tried.rows < 101 * 100_000
 
 
 SCHEMA = {"r": pa.schema([("k", pa.int64()), ("s", pa.string())])}
@@ -146,7 +146,7 @@ def test_a_limit_of_time_or_memory_is_not_of_a_row(limit):
 def test_the_search_for_rows_beyond_a_limit_ends_soon():
     tried = Bounded()
     found = isolate_failing_rows(tables_of([101] * 100_000), tried)
-    assert not found.complete
+    assert not found.is_complete
     assert tried.steps < 4 * MAX_LIMIT_HITS
 
 
