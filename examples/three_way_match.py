@@ -81,7 +81,8 @@ def main(days: int = 30, orders: int = 400) -> None:
                 history[row["nr"]].append(f"day {day}: {row['state']}")
         record(books, changes)
         totals = {row["state"]: row["n"] for row in circuit.views["totals"].to_pylist()}
-        assert totals == Counter(state_of(books, nr) for nr in order_numbers(books)), f"day {day}"
+        expected = Counter(state_of(books, nr) for nr in order_numbers(books))
+        assert totals == expected, f"day {day}"
         if day % 5 == 4:
             print(f"{day:3} " + "".join(f"{totals.get(state, 0):15,}" for state in STATES))
 

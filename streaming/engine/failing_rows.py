@@ -73,7 +73,7 @@ class IsolatedRows:
     Attributes:
         good: The rows of each relation whose step succeeds.
         bad: The failing rows.
-        is_complete: True if every row is in ``good`` or ``bad``; False if the search reached a limit.
+        is_complete: True if every row is in ``good`` or ``bad``; False if a limit was reached.
     """
 
     good: Mapping[str, pa.Table]

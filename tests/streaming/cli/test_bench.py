@@ -29,7 +29,7 @@ from streaming.cli.benchmark.repetition import (
     MIN_REPETITIONS,
     Measurement,
     RepetitionLimits,
-    Stop,
+    StopReason,
     median_interval,
     repeat,
 )
@@ -222,7 +222,7 @@ def test_steps_are_repeated_until_the_median_is_precise() -> None:
 
     found = repeated(wide, wide, wide, narrow, narrow)
 
-    assert (len(found.repetitions), found.stop) == (4, Stop.precise)
+    assert (len(found.repetitions), found.stop) == (4, StopReason.precise)
     assert found.precision == 0.0
     assert len(repeated(*[narrow] * 5).repetitions) == MIN_REPETITIONS
 
@@ -234,15 +234,15 @@ def test_a_limit_of_repetitions_or_seconds_is_reported() -> None:
     by_time = repeated(*[wide] * 9, max_seconds=5)
     at_once = repeated(*[wide] * 9, max_seconds=0)
 
-    assert (len(by_number.repetitions), by_number.stop) == (4, Stop.repetitions)
-    assert (len(by_time.repetitions), by_time.stop) == (5, Stop.seconds)
-    assert (len(at_once.repetitions), at_once.stop) == (1, Stop.seconds)
+    assert (len(by_number.repetitions), by_number.stop) == (4, StopReason.repetitions)
+    assert (len(by_time.repetitions), by_time.stop) == (5, StopReason.seconds)
+    assert (len(at_once.repetitions), at_once.stop) == (1, StopReason.seconds)
 
 
 @given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=30))
 @settings(max_examples=50)
 def test_at_most_a_quarter_of_the_times_is_outside_of_each_quartile(times: list[float]) -> None:
-    found = Measurement((tuple(times),), Stop.precise)
+    found = Measurement((tuple(times),), StopReason.precise)
     lower, upper = found.quartiles
 
     assert lower <= found.median <= upper

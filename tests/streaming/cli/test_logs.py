@@ -30,7 +30,7 @@ log = logging.getLogger("streaming.cli.commands.run")
 
 def test_lines_have_a_time_and_warnings_say_that_they_are(capsys) -> None:
     logs = Logs()
-    with logs.shown():
+    with logs.show_records():
         logs.remarks.print("[note]Starting Spark ...[/]")
         log.info("a line\nwith a break and [brackets]")
         logging.getLogger("streaming.sink.view_sink").info("not shown")
@@ -48,7 +48,7 @@ def test_lines_have_a_time_and_warnings_say_that_they_are(capsys) -> None:
 
 def test_json_is_one_object_a_line_with_the_same_keys(capsys) -> None:
     logs = Logs("json")
-    with logs.shown(), warnings.catch_warnings():
+    with logs.show_records(), warnings.catch_warnings():
         warnings.simplefilter("always")
         logs.remarks.print("Live page: [name]http://x[/]", soft_wrap=True)
         log.info("m", extra={"fields": {"event": "micro_batch", "batch_id": 3}})
@@ -115,7 +115,7 @@ def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
 
 def test_only_verbose_logs_have_phases(capsys) -> None:
     for verbose in (False, True):
-        with Logs("json", verbose=verbose).shown():
+        with Logs("json", verbose=verbose).show_records():
             sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
             sink(Frame(edges((1, 2))), 0)
         events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -126,7 +126,7 @@ def test_only_verbose_logs_have_phases(capsys) -> None:
 
 def test_what_spark_logs_is_logged_line_by_line(tmp_path: Path, capsys) -> None:
     logs = Logs("json", verbose=True)
-    with logs.shown(), logs.spark_log(tmp_path / "spark.log"):
+    with logs.show_records(), logs.spark_log(tmp_path / "spark.log"):
         (tmp_path / "spark.log").write_text("WARN a\nWARN b\n")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line["message"]) for line in lines] == [

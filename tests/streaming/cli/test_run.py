@@ -19,7 +19,7 @@ import pytest
 
 from streaming.cli.arguments.frames import read_stream
 from streaming.cli.arguments.source import SourceArgument
-from streaming.cli.streaming_query import parse_interval, run_query, signals_deferred
+from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
 from streaming.errors import EventsError, FailedError
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
@@ -96,16 +96,16 @@ def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
 
 def test_a_signal_while_spark_starts_waits_for_its_end_and_a_second_one_does_not():
     before, seen = signal.getsignal(signal.SIGINT), []
-    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+    with pytest.raises(KeyboardInterrupt), defer_signals(lambda: seen.append("said")):
         os.kill(os.getpid(), signal.SIGTERM)
         seen.append("ended")
     assert seen == ["said", "ended"]
-    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+    with pytest.raises(KeyboardInterrupt), defer_signals(lambda: seen.append("said")):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         seen.append("not reached")
     assert seen == ["said", "ended", "said"]
-    with signals_deferred(lambda: seen.append("no")):
+    with defer_signals(lambda: seen.append("no")):
         pass
     assert signal.getsignal(signal.SIGINT) is before and len(seen) == 3
 

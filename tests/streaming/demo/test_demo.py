@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from circuits import compile_sql
 from streaming import StreamingError, demo
 from streaming.demo import command
-from streaming.demo.checks import Checks, choose_moments
+from streaming.demo.checks import Checks, choose_recounts
 from streaming.demo.display import Display
 from streaming.demo.events import college_messages, parse_window, read_events, replay_messages
 from streaming.demo.oracle import read_oracle
@@ -30,7 +30,7 @@ DATA = SHARED / "data"
 
 def history_of(stream, batches, **options):
     cuts = stream.cuts(batches)
-    return History(stream, cuts, Checks(stream, choose_moments(cuts, 20), **options))
+    return History(stream, cuts, Checks(stream, choose_recounts(cuts, 20), **options))
 
 
 def replay(spark, history, directory, **options):
@@ -123,10 +123,10 @@ def small(tmp_path, **columns):
 
 def test_a_wrong_total_is_found_and_counted(tmp_path):
     stream = read_events(small(tmp_path))
-    wrong = {"simple": 7}
+    wrong = {"undirected": 7}
     history = stepped(history_of(stream, 4, published=wrong))
     assert [str(difference) for difference in history.checks.differences] == [
-        "after 5 changes simple is 0, but 7 according to the published figure"
+        "after 5 changes undirected is 0, but 7 according to the published figure"
     ]
 
 
@@ -264,5 +264,7 @@ def test_the_command_exits_with_one_when_the_oracle_differs(tmp_path):
         [sys.executable, "-m", "streaming.demo", *arguments], capture_output=True, text=True
     )
     assert done.returncode == 1, done.stderr
-    assert "DIFFERENT: after 4 changes simple is 1, but 5 according to the oracle" in done.stdout
+    assert (
+        "DIFFERENT: after 4 changes undirected is 1, but 5 according to the oracle" in done.stdout
+    )
     assert done.stderr == ""

@@ -146,8 +146,11 @@ def oracle(tmp_path, columns, events=GOOD):
 
 def test_an_oracle_is_queried_by_time_by_transaction_or_by_number_of_changes(tmp_path):
     live = {"live_triangles": [3, 4], "live_edges": [5, 6]}
-    assert oracle(tmp_path, {"ts": [1, 2], **live}).at(1) == {"simple": 3, "edges": 5}
-    assert oracle(tmp_path, {"events_applied": [1, 2], **live}).at(2) == {"simple": 4, "edges": 6}
+    assert oracle(tmp_path, {"ts": [1, 2], **live}).at(1) == {"undirected": 3, "edges": 5}
+    assert oracle(tmp_path, {"events_applied": [1, 2], **live}).at(2) == {
+        "undirected": 4,
+        "edges": 6,
+    }
     both = GOOD | {"tx": [7, 7]}
     answers = oracle(tmp_path, {"tx": [7], "live_directed_3cycles": [9]}, both)
     assert (answers.at(2), answers.at(1)) == ({"cycles": 9}, {})

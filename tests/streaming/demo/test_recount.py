@@ -31,10 +31,10 @@ def test_the_recount_equals_trying_all_triples_of_nodes(links):
         weight[a, b] * weight[b, c] * weight[a, c] for a, b, c in directed
     )
     assert counts.cycles == len(turning) // 3
-    assert counts.simple == len(
+    assert counts.undirected == len(
         {frozenset(t) for t in triples if {frozenset((t[i], t[i - 1])) for i in range(3)} <= joined}
     )
-    for found, expected in ((counts.corners, directed), (counts.turning, turning)):
+    for found, expected in ((counts.corners, directed), (counts.cycle_corners, turning)):
         corners = Counter(node for triple in expected for node in triple)
         if expected is turning:
             corners = Counter({node: n // 3 for node, n in corners.items()})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from streaming import ViewSink
 from streaming.errors import TargetError
-from streaming.redacted import redacted
+from streaming.redaction import redact
 from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
@@ -269,5 +269,5 @@ def test_bounds_that_are_none_are_refused(wrong):
 @settings(max_examples=60)
 def test_a_quoted_password_never_remains_in_a_message(password):
     quoted = password.replace("\\", "\\\\").replace("'", "\\'")
-    text = redacted(f"no: host=db password='{quoted}' dbname=shop, next")
+    text = redact(f"no: host=db password='{quoted}' dbname=shop, next")
     assert text == "no: host=db password=*** dbname=shop, next"
