@@ -49,7 +49,7 @@ from tests.streaming.distributed.test_engine import (
     SCHEMAS,
     Frame,
     batches,
-    definition,
+    circuit_spec,
     outputs,
 )
 from tests.support import fed_sink as fed
@@ -135,9 +135,9 @@ class InCells:
     name = "cells"
 
     def __init__(self) -> None:
-        self._definition = definition()
+        self._definition = circuit_spec()
         self._tables = batches(BATCHES + 9, "faults")
-        steady = ViewSink(Circuit(definition()))
+        steady = ViewSink(Circuit(circuit_spec()))
         self._deltas = []
         for number, table in enumerate(self._tables):
             steady(Frame(None, table), number)

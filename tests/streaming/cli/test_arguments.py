@@ -199,9 +199,9 @@ def changes(tmp_path, table, **options):
 
 
 def test_a_file_of_changes_is_one_relation_named_after_it(tmp_path):
-    found = changes(tmp_path, pa.table({"src": [1, 2, 3], "op": ["c", "d", "+I"]}))
-    steps = list(found.steps(2))
-    assert list(found.relations) == ["moves"]
+    result = changes(tmp_path, pa.table({"src": [1, 2, 3], "op": ["c", "d", "+I"]}))
+    steps = list(result.steps(2))
+    assert list(result.relations) == ["moves"]
     assert [step["moves"].to_pydict() for step in steps] == [
         {"src": [1, 2], "weight": [1, -1]},
         {"src": [3], "weight": [1]},
@@ -209,9 +209,9 @@ def test_a_file_of_changes_is_one_relation_named_after_it(tmp_path):
 
 
 def test_a_transaction_is_never_cut(tmp_path):
-    found = changes(tmp_path, pa.table({"a": range(7), "tx": [1, 1, 1, 2, 3, 3, 3]}), by="tx")
-    assert [step["moves"].num_rows for step in found.steps(2)] == [3, 4]
-    assert [step["moves"].num_rows for step in found.steps(4)] == [4, 3]
+    result = changes(tmp_path, pa.table({"a": range(7), "tx": [1, 1, 1, 2, 3, 3, 3]}), by="tx")
+    assert [step["moves"].num_rows for step in result.steps(2)] == [3, 4]
+    assert [step["moves"].num_rows for step in result.steps(4)] == [4, 3]
 
 
 def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
@@ -223,12 +223,12 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
             "weight": [1, 1, -1],
         }
     )
-    found = changes(tmp_path, table)
-    assert {name: schema.names for name, schema in found.relations.items()} == {
+    result = changes(tmp_path, table)
+    assert {name: schema.names for name, schema in result.relations.items()} == {
         "r": ["a"],
         "s": ["b"],
     }
-    (step,) = found.steps(10)
+    (step,) = result.steps(10)
     assert step["r"].to_pydict() == {"a": [1, 2], "weight": [1, -1]}
     assert step["s"].to_pydict() == {"b": ["x"], "weight": [1]}
 

@@ -44,10 +44,10 @@ GRAPH = "# Directed graph: small.txt\n# Nodes: 30 Edges: 60\n# FromNodeId\tToNod
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["bench", *map(str, arguments)])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -171,12 +171,12 @@ def test_compressed_csv_and_json_are_known_by_their_ending(name: str, tmp_path: 
 
 
 def test_a_run_does_not_start_spark_for_an_edge_list(graph: Path) -> None:
-    found = CliRunner().invoke(app, ["run", "SELECT src FROM e", "--check", f"--source=e={graph}"])
+    result = CliRunner().invoke(app, ["run", "SELECT src FROM e", "--check", f"--source=e={graph}"])
 
-    assert found.exit_code == 2
+    assert result.exit_code == 2
     assert (
         "Spark cannot read edge lists; the commands replay, explain, profile and bench can"
-        in found.stderr
+        in result.stderr
     )
 
 
@@ -220,10 +220,10 @@ def test_the_interval_holds_the_median_and_narrows_when_times_are_repeated(
 def test_steps_are_repeated_until_the_median_is_precise() -> None:
     wide, narrow = [1.0, 2.0], [1.5] * 50
 
-    found = repeated(wide, wide, wide, narrow, narrow)
+    result = repeated(wide, wide, wide, narrow, narrow)
 
-    assert (len(found.repetitions), found.stop) == (4, StopReason.precise)
-    assert found.precision == 0.0
+    assert (len(result.repetitions), result.stop) == (4, StopReason.precise)
+    assert result.precision == 0.0
     assert len(repeated(*[narrow] * 5).repetitions) == MIN_REPETITIONS
 
 
@@ -242,10 +242,10 @@ def test_a_limit_of_repetitions_or_seconds_is_reported() -> None:
 @given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=30))
 @settings(max_examples=50)
 def test_at_most_a_quarter_of_the_times_is_outside_of_each_quartile(times: list[float]) -> None:
-    found = Measurement((tuple(times),), StopReason.precise)
-    lower, upper = found.quartiles
+    result = Measurement((tuple(times),), StopReason.precise)
+    lower, upper = result.quartiles
 
-    assert lower <= found.median <= upper
+    assert lower <= result.median <= upper
     quarter = ceil((len(times) - 1) / 4)
     assert sum(time < lower for time in times) <= quarter
     assert sum(time > upper for time in times) <= quarter
@@ -365,10 +365,13 @@ def test_the_comments_of_a_csv_are_json_values(tmp_path: Path) -> None:
     assert run("--rows", 50, *QUICK, "--batch", 1, "--export", path)[0] == 0
 
     comments = [line[2:] for line in path.read_text().splitlines() if line.startswith("# ")]
-    found = {key: json.loads(value) for key, _, value in (one.partition(": ") for one in comments)}
+    result = {
+        key: json.loads(value)
+        for key, _, value in (comment.partition(": ") for comment in comments)
+    }
 
-    assert found["inputs"] == [{"name": "e", "generated": {"rows": 50, "skew": 0.5}}]
-    assert found["query"] == TRIANGLES
+    assert result["inputs"] == [{"name": "e", "generated": {"rows": 50, "skew": 0.5}}]
+    assert result["query"] == TRIANGLES
 
 
 @pytest.mark.parametrize(
@@ -416,7 +419,7 @@ def test_a_file_of_terms_is_a_formula_beside_the_built_in_ones(tmp_path: Path, g
     formulas = ("--formula", terms, "--formula", "collapsed", "--max-repetitions", 1)
     code, out, err = run(*arguments, *formulas, "--json")
     assert code == 0, err
-    assert [one["formula"] for one in json.loads(out)["results"]] == ["mine.txt", "collapsed"]
+    assert [load["formula"] for load in json.loads(out)["results"]] == ["mine.txt", "collapsed"]
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,15 @@ def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def checked(tmp_path: Path, *options: object, query: str = QUERY) -> tuple[int, str, str]:
     source = (
-        () if any("--source" in str(one) for one in options) else (f"--source=e={tmp_path}/in",)
+        ()
+        if any("--source" in str(option) for option in options)
+        else (f"--source=e={tmp_path}/in",)
     )
     words = ["run", query, *source, "--check", *map(str, options)]
-    found = CliRunner().invoke(app, words)
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, words)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 def tree(folder: Path) -> list[str]:
@@ -91,8 +93,8 @@ def test_a_run_that_can_start_is_summarized_in_a_few_lines_and_changes_nothing(
     assert "nothing was started or changed" in out
     assert tree(tmp_path) == before
     status, out, _ = checked(tmp_path, *options, "--json")
-    found = json.loads(out)
-    assert found["ok"] and {one["what"] for one in found["checks"]} >= {
+    result = json.loads(out)
+    assert result["ok"] and {one["what"] for one in result["checks"]} >= {
         "query",
         "source e",
         "state",
@@ -117,9 +119,9 @@ def test_a_state_with_a_view_that_a_sink_needs_whole_may_be_continued(tmp_path: 
 
 def test_without_check_the_same_is_checked_before_spark(tmp_path: Path) -> None:
     words = ["run", QUERY, f"--source=e={tmp_path}/in", f"--sink=parquet:{tmp_path}/in"]
-    found = CliRunner().invoke(app, words)
-    assert found.exit_code == 2
-    assert "which a source reads: name another folder" in found.stderr
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "which a source reads: name another folder" in result.stderr
 
 
 def test_all_problems_are_reported_and_each_once(tmp_path: Path) -> None:
@@ -237,8 +239,8 @@ LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
 def test_a_table_of_another_shape_is_reported_and_not_changed(
     database, statement, options, message
 ):
-    found = shaped(database, statement, *options)
-    assert message in found and bool(message) == bool(found), found
+    result = shaped(database, statement, *options)
+    assert message in result and bool(message) == bool(result), result
 
 
 def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None:

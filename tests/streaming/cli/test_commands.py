@@ -44,15 +44,15 @@ FED = "--source=e=format=kafka,feed=debezium"
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 def refused(*arguments: object, status: int = 2) -> str:
-    found, out, errors = run(*arguments)
-    assert (found, out) == (status, ""), errors
+    result, out, errors = run(*arguments)
+    assert (result, out) == (status, ""), errors
     assert errors.startswith("error: ") and errors.count("\n") == 1
     return errors
 
@@ -88,9 +88,9 @@ def test_a_replay_gives_the_counts_at_the_end(moves: Path, tmp_path: Path) -> No
         "replay", TRIANGLES, "--source", moves, "--batch", 2, "--output", tmp_path / "out", "--json"
     )
     assert (status, errors) == (0, "")
-    found = json.loads(out)
-    assert (found["changes"], found["steps"]) == (6, 3)
-    assert found["views"] == {"view": {"changed_rows": 3, "n": 1}}
+    result = json.loads(out)
+    assert (result["changes"], result["steps"]) == (6, 3)
+    assert result["views"] == {"view": {"changed_rows": 3, "n": 1}}
     assert pq.read_table(tmp_path / "out" / "view.parquet").to_pylist() == [{"n": 1, "weight": 1}]
 
 
@@ -189,9 +189,9 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
     status, out, _ = run("explain", TRIANGLES, *declared, "--format", "mermaid")
     assert out.startswith("flowchart TD")
     status, out, _ = run("explain", TRIANGLES, *declared, "--json")
-    found = json.loads(out)
-    assert found["views"] == {"view": found["operators"][-1]["name"]}
-    assert {operator["kind"] for operator in found["operators"]} >= {"input", "join", "aggregate"}
+    result = json.loads(out)
+    assert result["views"] == {"view": result["operators"][-1]["name"]}
+    assert {operator["kind"] for operator in result["operators"]} >= {"input", "join", "aggregate"}
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def test_what_cannot_be_used_is_one_line_and_status_2(
     arguments: list[str], expected_message: str
 ) -> None:
     """Nothing of it starts Spark."""
-    found = refused(*arguments)
-    assert expected_message in found
-    assert "a-secret" not in found
+    result = refused(*arguments)
+    assert expected_message in result
+    assert "a-secret" not in result
 
 
 def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
@@ -270,8 +270,8 @@ def test_a_state_that_is_moved_is_reported_in_json(tmp_path: Path) -> None:
     sink.close()
     status, out, errors = run("rescale", tmp_path, "--cells", 2, "--json")
     assert status == 0, errors
-    found = json.loads(out)
-    assert (found["batch_id"], found["before"], found["after"]) == (0, None, 2)
+    result = json.loads(out)
+    assert (result["batch_id"], result["before"], result["after"]) == (0, None, 2)
     assert "--embedded" in refused("rescale", tmp_path)
 
 
@@ -286,15 +286,15 @@ def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> 
     before = sorted(path.name for path in tmp_path.rglob("*"))
     status, out, _ = run("inspect", tmp_path, "--json", "--check")
     assert status == 0
-    found = json.loads(out)
-    assert [one["batch"] for one in found["versions"]] == [1, 2, 3]
-    assert all(one["damage"] is None for one in found["versions"])
-    assert found["views"] == ["paths", "cities"]
-    assert found["inputs"] == {"link": "src int64, dst int64, city string"}
-    assert found["writer"] is None
-    rows = {(one["name"], tuple(one["order"] or ())): one["rows"] for one in found["arrangements"]}
+    result = json.loads(out)
+    assert [one["batch"] for one in result["versions"]] == [1, 2, 3]
+    assert all(one["damage"] is None for one in result["versions"])
+    assert result["views"] == ["paths", "cities"]
+    assert result["inputs"] == {"link": "src int64, dst int64, city string"}
+    assert result["writer"] is None
+    rows = {(one["name"], tuple(one["order"] or ())): one["rows"] for one in result["arrangements"]}
     assert rows["text", ()] == 5  # four cities and Ulm
-    assert found["last_batch"]["batch_id"] == 3
+    assert result["last_batch"]["batch_id"] == 3
     status, out, _ = run("inspect", tmp_path)
     assert status == 0
     for text in (
@@ -339,10 +339,10 @@ def test_an_inspection_counts_dead_letters_by_reason(tmp_path: Path) -> None:
     table = pa.table({"src": sources, "dst": [1, 2, 3], "city": ["Ulm"] * 3})
     sink(Frame(table), 0)
     sink.close()
-    found = json.loads(run("inspect", tmp_path, "--json")[1])["dead_letters"]
-    assert found["total"] == 2
-    assert sum(one["rows"] for one in found["reasons"]) == 2
-    assert found["newest"][0]["relation"] == "link"
+    result = json.loads(run("inspect", tmp_path, "--json")[1])["dead_letters"]
+    assert result["total"] == 2
+    assert sum(one["rows"] for one in result["reasons"]) == 2
+    assert result["newest"][0]["relation"] == "link"
     status, out, _ = run("inspect", tmp_path)
     assert status == 0 and "Dead letters: 2" in out
 
@@ -351,9 +351,9 @@ def test_formulas_are_compared_and_agree(moves: Path) -> None:
     options = ("--rows", 300, "--batch", 1, "--batch", 20, "--steps", 3)
     status, out, errors = run("bench", *options, "--json")
     assert (status, errors) == (0, "")
-    found = json.loads(out)["median_ms"]
-    assert len(found) == 7
-    assert all(ms > 0 for times in found.values() for ms in times.values())
+    result = json.loads(out)["median_ms"]
+    assert len(result) == 7
+    assert all(ms > 0 for times in result.values() for ms in times.values())
     status, out, _ = run(
         "bench", TRIANGLES, *options, "--formula", "auto", "--formula", "recursive"
     )
@@ -417,9 +417,9 @@ def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
 
 
 def test_the_demo_takes_no_token_as_an_argument_either() -> None:
-    found = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
-    assert found.exit_code == 2
-    assert "give --ui-token-file FILE" in found.stderr and "a-secret" not in found.stderr
+    result = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
+    assert result.exit_code == 2
+    assert "give --ui-token-file FILE" in result.stderr and "a-secret" not in result.stderr
 
 
 def test_help_imports_nothing_that_is_slow() -> None:
@@ -429,5 +429,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
         "except SystemExit: pass\n"
         "print(sorted({'numba', 'pyarrow', 'pyspark', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.splitlines()[-1] == "[]"

@@ -55,9 +55,9 @@ def test_each_view_heads_its_tree_and_what_views_share_is_drawn_once():
     assert [line for line in lines if line in circuit.outputs] == list(circuit.outputs)
     distinct = [line for line in lines if re.match(r"#\d+ distinct", line)]
     assert ["(drawn above)" in line for line in distinct].count(False) == 2  # e, and marks as a set
-    for place, line in enumerate(lines):
+    for position, line in enumerate(lines):
         if "(drawn above)" in line:
-            assert line.split()[0] in numbered(lines[:place])
+            assert line.split()[0] in numbered(lines[:position])
 
 
 def test_rows_and_time_are_those_of_all_committed_steps():

@@ -66,20 +66,20 @@ def problems_of(folder: Path, text: str) -> list[str]:
 
 
 def invoke(*words: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["run", *map(str, words)])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, ["run", *map(str, words)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 def test_check_reads_a_job_and_reports_its_parts(tmp_path: Path) -> None:
     status, out, errors = invoke(write_job(tmp_path), "--check", "--json")
     assert (status, errors) == (0, "")
-    found = {one["what"]: one["found"] for one in json.loads(out)["checks"]}
-    assert found["query"] == "1 view: n"
-    assert found["source e"] == f"parquet in {tmp_path}/in: src int64, dst int64"
-    assert found["sink n"] == f"sqlite:{tmp_path}/d.db#n, upsert('src')"
-    assert found["state"] == f"{tmp_path}/state, new"
+    result = {load["what"]: load["found"] for load in json.loads(out)["checks"]}
+    assert result["query"] == "1 view: n"
+    assert result["source e"] == f"parquet in {tmp_path}/in: src int64, dst int64"
+    assert result["sink n"] == f"sqlite:{tmp_path}/d.db#n, upsert('src')"
+    assert result["state"] == f"{tmp_path}/state, new"
     assert not (tmp_path / "state").exists() and not (tmp_path / "d.db").exists()
 
 
@@ -229,8 +229,8 @@ def test_every_option_of_a_job_is_an_option_of_run() -> None:
     ],
 )
 def test_a_key_or_value_that_is_not_valid_is_reported(tmp_path, text, problems) -> None:
-    found = problems_of(tmp_path, text if "query" in text or not text else f'query = "q"\n{text}')
-    assert all(any(part in problem for problem in found) for part in problems), found
+    result = problems_of(tmp_path, text if "query" in text or not text else f'query = "q"\n{text}')
+    assert all(any(part in problem for problem in result) for part in problems), result
 
 
 def test_all_problems_of_a_job_and_its_parts_are_reported_at_once(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_an_option_on_the_command_line_wins_over_the_job(tmp_path: Path) -> None
         **{"ui": False, "ui_port": 1, "ui_host": "h", "ui_token_file": None, "check": True},
         **{"verbose": False, "log_format": "text", "json": False},
     }
-    found = RunOptions.of(
+    result = RunOptions.of(
         str(write_job(tmp_path)),
         ["e=elsewhere", "f=in"],
         ["console"],
@@ -275,14 +275,14 @@ def test_an_option_on_the_command_line_wins_over_the_job(tmp_path: Path) -> None
         **common,
     )
     assert checks.problems == []
-    assert {name: str(one.path) for name, one in found.sources.items()} == {
+    assert {name: str(one.path) for name, one in result.sources.items()} == {
         "e": "elsewhere",
         "f": "in",
     }
-    assert [sink.kind for sink in found.sinks] == ["console"]
-    assert (found.state, found.state_mode, found.once) == (Path("other"), "750", True)
-    assert found.label("state") == "--state"
-    assert found.label("state_mode") == f"{tmp_path}/job.toml: state.mode"
+    assert [sink.kind for sink in result.sinks] == ["console"]
+    assert (result.state, result.state_mode, result.once) == (Path("other"), "750", True)
+    assert result.label("state") == "--state"
+    assert result.label("state_mode") == f"{tmp_path}/job.toml: state.mode"
 
 
 def test_the_command_line_overrides_a_job(tmp_path: Path) -> None:
@@ -318,5 +318,5 @@ def test_a_job_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_commands_refuse_a_job(tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, ["explain", str(write_job(tmp_path)), "--source=e=in"])
-    assert found.exit_code == 2
+    result = CliRunner().invoke(app, ["explain", str(write_job(tmp_path)), "--source=e=in"])
+    assert result.exit_code == 2

@@ -71,9 +71,9 @@ def test_json_is_one_object_a_line_with_the_same_keys(capsys) -> None:
 
 def test_an_error_is_json_as_well_and_has_the_exit_status(capsys) -> None:
     print_error("no\n place, token=abc", as_json=True, status=2)
-    found = json.loads(capsys.readouterr().err)
-    assert re.fullmatch(TIME, found.pop("time"))
-    assert found == {
+    result = json.loads(capsys.readouterr().err)
+    assert re.fullmatch(TIME, result.pop("time"))
+    assert result == {
         "level": "error",
         "event": "error",
         "message": "no place, token=***",
@@ -89,8 +89,8 @@ def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
     command = report_errors(interrupt)
     with pytest.raises(typer.Exit) as ended:
         command(log_format="json")
-    found = json.loads(capsys.readouterr().err)
-    assert (found["message"], found["status"], ended.value.exit_code) == ("interrupted", 130, 130)
+    result = json.loads(capsys.readouterr().err)
+    assert (result["message"], result["status"], ended.value.exit_code) == ("interrupted", 130, 130)
     with pytest.raises(typer.Exit):
         command(log_format="text")
     assert capsys.readouterr().err == "interrupted\n"
@@ -119,9 +119,9 @@ def test_only_verbose_logs_have_phases(capsys) -> None:
             sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
             sink(Frame(edges((1, 2))), 0)
         events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-        phases = {one["phase"] for one in events if one["event"] == "phase"}
+        phases = {event["phase"] for event in events if event["event"] == "phase"}
         assert phases == ({*PHASES} - {"start"} if verbose else set())
-        assert ("metrics" in {one["event"] for one in events}) == verbose
+        assert ("metrics" in {event["event"] for event in events}) == verbose
 
 
 def test_what_spark_logs_is_logged_line_by_line(tmp_path: Path, capsys) -> None:
@@ -195,7 +195,7 @@ def test_the_operator_that_is_evaluated_is_known_to_the_observer() -> None:
     watch, seen = Stopwatch(5), []
     with watch.phase("step", "2 rows"):
         assert watch.progress.subject == "2 rows"
-        views.observe(lambda *told: (watch.operator(*told), seen.append(watch.progress.subject)))
+        views.observe(lambda *text: (watch.operator(*text), seen.append(watch.progress.subject)))
         views.step({"e": edges((1, 2), (2, 3))})
         views.observe(None)
         views.step({"e": edges((3, 4))})

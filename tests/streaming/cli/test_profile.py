@@ -29,8 +29,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["profile", *arguments])
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, ["profile", *arguments])
+    return result.exit_code, result.stdout, result.stderr
 
 
 def profiled(*arguments: str) -> dict:
@@ -40,16 +40,16 @@ def profiled(*arguments: str) -> dict:
 
 
 def test_a_profile_has_phases_terms_levels_and_state() -> None:
-    found = profiled(TRIANGLES, *SMALL)
+    result = profiled(TRIANGLES, *SMALL)
 
-    phases = {part["phase"]: part for part in found["parts"]}
+    phases = {part["phase"]: part for part in result["parts"]}
     assert {"encode", "build runs", "join", "merge", "decode", "other"} <= set(phases)
-    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1.0)
-    assert phases["encode"]["rows"] == found["batch"] == 20
-    assert [len(term["levels"]) for term in found["terms"]] == [3, 3, 3]
-    assert sum(term["ms"] for term in found["terms"]) == pytest.approx(phases["join"]["ms"])
-    assert {one["name"] for one in found["state"]} >= {"relation e[0,1]", "relation e[1,0]"}
-    assert found["loaded"] == 360
+    assert sum(part["share"] for part in result["parts"]) == pytest.approx(1.0)
+    assert phases["encode"]["rows"] == result["batch"] == 20
+    assert [len(term["levels"]) for term in result["terms"]] == [3, 3, 3]
+    assert sum(term["ms"] for term in result["terms"]) == pytest.approx(phases["join"]["ms"])
+    assert {one["name"] for one in result["state"]} >= {"relation e[0,1]", "relation e[1,0]"}
+    assert result["loaded"] == 360
 
 
 def test_the_tables_show_a_phase_a_line_and_the_bound_of_a_level() -> None:
@@ -63,11 +63,11 @@ def test_the_tables_show_a_phase_a_line_and_the_bound_of_a_level() -> None:
 
 @pytest.mark.parametrize("extra", [("--formula", "recursive"), ("--threads", "2"), ("--write",)])
 def test_formulas_threads_and_durable_writes_are_profiled(extra: tuple[str, ...]) -> None:
-    found = profiled(TRIANGLES, *SMALL, *extra)
+    result = profiled(TRIANGLES, *SMALL, *extra)
 
-    written = "write" in {part["phase"] for part in found["parts"]}
-    assert found["median_ms"] > 0
-    assert written == ("--write" in extra) == (found["written"] is not None)
+    written = "write" in {part["phase"] for part in result["parts"]}
+    assert result["median_ms"] > 0
+    assert written == ("--write" in extra) == (result["written"] is not None)
 
 
 def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         f"--source={name}={tmp_path / file}" for name, file in (("a", "a.csv"), ("b", "b.parquet"))
     ]
 
-    found = profiled(str(tmp_path / "q.sql"), *inputs, "--batch", "8", "--steps", "3")
+    result = profiled(str(tmp_path / "q.sql"), *inputs, "--batch", "8", "--steps", "3")
 
-    assert found["loaded"] == 96 - 3 * 8
-    assert found["rows_out"] > 0
+    assert result["loaded"] == 96 - 3 * 8
+    assert result["rows_out"] > 0
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def program(tmp_path: Path) -> Path:
 
 
 def explain(*arguments: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["explain", *map(str, arguments)])
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, ["explain", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
 
 
 def test_a_program_is_explained_without_sources(program: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_check_lists_every_obstacle_with_its_place(tmp_path: Path) -> None:
     assert "3 obstacles" in out
     status, out, _ = explain(path, "--check", "--json")
     assert status == 1
-    found = json.loads(out)["obstacles"]
-    assert [(one["line"], one["statement"], one["is_supported"]) for one in found] == [
+    result = json.loads(out)["obstacles"]
+    assert [(one["line"], one["statement"], one["is_supported"]) for one in result] == [
         (6, "v", False),
         (6, "v", True),
         (7, "statement 4", False),

@@ -21,8 +21,8 @@ def test_a_file_is_sql_or_datalog_by_its_ending(tmp_path: Path) -> None:
     (tmp_path / "two words.dl").write_text("q(x) :- e(x, y).")
 
     assert read_query(f"{tmp_path}/rings.SQL") == QueryText(SQL, True, "rings")
-    found = read_query(f"{tmp_path}/two words.dl")
-    assert (found.is_sql, found.name) == (False, "view")
+    result = read_query(f"{tmp_path}/two words.dl")
+    assert (result.is_sql, result.name) == (False, "view")
 
 
 @pytest.mark.parametrize("text", [SQL, "SELECT 1", "q(x):-e(x,y).", "with a AS (SELECT 1) FROM a"])
@@ -55,10 +55,10 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
     }
     for name, text in message.items():
         arguments = ["explain", f"{tmp_path}/{name}", "--source=e=schema=src long"]
-        found = CliRunner().invoke(app, arguments)
-        assert (found.exit_code, found.stdout) == (2, ""), (name, found.stderr)
-        assert found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
-        assert text in found.stderr
+        result = CliRunner().invoke(app, arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), (name, result.stderr)
+        assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+        assert text in result.stderr
 
 
 def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,9 +44,9 @@ def command(*arguments: object) -> list[str]:
 
 
 def run(*arguments: object) -> tuple[str, str]:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
+    completed = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout, completed.stderr
 
 
 @pytest.mark.spark
@@ -158,12 +158,12 @@ def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> No
                 break
         put(tmp_path / "in", 1, (1, 2), weight=-1)
         end = time.monotonic() + 60
-        found: dict = {"timeline": []}
-        while len(found["timeline"]) < 2 and time.monotonic() < end:
+        result: dict = {"timeline": []}
+        while len(result["timeline"]) < 2 and time.monotonic() < end:
             time.sleep(0.2)
             with urllib.request.urlopen(f"{address}snapshot", timeout=10) as answer:
-                found = json.load(answer)
-        assert [moment["values"]["rings"] for moment in found["timeline"]] == [[1], [0]]
+                result = json.load(answer)
+        assert [moment["values"]["rings"] for moment in result["timeline"]] == [[1], [0]]
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
         assert process.wait(30) == 0, rest
@@ -183,9 +183,11 @@ def test_a_run_in_json_is_one_object_a_line_from_phases_to_the_error(tmp_path: P
         *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true,maxFilesPerTrigger=1"),
         *("--once", "--verbose", "--log-format", "json", "--state", tmp_path / "state"),
     )
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
-    assert done.returncode == 1, done.stderr
-    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    completed = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=120, env=os.environ
+    )
+    assert completed.returncode == 1, completed.stderr
+    lines = [json.loads(line) for line in completed.stderr.splitlines()]
     assert all({"time", "level", "event", "message"} <= set(line) for line in lines)
     by_event = {line["event"]: line for line in lines}
     assert {"note", "phase", "metrics", "micro_batch", "offsets", "error"} <= set(by_event)
@@ -205,8 +207,10 @@ def test_a_run_that_fails_is_one_line_and_status_1(tmp_path: Path) -> None:
         *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true"),
         *("--once", "--bad-rows", "fail"),
     )
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
-    assert done.returncode == 1
-    lines = done.stderr.splitlines()
+    completed = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=120, env=os.environ
+    )
+    assert completed.returncode == 1
+    lines = completed.stderr.splitlines()
     assert lines[-1].startswith("error: micro-batch 0: row")
     assert not any("Traceback" in line for line in lines)

@@ -38,7 +38,7 @@ def atoms_of(query: Query, sizes: dict[str, float]) -> list[JoinAtom]:
 
 
 def least_load(atoms: list[JoinAtom], cells: int) -> float:
-    """By trying all shares of all variables."""
+    """Return the least load, by trying all shares of all variables."""
     names = sorted({name for atom in atoms for name in atom.columns})
     loads = []
     for parts in itertools.product(range(1, cells + 1), repeat=len(names)):
@@ -62,10 +62,10 @@ ATOMS = st.lists(
 
 @LAW
 @given(ATOMS, st.integers(1, 13))
-def test_no_shares_have_less_load(atoms, cells):
-    found = choose_shares(atoms, cells)
-    assert found.cells <= cells
-    assert found.load == pytest.approx(least_load(atoms, cells))
+def test_the_chosen_shares_have_the_least_load(atoms, cells):
+    result = choose_shares(atoms, cells)
+    assert result.cells <= cells
+    assert result.load == pytest.approx(least_load(atoms, cells))
 
 
 def test_shares_of_a_triangle_are_equal_and_small_relations_are_sent_to_all():
@@ -80,32 +80,32 @@ def test_shares_of_a_triangle_are_equal_and_small_relations_are_sent_to_all():
 
 def test_shares_of_thousands_of_cells_and_many_variables_are_found_among_powers_of_two():
     cycle = [JoinAtom("e", {f"v{i}": 0, f"v{(i + 1) % 7}": 1}) for i in range(7)]
-    found = choose_shares(cycle, 4096)
-    assert found.cells == 4096
+    result = choose_shares(cycle, 4096)
+    assert result.cells == 4096
 
 
 def coordinate(value: int, variable: int, parts: int) -> int:
     return (value * 2654435761 + variable * 97 + (value >> 3)) % 1_000_003 % parts
 
 
-def sent(grid: Grid, relation: str, row: tuple[int, ...]) -> dict[tuple[int, int], int]:
-    """The cells and atoms (by their number among all) that want a row."""
+def readers_of(grid: Grid, relation: str, row: tuple[int, ...]) -> dict[tuple[int, int], int]:
+    """Return the pairs (cell, position of an atom) that need a row, each with weight 1."""
     numbers = {name: number for number, name in enumerate(grid.shares.parts)}
-    wanted = {}
+    readers = {}
     for number, atom in enumerate(grid.shares.atoms):
         if atom.relation != relation:
             continue
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for name, place in atom.columns.items():
-            found[name] = coordinate(row[place], numbers[name], grid.shares.parts[name])
-        home = grid.home(atom, found)
+            result[name] = coordinate(row[place], numbers[name], grid.shares.parts[name])
+        home = grid.home(atom, result)
         for offset in grid.offsets(atom):
-            wanted[home + offset, number] = 1
-    return wanted
+            readers[home + offset, number] = 1
+    return readers
 
 
 def unrolled(query: Query) -> Query:
-    """The query with a relation of its own for each atom."""
+    """Return the query with a separate relation for each atom."""
     body = tuple(
         QueryAtom(f"{atom.relation}_{number}", atom.terms) for number, atom in enumerate(query.body)
     )
@@ -127,20 +127,20 @@ def test_the_deltas_of_the_cells_add_up_to_the_delta_of_the_view(data):
         parts: list[dict] = [{} for _ in own]
         for name, delta in deltas.items():
             for row, weight in delta.items():
-                for cell, number in sent(grid, name, row):
+                for cell, number in readers_of(grid, name, row):
                     parts[cell].setdefault(f"{name}_{number}", {})[row] = weight
-        found = [
+        actual = [
             view.step({name: zset(rows, arity=2) for name, rows in part.items()}).to_dict()
             for view, part in zip(own, parts, strict=True)
         ]
         expected = whole.step({name: zset(delta, arity=2) for name, delta in deltas.items()})
-        assert add(*found) == expected.to_dict()
+        assert add(*actual) == expected.to_dict()
 
 
-def test_copies_are_what_theory_says():
+def test_copies_are_as_predicted():
     edges = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
     rows = np.random.default_rng(1).integers(0, 1 << 30, (4000, 2)).tolist()
     for cells in (4, 8, 27, 64):
         grid = Grid(choose_shares(edges, cells))
-        sizes = [len({cell for cell, _ in sent(grid, "e", (x, y))}) for x, y in rows]
+        sizes = [len({cell for cell, _ in readers_of(grid, "e", (x, y))}) for x, y in rows]
         assert np.mean(sizes) == pytest.approx(grid.shares.copies("e"), rel=0.05)

@@ -83,9 +83,9 @@ def test_a_damaged_data_file_is_named_when_spark_has_continued(state_dir, harm):
     harm(state_dir / name)
     sink = sink_on(state_dir)
     for _ in range(2):
-        with pytest.raises(StateDamagedError, match=name) as caught:
+        with pytest.raises(StateDamagedError, match=name) as raised:
             feed(sink, LAST + 1)
-        assert "restore the state directory from a copy, or delete it" in str(caught.value)
+        assert "restore the state directory from a copy, or delete it" in str(raised.value)
     with pytest.raises(StateDamagedError, match=name):
         sink.table("paths")
 

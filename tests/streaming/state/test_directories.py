@@ -71,10 +71,10 @@ MISMATCHES = {
 def test_a_state_of_other_views_is_refused_by_what_differs(state_dir, name):
     make, words = MISMATCHES[name]
     for number in (4, 5):
-        with pytest.raises(StateMismatchError, match=words) as caught:
+        with pytest.raises(StateMismatchError, match=words) as raised:
             feed(sink_on(state_dir, make()), number)
         assert "give the new circuit a new state directory and a new checkpoint" in str(
-            caught.value
+            raised.value
         )
     feed(sink_on(state_dir), 5)
 
@@ -106,15 +106,15 @@ def test_a_newer_format_is_refused(state_dir):
     path = state_dir / "state.json"
     body = decode_checked(path.read_bytes(), "state.json")
     path.write_bytes(encode_checked({**body, "format": 99, "more": [1]}))
-    with pytest.raises(StateMismatchError, match="has format 99, this version reads 5") as caught:
+    with pytest.raises(StateMismatchError, match="has format 99, this version reads 5") as raised:
         feed(sink_on(state_dir), 5)
-    assert "use the version that wrote it" in str(caught.value)
+    assert "use the version that wrote it" in str(raised.value)
 
 
 def test_a_deleted_checkpoint_is_refused(state_dir):
-    with pytest.raises(BatchOrderError, match="0 is older than the oldest version") as caught:
+    with pytest.raises(BatchOrderError, match="0 is older than the oldest version") as raised:
         feed(sink_on(state_dir), 0, query="new")
-    assert "put back the one that belongs to the state, or delete both" in str(caught.value)
+    assert "put back the one that belongs to the state, or delete both" in str(raised.value)
 
 
 def test_a_deleted_state_is_refused(state_dir):

@@ -24,9 +24,9 @@ def disk(tmp_path):
     state_dir = tmp_path / "disk"
     state_dir.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={DISK * PAGE}", "none", str(state_dir)]
-    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    completed = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {completed.stderr.strip()}")
     yield state_dir
     subprocess.run(["umount", "--lazy", str(state_dir)], check=True)
 
@@ -48,11 +48,11 @@ def filled(state_dir: Path, free: int):
 def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_room(disk, free):
     sink = sink_on(disk / "state")
     feed(sink, 0, 1)
-    with filled(disk, free), pytest.raises(StateError, match="No space left on device") as caught:
+    with filled(disk, free), pytest.raises(StateError, match="No space left on device") as raised:
         feed(sink, 2)
-    assert "micro-batch 2 cannot be written" in str(caught.value)
-    assert f"{disk}/state/" in str(caught.value)
-    assert "start the query again" in str(caught.value)
+    assert "micro-batch 2 cannot be written" in str(raised.value)
+    assert f"{disk}/state/" in str(raised.value)
+    assert "start the query again" in str(raised.value)
     check(sink, 2)
     sink.close()
     restarted = sink_on(disk / "state")
@@ -72,8 +72,8 @@ def test_a_disk_fills_up_and_is_given_room_again_and_again(disk):
         # Whatever was given out already is given out again.
         feed(sink, number)
     check(sink, len(ROWS))
-    there = {path.parent.name for path in disk.rglob("*.tmp")}
-    assert not there
+    present = {path.parent.name for path in disk.rglob("*.tmp")}
+    assert not present
 
 
 def test_a_target_without_room_refuses_and_is_given_the_delta_again(disk, tmp_path):

@@ -30,10 +30,10 @@ def usual_umask() -> Iterator[None]:
 
 def modes(state_dir: Path) -> tuple[set[int], set[int]]:
     """Those of the folders, and of the files."""
-    found = [*state_dir.rglob("*")]
+    result = [*state_dir.rglob("*")]
     return (
-        {stat.S_IMODE(path.stat().st_mode) for path in (state_dir, *found) if path.is_dir()},
-        {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()},
+        {stat.S_IMODE(path.stat().st_mode) for path in (state_dir, *result) if path.is_dir()},
+        {stat.S_IMODE(path.stat().st_mode) for path in result if path.is_file()},
     )
 
 

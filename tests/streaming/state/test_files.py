@@ -255,9 +255,9 @@ def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monk
 
 def test_a_lock_that_cannot_be_had_for_another_reason_is_an_error_of_the_file_system(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError, match="file") as caught:
+    with pytest.raises(OSError, match="file") as raised:
         LocalFiles(tmp_path / "file").lock()
-    assert caught.value.errno in (errno.EEXIST, errno.ENOTDIR)
+    assert raised.value.errno in (errno.EEXIST, errno.ENOTDIR)
 
 
 def test_a_directory_that_is_made_is_synced_into_its_parent(tmp_path, monkeypatch):

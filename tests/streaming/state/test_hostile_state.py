@@ -75,8 +75,8 @@ def nothing_outside_has_changed(state_dir):
 
 def one_of(state_dir: Path, folder: str) -> str:
     """A file that the newest version needs."""
-    found = Manifest.decode((state_dir / NEWEST).read_bytes(), NEWEST)
-    return next(name for name in found.files if name.startswith(folder))
+    result = Manifest.decode((state_dir / NEWEST).read_bytes(), NEWEST)
+    return next(name for name in result.files if name.startswith(folder))
 
 
 def used(state_dir: Path) -> dict[str, str]:

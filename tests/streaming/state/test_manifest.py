@@ -18,7 +18,7 @@ MANIFEST = Manifest(
             (1, 0): (),
         }
     },
-    tables={"text": (SegmentReference("data/b", 1, 3, 30),)},
+    dictionaries={"text": (SegmentReference("data/b", 1, 3, 30),)},
     lengths={"text": 3},
     watermarks={"horizon e": -5},
     plans={"#1": [["ä", "b"]]},

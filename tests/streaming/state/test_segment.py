@@ -26,8 +26,8 @@ def test_what_is_read_is_what_was_written(contents):
         SegmentPart(name, np.array(words, np.int64), np.frombuffer(data, np.uint8))
         for name, words, data in contents
     ]
-    found = decode_segment(memory(pieces))
-    assert [(p.name, p.words.tolist(), p.bytes.tobytes()) for p in found] == [
+    result = decode_segment(memory(pieces))
+    assert [(p.name, p.words.tolist(), p.bytes.tobytes()) for p in result] == [
         (name, words, data) for name, words, data in contents
     ]
 

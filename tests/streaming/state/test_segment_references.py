@@ -24,7 +24,7 @@ def test_levels_never_rise_and_none_is_full(steps):
     pieces, _ = grown(steps)
     levels = [size_level(rows) for rows in pieces]
     assert levels == sorted(levels, reverse=True)
-    assert all(levels.count(one) < LEVEL_FANOUT for one in levels)
+    assert all(levels.count(level) < LEVEL_FANOUT for level in levels)
     assert sum(pieces) == sum(steps)
 
 

@@ -44,11 +44,11 @@ def test_unsynced_bytes_may_be_whole_missing_cut_zero_or_garbage():
         files.write("a", [b"x" * 200])
         files.sync_folder("")
 
-    found = outcomes(prepare, "a")
-    assert {b"x" * 200, b"", bytes(200)} < found
-    assert any(0 < len(content) < 200 for content in found)
-    assert any(len(content) == 200 and len(set(content)) > 2 for content in found)
-    assert None not in found
+    result = outcomes(prepare, "a")
+    assert {b"x" * 200, b"", bytes(200)} < result
+    assert any(0 < len(content) < 200 for content in result)
+    assert any(len(content) == 200 and len(set(content)) > 2 for content in result)
+    assert None not in result
 
 
 def test_a_file_written_over_may_be_the_old_one_the_new_one_or_a_mixture():
@@ -56,9 +56,9 @@ def test_a_file_written_over_may_be_the_old_one_the_new_one_or_a_mixture():
         write_durably(files, "a", b"x" * 200)
         files.write("a", [b"y" * 200])
 
-    found = outcomes(prepare, "a")
-    assert {b"x" * 200, b"y" * 200, b""} < found
-    assert any(set(content) == set(b"xy") for content in found)
+    result = outcomes(prepare, "a")
+    assert {b"x" * 200, b"y" * 200, b""} < result
+    assert any(set(content) == set(b"xy") for content in result)
 
 
 def test_a_synced_file_without_a_synced_name_may_be_missing_but_is_whole():
@@ -107,8 +107,8 @@ def test_renames_are_kept_in_any_order():
         files.rename("a", "c")
         files.rename("b", "d")
 
-    found = outcomes(prepare, "c", "d")
-    assert found == {(x, y) for x in (b"one", None) for y in (b"two", None)}
+    result = outcomes(prepare, "c", "d")
+    assert result == {(x, y) for x in (b"one", None) for y in (b"two", None)}
 
 
 def test_what_was_removed_may_come_back_until_the_folder_is_synced():
@@ -129,8 +129,8 @@ def test_appended_text_may_be_lost_and_what_was_before_it_not():
         write_durably(files, "log", b"one ")
         files.append("log", "two")
 
-    found = outcomes(prepare, "log")
-    assert {b"one ", b"one two"} <= found
+    result = outcomes(prepare, "log")
+    assert {b"one ", b"one two"} <= result
 
 
 def test_a_sync_after_a_failed_sync_keeps_nothing():
@@ -152,7 +152,7 @@ def test_a_killed_process_leaves_everything_it_wrote_still_unsynced():
         files.write("data/a", [b"one"])
         disk.kill()
         assert content_of(disk, "data/a") == b"one"
-    found = set()
+    result = set()
     for seed in SEEDS:
         disk = SimulatedDisk(seed)
         files = disk.files()
@@ -160,8 +160,8 @@ def test_a_killed_process_leaves_everything_it_wrote_still_unsynced():
         disk.kill()
         disk.files().sync_folder("data")
         disk.lose_power()
-        found.add(content_of(disk, "data/a"))
-    assert {None, b"", b"one"} <= found
+        result.add(content_of(disk, "data/a"))
+    assert {None, b"", b"one"} <= result
 
 
 @pytest.mark.parametrize("kind", ["power", "kill"])
@@ -172,13 +172,13 @@ def test_a_crash_ends_the_process_and_frees_its_lock(kind, when):
     files.lock()
     disk.plan(Fault(1, kind, when))
     files.write("a", [b"one"])
-    with pytest.raises(Crash) as caught:
+    with pytest.raises(Crash) as raised:
         files.write("b", [b"two"])
-    assert caught.value.power == (kind == "power")
+    assert raised.value.power == (kind == "power")
     for call in (lambda: files.remove("a"), files.unlock, lambda: files.read("a")):
         with pytest.raises(Crash):
             call()
-    assert not isinstance(caught.value, Exception)
+    assert not isinstance(raised.value, Exception)
     disk.files().lock()
     if kind == "kill":
         assert content_of(disk, "a") == b"one"

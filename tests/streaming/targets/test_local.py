@@ -112,8 +112,8 @@ def test_queries_that_share_a_database_target_do_not_share_transactions(tmp_path
     assert not errors
     with contextlib.closing(sqlite3.connect(file)) as connection:
         for view in ("v", "w"):
-            found = connection.execute(f"SELECT batch_id FROM {view} ORDER BY 1").fetchall()
-            assert found == [(batch_id,) for batch_id in range(30)]
+            result = connection.execute(f"SELECT batch_id FROM {view} ORDER BY 1").fetchall()
+            assert result == [(batch_id,) for batch_id in range(30)]
 
 
 def test_the_console_shows_aligned_rows_once():
@@ -233,11 +233,11 @@ def test_a_function_gets_the_delta_as_a_frame(spark, tmp_path, names):
     assert [batch_id for _, batch_id in calls] == [3, 4]
     for frame, _ in calls:
         assert frame.columns == table.column_names
-        found = {row["weight"]: row for row in frame.toArrow().to_pylist()}
-        assert found[-1] == dict.fromkeys(names) | {"weight": -1}
+        actual = {row["weight"]: row for row in frame.toArrow().to_pylist()}
+        assert actual[-1] == dict.fromkeys(names) | {"weight": -1}
         expected = {name: SPARK_VALUES[name][1][0] for name in names} | {"weight": 1}
         expected |= {"u": Decimal(2**64 - 2), "t": "01:02:00.000000"} if "u" in names else {}
-        assert found[1] == expected
+        assert actual[1] == expected
     from_files = "u" not in names
     assert bool(calls[0][0].inputFiles()) == from_files
 

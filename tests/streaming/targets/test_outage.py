@@ -88,10 +88,10 @@ def test_an_error_that_time_does_not_mend_is_not_tried_again(database):
 
     database.run(f"CREATE TABLE {table} (k BIGINT, s TEXT, x REAL, CHECK (k > 1), UNIQUE (k))")
     target = SqlTarget(connect, table, retry=AT_ONCE)
-    with pytest.raises(TargetError, match="refused to write it to table") as caught:
+    with pytest.raises(TargetError, match="refused to write it to table") as raised:
         target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
     assert len(opened) == 1
-    assert "none of its rows is in the table" in str(caught.value)
+    assert "none of its rows is in the table" in str(raised.value)
     target.close()
 
 
@@ -102,9 +102,9 @@ def test_a_locked_sqlite_is_waited_for_and_its_file_named(tmp_path, caplog):
     target.write(ViewDelta("v", 0, ONE))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TargetError, match="locked; gave up after 2 attempts") as caught:
+        with pytest.raises(TargetError, match="locked; gave up after 2 attempts") as raised:
             target.write(ViewDelta("v", 1, TWO))
-        assert f"SQLite at {path}" in str(caught.value)
+        assert f"SQLite at {path}" in str(raised.value)
         assert "attempt 2 of 2" in caplog.text
 
         patient = SqlTarget(connect, "t", retry=Retry(first_pause_seconds=0.01))
@@ -178,10 +178,10 @@ def test_a_password_that_is_wrong_is_not_retried_and_not_shown(postgres):
         opened.append(1)
         return psycopg.connect(postgres, user="nobody", password=PASSWORD)
 
-    with pytest.raises(TargetError, match='role "nobody" does not exist') as caught:
+    with pytest.raises(TargetError, match='role "nobody" does not exist') as raised:
         SqlTarget(nobody, "t", retry=AT_ONCE).write(ViewDelta("v", 0, ONE))
     assert len(opened) == 1
-    assert PASSWORD not in str(caught.value)
+    assert PASSWORD not in str(raised.value)
 
 
 UNREACHABLE = [
@@ -198,23 +198,23 @@ def test_an_unreachable_server_is_named_and_its_password_is_not(dsn, caplog):
     psycopg = pytest.importorskip("psycopg")
     caplog.set_level(logging.DEBUG)
     target = SqlTarget(lambda: psycopg.connect(dsn), "t", retry=AT_ONCE)
-    with pytest.raises(TargetError, match="it cannot be reached") as caught:
+    with pytest.raises(TargetError, match="it cannot be reached") as raised:
         target.write(ViewDelta("v", 0, ONE))
-    text = str(caught.value)
+    text = str(raised.value)
     if dsn in UNREACHABLE[:2]:
         assert "PostgreSQL at 127.0.0.1:1, database shop" in text
         assert "Connection refused" in text and "gave up after 3 attempts" in text
     assert PASSWORD not in text + caplog.text
-    assert caught.value.__suppress_context__ and caught.value.__cause__ is None
+    assert raised.value.__suppress_context__ and raised.value.__cause__ is None
 
 
 def test_an_error_of_no_driver_is_named_by_its_type_only():
     def failing():
         raise OSError(f"alice:{PASSWORD}@db.internal")
 
-    with pytest.raises(TargetError, match="the database: it cannot be reached: OSError;") as caught:
+    with pytest.raises(TargetError, match="the database: it cannot be reached: OSError;") as raised:
         SqlTarget(failing, "t").write(ViewDelta("v", 0, ONE))
-    assert PASSWORD not in str(caught.value)
+    assert PASSWORD not in str(raised.value)
 
 
 def test_a_password_is_in_no_file_of_the_state_and_in_no_explanation(tmp_path, caplog):
@@ -243,16 +243,16 @@ def test_a_password_is_in_no_file_of_the_state_and_in_no_explanation(tmp_path, c
 def test_attempts_and_pauses_keep_within_their_bounds(attempts, seconds, first, most, chance):
     retry = Retry(attempts, seconds, first, most)
     now = [0.0]
-    made = RetryAttempts(retry, clock=lambda: now[0], chance=lambda: chance)
+    created = RetryAttempts(retry, clock=lambda: now[0], chance=lambda: chance)
     pauses = []
-    while (pause := made.next_pause()) is not None:
+    while (pause := created.next_pause()) is not None:
         pauses.append(pause)
         now[0] += pause
-    assert made.count == len(pauses) + 1 <= attempts
+    assert created.count == len(pauses) + 1 <= attempts
     assert all(0 <= pause <= most for pause in pauses)
     assert pauses == sorted(pauses)
     assert sum(pauses) <= seconds + 1e-6
-    assert made.count == attempts or now[0] + retry.pause(made.count, chance) > seconds - 1e-6
+    assert created.count == attempts or now[0] + retry.pause(created.count, chance) > seconds - 1e-6
 
 
 @pytest.mark.parametrize(

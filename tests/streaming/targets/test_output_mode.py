@@ -80,10 +80,10 @@ def test_a_step_after_which_a_touched_key_has_not_one_row_is_refused(before, aft
 def test_two_rows_of_a_key_are_named_with_the_view_the_key_and_the_way_out():
     here = pa.table({"nr": [7, 7], "item": ["lamp", "desk"], "weight": [1, 1]})
 
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as raised:
         of(here.slice(1))(here)
 
-    message = str(caught.value)
+    message = str(raised.value)
     assert "view 'waiting'" in message
     assert "nr = 7" in message
     assert "'lamp'" in message and "'desk'" in message

@@ -55,10 +55,10 @@ def test_a_table_holds_each_micro_batch_once_however_often_it_is_written(databas
         assert contents(database, table, history.mode) == content
     target.close()
     if history.mode == "delta" and history.deltas:
-        found = database.rows(f'SELECT batch_id, k, s, x, weight FROM "{table}"')
-        log = {(row[0], *back(row[1:-1])): row[-1] for row in found}
+        result = database.rows(f'SELECT batch_id, k, s, x, weight FROM "{table}"')
+        log = {(row[0], *back(row[1:-1])): row[-1] for row in result}
         assert log == history.contents_by_batch
-        assert len(log) == len(found)
+        assert len(log) == len(result)
 
 
 @given(
@@ -314,7 +314,7 @@ def test_many_upserts_and_tombstones_are_applied_like_few(database):
             view.pop((nr, s), None)
             if weight > 0:
                 view[nr, s] = (nr, s, x)
-        found = database.rows(f'SELECT * FROM "{table}"')
-        assert len(found) == len(view)
-        assert set(found) == set(view.values())
+        result = database.rows(f'SELECT * FROM "{table}"')
+        assert len(result) == len(view)
+        assert set(result) == set(view.values())
     target.close()

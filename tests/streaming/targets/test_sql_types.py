@@ -86,10 +86,10 @@ def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sql
         target.write(ViewDelta("v", 0, rows, mode, keys))
         if mode == "upsert":  # found again by its key
             target.write(ViewDelta("v", 1, rows, mode, keys))
-        found = database.rows(f'SELECT key, n FROM "{table}" ORDER BY n')
+        actual = database.rows(f'SELECT key, n FROM "{table}" ORDER BY n')
 
-        assert canonical(found[0]) == canonical((expected, 1))
-        assert found[1:] == [(None, 2)]
+        assert canonical(actual[0]) == canonical((expected, 1))
+        assert actual[1:] == [(None, 2)]
         if mode == "upsert":
             deleted = rows.set_column(2, "weight", pa.array([-1, -1]))
             target.write(ViewDelta("v", 2, deleted, mode, keys))

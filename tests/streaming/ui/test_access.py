@@ -84,15 +84,15 @@ def test_a_token_file_that_cannot_be_read_or_made_is_refused(tmp_path):
 
 def test_a_command_finds_its_token_and_no_process_inherits_it(tmp_path):
     environment = {TOKEN_VARIABLE: "from-the-variable"}
-    found = find_token(None, environment)
-    assert found == Token("from-the-variable", f"the variable {TOKEN_VARIABLE}")
-    assert "from-the-variable" not in repr(found)
+    result = find_token(None, environment)
+    assert result == Token("from-the-variable", f"the variable {TOKEN_VARIABLE}")
+    assert "from-the-variable" not in repr(result)
     assert environment == {}
     assert find_token(None, environment) is None
     environment = {TOKEN_VARIABLE: "from-the-variable"}
-    found = find_token(tmp_path / "token", environment)
-    assert found.value == read_token_file(tmp_path / "token")
-    assert str(tmp_path / "token") in found.origin
+    result = find_token(tmp_path / "token", environment)
+    assert result.value == read_token_file(tmp_path / "token")
+    assert str(tmp_path / "token") in result.origin
     assert environment == {}
 
 

@@ -88,8 +88,8 @@ def test_the_page_and_its_files_are_served_with_a_policy_that_allows_nothing_els
 def test_nothing_of_the_page_names_an_external_address():
     for entry in (files("streaming.ui") / "assets").iterdir():
         text = entry.read_text()
-        found = set(re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]+\S*", text))
-        assert found <= {'http://www.w3.org/2000/svg"', 'http://www.w3.org/2000/svg";'}, entry.name
+        result = set(re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]+\S*", text))
+        assert result <= {'http://www.w3.org/2000/svg"', 'http://www.w3.org/2000/svg";'}, entry.name
         assert "innerHTML" not in text
 
 
@@ -217,7 +217,7 @@ def sign_in(ask, token):
 
 def test_events_begin_with_all_data_and_continue_with_changes(ask):
     ask.feed(0)
-    found = []
+    result = []
     with urllib.request.urlopen(ask.base + "/events", timeout=10) as stream:
         event = None
         for line in stream:
@@ -225,12 +225,12 @@ def test_events_begin_with_all_data_and_continue_with_changes(ask):
             if text.startswith("event: "):
                 event = text[7:]
             elif text.startswith("data: "):
-                found.append((event, json.loads(text[6:])))
-                if len(found) == 1:
+                result.append((event, json.loads(text[6:])))
+                if len(result) == 1:
                     threading.Thread(target=ask.feed, args=(1,)).start()
                 else:
                     break
-    (first, whole), (second, more) = found
+    (first, whole), (second, more) = result
     assert (first, second) == ("snapshot", "update")
     assert [batch["id"] for batch in whole["recent"]] == [0]
     assert [batch["id"] for batch in more["recent"]] == [1]
@@ -241,9 +241,9 @@ def test_a_page_for_others_needs_a_token_and_a_port_that_is_free(ask):
     circuit = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
     with pytest.raises(PageError, match=r"could open the page on 0\.0\.0\.0: require a token"):
         serve(circuit, host="0.0.0.0", port=0)
-    with pytest.raises(PageError, match="give 8 or more") as found:
+    with pytest.raises(PageError, match="give 8 or more") as raised:
         serve(circuit, port=0, token="short")
-    assert "short" not in str(found.value)
+    assert "short" not in str(raised.value)
     with pytest.raises(PageError, match="port must be 0-65535"):
         serve(circuit, port=70_000)
     with pytest.raises(PageError, match=r"port \d+: Address already in use; choose another"):
@@ -262,5 +262,5 @@ def test_without_its_packages_a_page_says_what_to_install(monkeypatch):
 def test_a_page_that_has_ended_says_why(ask):
     ask.feed(0)
     ask.page.end("the disk is full", failed=True)
-    found = json.loads(ask("/snapshot")[2])
-    assert found["status"] == {"state": "failed", "reason": "the disk is full"}
+    result = json.loads(ask("/snapshot")[2])
+    assert result["status"] == {"state": "failed", "reason": "the disk is full"}

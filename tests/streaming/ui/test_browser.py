@@ -34,13 +34,13 @@ SIZES = {"light": (1280, 900), "dark": (1280, 900), "narrow": (390, 844)}
 @pytest.fixture(scope="module")
 def browser():
     names = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
-    found = next(filter(None, map(shutil.which, names)), None)
+    result = next(filter(None, map(shutil.which, names)), None)
     with playwright.sync_playwright() as play:
         own = Path(play.chromium.executable_path)
-        if not found and not own.exists():
+        if not result and not own.exists():
             pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
         chromium = play.chromium.launch(
-            executable_path=found or str(own),
+            executable_path=result or str(own),
             args=[*QUIET, *(["--no-sandbox"] if os.geteuid() == 0 else [])],
         )
         yield chromium
@@ -174,14 +174,14 @@ def test_areas_of_charts_stay_within_them(browser):
         for batch in range(8):
             sink(Frame(edges((10 * batch + 3, 1))), batch)
         expect(number(page, "pairs"), "8")
-        found = page.eval_on_selector_all(
+        result = page.eval_on_selector_all(
             "#views svg.plot",
             """plots => plots.flatMap(plot => [...plot.querySelectorAll("path")].map(path => {
                 const box = path.getBBox(), height = plot.height.baseVal.value;
                 return [box.y >= 0, box.y + box.height <= height];
             }))""",
         )
-        assert len(found) >= 10 and all(top and bottom for top, bottom in found)
+        assert len(result) >= 10 and all(top and bottom for top, bottom in result)
         marks = page.locator("#views svg.plot text").all_text_contents()
         assert not [mark for mark in marks if "." in mark and "K" not in mark]
         assert page.wrong == []

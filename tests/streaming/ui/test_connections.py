@@ -64,8 +64,8 @@ class Visited:
             time.sleep(0.01)
 
     def close(self):
-        for one in self._sockets:
-            one.close()
+        for client in self._sockets:
+            client.close()
         self.server.stop()
 
 
@@ -84,14 +84,14 @@ def visit():
 
 def head(connection):
     """The header of an answer; empty if the connection is closed instead."""
-    found = b""
+    result = b""
     with contextlib.suppress(ConnectionError):
-        while b"\r\n\r\n" not in found:
+        while b"\r\n\r\n" not in result:
             part = connection.recv(1)
             if not part:
                 return b""
-            found += part
-    return found
+            result += part
+    return result
 
 
 def is_closed(connection):
@@ -132,9 +132,9 @@ def test_a_connection_is_used_again_for_further_requests(visit):
     connection = page.connect()
     for _ in range(5):
         connection.sendall(REQUEST)
-        found = head(connection)
-        assert found.startswith(b"HTTP/1.1 200")
-        size = int(found.lower().partition(b"content-length:")[2].split()[0])
+        result = head(connection)
+        assert result.startswith(b"HTTP/1.1 200")
+        size = int(result.lower().partition(b"content-length:")[2].split()[0])
         while size:
             size -= len(connection.recv(size))
     assert len(page.server.connections) == 1
@@ -198,7 +198,7 @@ def test_the_connection_that_waited_longest_makes_room_for_a_new_one(visit, capl
 def test_streams_are_not_closed_for_others_and_are_bounded(visit, caplog):
     page = visit(connections=4, per_address=4, streams=4)
     streams = [page.connect(STREAM) for _ in range(4)]
-    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
+    assert all(head(stream).startswith(b"HTTP/1.1 200") for stream in streams)
     assert is_closed(page.connect())
     (message,) = caplog.messages
     assert "4 of one address are open" in message
@@ -210,9 +210,9 @@ def test_streams_are_not_closed_for_others_and_are_bounded(visit, caplog):
 def test_too_many_streams_are_asked_to_retry_later(visit):
     page = visit(streams=2)
     streams = [page.connect(STREAM) for _ in range(2)]
-    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
-    found = head(page.connect(STREAM))
-    assert found.startswith(b"HTTP/1.1 503") and b"retry-after: 5" in found.lower()
+    assert all(head(stream).startswith(b"HTTP/1.1 200") for stream in streams)
+    result = head(page.connect(STREAM))
+    assert result.startswith(b"HTTP/1.1 503") and b"retry-after: 5" in result.lower()
     assert page.status() == 200
     streams[0].close()
     end = time.monotonic() + GUARD_S
@@ -225,12 +225,12 @@ def test_a_stream_ends_after_its_time(visit):
     page = visit(stream_seconds=0.3)
     connection = page.connect(STREAM)
     assert head(connection).startswith(b"HTTP/1.1 200")
-    found = b""
-    while not found.endswith(b"0\r\n\r\n"):
+    result = b""
+    while not result.endswith(b"0\r\n\r\n"):
         part = connection.recv(65_536)
         assert part
-        found += part
-    assert b"event: snapshot" in found
+        result += part
+    assert b"event: snapshot" in result
 
 
 @pytest.mark.parametrize("sent", [STREAM, REQUEST, REQUEST * 50])
@@ -249,21 +249,21 @@ def test_a_reader_that_takes_nothing_is_cut_off(visit, sent):
 
 def test_an_event_is_made_once_for_all_who_want_it(visit, monkeypatch):
     page = visit()
-    made = []
+    created = []
     whole, since = page.history.snapshot, page.history.since
-    monkeypatch.setattr(page.history, "snapshot", lambda: made.append(None) or whole())
-    monkeypatch.setattr(page.history, "since", lambda n: made.append(n) or since(n))
+    monkeypatch.setattr(page.history, "snapshot", lambda: created.append(None) or whole())
+    monkeypatch.setattr(page.history, "since", lambda n: created.append(n) or since(n))
     streams = [page.connect(STREAM) for _ in range(10)]
-    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
-    for one in streams:
-        while b"event: snapshot" not in one.recv(65_536):
+    assert all(head(stream).startswith(b"HTTP/1.1 200") for stream in streams)
+    for stream in streams:
+        while b"event: snapshot" not in stream.recv(65_536):
             pass
-    assert made == [None]
+    assert created == [None]
     page.sink(Frame(edges((1, 2))), 0)
-    for one in streams:
-        while b"event: update" not in one.recv(65_536):
+    for stream in streams:
+        while b"event: update" not in stream.recv(65_536):
             pass
-    assert made == [None, 0]
+    assert created == [None, 0]
 
 
 def test_visitors_cannot_fill_the_log_with_errors(visit, monkeypatch, caplog):

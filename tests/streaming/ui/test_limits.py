@@ -88,8 +88,8 @@ class Victim:
             time.sleep(0.1)
 
     def let_go(self):
-        for one in self.sockets:
-            one.close()
+        for client in self.sockets:
+            client.close()
         self.sockets.clear()
 
     def close(self):

@@ -141,18 +141,18 @@ def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_
     views = circuit()
     history, feed = history_and_feed(views, ViewSink(views, state_dir=tmp_path))
     feed((1, 2), weight=-1, batch=1)
-    found = snapshot_of(history)
-    values = found["timeline"][-1]["values"]
+    result = snapshot_of(history)
+    values = result["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([2], [None])
-    assert found["partial"] == ["rings"]
+    assert result["partial"] == ["rings"]
     feed((1, 2), (5, 5), batch=2)
     values = snapshot_of(history)["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([4], [None])
     restarted, feed = history_and_feed(views, first)  # stepped before the page was there
     feed((5, 5), weight=-1, batch=3)
-    found = snapshot_of(restarted)
-    assert found["timeline"][-1]["values"]["rings"] == [None]
-    assert found["partial"] == ["rings"]
+    result = snapshot_of(restarted)
+    assert result["timeline"][-1]["values"]["rings"] == [None]
+    assert result["partial"] == ["rings"]
 
 
 @given(st.lists(st.lists(EDGES, max_size=6), max_size=6), st.booleans(), st.booleans())
@@ -360,13 +360,13 @@ def test_state_and_operators_add_up():
     circuit = compile_sql(VIEWS, {"e": EDGE})
     history, feed = history_and_feed(circuit)
     feed((1, 2), (2, 3), (3, 1))
-    found = snapshot_of(history)
-    boxes = found["circuit"]["boxes"]
+    result = snapshot_of(history)
+    boxes = result["circuit"]["boxes"]
     join = next(i for i, box in enumerate(boxes) if box["kind"] == "join")
-    assert found["operators"][join][0] == 3
+    assert result["operators"][join][0] == 3
     assert {box["name"] for box in boxes if box["kind"] == "view"} == {"rings", "total", "degrees"}
-    assert all(one["bytes"] > 0 for one in found["state"] if one["rows"])
-    assert sum(one["rows"] for one in found["state"] if one["order"] == [1, 0]) >= 3
+    assert all(one["bytes"] > 0 for one in result["state"] if one["rows"])
+    assert sum(one["rows"] for one in result["state"] if one["order"] == [1, 0]) >= 3
 
 
 def test_values_of_all_types_are_texts_that_are_cut():
