@@ -45,7 +45,7 @@ from streaming.state import local_files
 from streaming.state.manifest import parse_manifest_name
 from tests.streaming.distributed.test_attempts import Context
 from tests.streaming.distributed.test_engine import (
-    RULES,
+    INPUT_OPTIONS,
     SCHEMAS,
     Frame,
     batches,
@@ -99,7 +99,7 @@ class NewConstructs:
             self.views,
             SCHEMAS,
             materialize=True,
-            input_options=RULES,
+            input_options=INPUT_OPTIONS,
             functions={"backwards": udf(backwards, returns=pa.string())},
         ).spec
         self._tables = batches(BATCHES + 9, "new constructs")

@@ -41,22 +41,16 @@ def summed(tables: list[pa.Table]) -> dict:
     return {row: weight for row, weight in result.items() if weight}
 
 
-class DriverParts:
+class Driver:
     """Computes the parts that the driver sends to the first stages."""
 
     def __init__(self, circuit: Circuit) -> None:
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
         self.stages: Stages = cut_stages(incrementalize(circuit.plans, fields))
-        self.circuits = {
-            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
-        }
-        self.constants = Circuit(cell.constants_spec(self.stages))
+        self._circuit = Circuit(cell.driver_spec(circuit.spec, self.stages))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        given = dict(self.constants.step({}))
-        for name, table in tables.items():
-            given |= self.circuits[name].step({name: table})
-        return given
+        return dict(self._circuit.step(tables))
 
 
 def changes(rng: random.Random, present: list[tuple[int, int]]) -> dict[str, pa.Table]:
@@ -83,7 +77,7 @@ def changes(rng: random.Random, present: list[tuple[int, int]]) -> dict[str, pa.
 @pytest.mark.parametrize("query", [TRIANGLES, NAMES], ids=["triangles", "outer join"])
 def test_stages_on_executors_give_the_deltas_of_the_embedded_circuit(spark, tmp_path, query):
     embedded = compile_sql(query, SCHEMAS)
-    driver_parts = DriverParts(compile_sql(query, SCHEMAS))
+    driver = Driver(compile_sql(query, SCHEMAS))
     rng = random.Random(query)
     present: list[tuple[int, int]] = []
     files = LocalFiles(tmp_path)
@@ -91,7 +85,7 @@ def test_stages_on_executors_give_the_deltas_of_the_embedded_circuit(spark, tmp_
     pipeline = Pipeline(driver_parts.stages, cells=4, files=files, state_id="s")
     for batch_id in range(3):
         tables = changes(rng, present)
-        parts = driver_parts.step(tables)
+        parts = driver.step(tables)
         if batch_id == 1:  # an attempt that is not committed, and then another one
             pipeline.step(spark, parts, batch_id, cells)
         result = pipeline.step(spark, parts, batch_id, cells)

@@ -36,10 +36,7 @@ class Distributed:
             [Circuit(cell.cell_spec(stage, self.stages)) for _ in range(grid.cells)]
             for stage, grid in zip(self.stages.stages, self.grids, strict=True)
         ]
-        self.input_circuits = {
-            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
-        }
-        self.constants = Circuit(cell.constants_spec(self.stages))
+        self.driver = Circuit(cell.driver_spec(circuit.spec, self.stages))
 
     def _grid(self, stage: Stage, cells: int) -> Grid:
         if stage.atoms:
@@ -56,10 +53,7 @@ class Distributed:
             for name, result in cell.group_by_destination(outputs).items():
                 sent.setdefault(name, []).extend(result)
 
-        take(self.constants.step({}))
-        for name, input_circuit in self.input_circuits.items():
-            if name in tables:
-                take(input_circuit.step({name: tables[name]}))
+        take(self.driver.step(tables))
         for stage, grid, circuits in zip(self.stages.stages, self.grids, self.cells, strict=True):
             parts: list[dict[str, list[Row]]] = [{} for _ in circuits]
             for relation in stage.relations:
