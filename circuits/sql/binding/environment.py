@@ -29,6 +29,7 @@ __all__ = [
     "check_rank_names",
     "names_table",
     "rename_columns",
+    "table_names",
 ]
 
 
@@ -252,7 +253,7 @@ def _mutual_ctes(clause: exp.With) -> dict[str, list[exp.CTE]]:
     if not clause.args.get("recursive"):
         return {}
     ctes = {cte.alias.casefold(): cte for cte in clause.expressions}
-    named = {key: _table_names(cte.this) & ctes.keys() for key, cte in ctes.items()}
+    named = {key: table_names(cte.this) & ctes.keys() for key, cte in ctes.items()}
 
     def reach(start: str) -> set[str]:
         reached: set[str] = set()
@@ -271,14 +272,14 @@ def _mutual_ctes(clause: exp.With) -> dict[str, list[exp.CTE]]:
     return {key: cycle for key, cycle in cycles.items() if len(cycle) > 1}
 
 
-def _table_names(query: exp.Expr) -> set[str]:
+def table_names(query: exp.Expr) -> set[str]:
     """Return the tables that a query names, in lower case."""
     return {table.name.casefold() for table in query.find_all(exp.Table)}
 
 
 def names_table(query: exp.Expr, name: str) -> bool:
     """Return whether a query names a table, given in lower case."""
-    return name in _table_names(query)
+    return name in table_names(query)
 
 
 def check_rank_names(source: SqlSource, node: exp.Expr, plan: PlanNode, ranks: RankRanges) -> None:
