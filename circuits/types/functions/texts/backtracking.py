@@ -26,7 +26,7 @@ __all__ = ["MAX_BACKTRACKED_CHARACTERS", "MAX_COMBINATIONS", "Choices", "count_c
 
 #: Maximum length of a text that Python's ``re`` matches, for any pattern.
 MAX_BACKTRACKED_CHARACTERS: Final = 10_000
-#: Maximum number of combinations that a search may try, which are a second or two.
+#: Maximum number of combinations that a search may try, in about half a second.
 MAX_COMBINATIONS: Final = 10**8
 
 _GROUP: Final = re.compile(r"\((?:\?(?:P?<\w+>|P=\w+|<?[=!]|[a-zA-Z-]*:|>|[a-zA-Z]+(?=\))))?")
