@@ -151,7 +151,7 @@ class BodyPlanner:
         negations: list[Not] = []
         for item in other_items:
             if is_condition(item, scope):
-                conditions.append(self._condition(item, scope))
+                conditions.append(self._build_condition(item, scope))
             else:
                 assert isinstance(item, Not)
                 negations.append(item)
@@ -165,7 +165,7 @@ class BodyPlanner:
             if _reads_own_columns(value, left_width)
         }
         for negation in negations:
-            plan = self._semijoin(plan, local, negation.items, anti=True)
+            plan = self._plan_semijoin(plan, local, negation.items, anti=True)
         outer_conditions = [c for c in conditions if not _reads_own_columns(c, left_width)]
         return Bindings(plan, local), outer_conditions
 
@@ -274,7 +274,7 @@ class BodyPlanner:
     def _equate(self, left: Expression, right: Expression, offset: int) -> Expression:
         return build_comparison("==", left, right, self.source, offset)
 
-    def _condition(self, item: Item, scope: Scope) -> Expression:
+    def _build_condition(self, item: Item, scope: Scope) -> Expression:
         """Return the boolean expression of an item without atoms."""
         match item:
             case Comparison() | Equation():
@@ -291,24 +291,24 @@ class BodyPlanner:
                     )
                 return value
             case Not():
-                inner = conjoin([self._condition(part, scope) for part in item.items])
+                inner = conjoin([self._build_condition(part, scope) for part in item.items])
                 return call("not", call("is_true", inner))
             case Or():
                 branches = [
-                    conjoin([self._condition(part, scope) for part in branch])
+                    conjoin([self._build_condition(part, scope) for part in branch])
                     for branch in item.alternatives
                 ]
                 return call("or", *branches)
         raise AssertionError(item)
 
-    def _semijoin(self, left: PlanNode, scope: Scope, items: Items, *, anti: bool) -> PlanNode:
+    def _plan_semijoin(self, left: PlanNode, scope: Scope, items: Items, *, anti: bool) -> PlanNode:
         """Return the rows of ``left`` for which all items are true, or with ``anti`` the others."""
         conjunctions = split_alternatives(items, (), scope, self.source)
         assert anti or len(conjunctions) == 1
         for conjunction in conjunctions:
             item, *other_items = conjunction
             if isinstance(item, Not) and not other_items and self._can_invert(item, scope, anti):
-                left = self._semijoin(left, scope, item.items, anti=not anti)
+                left = self._plan_semijoin(left, scope, item.items, anti=not anti)
                 continue
             bindings, outer_conditions = self._plan_conjunction(conjunction, scope, left)
             left = Semijoin(left, bindings.plan, conjoin(outer_conditions), anti)

@@ -60,14 +60,16 @@ def plan_recursion(
     rules = program.heads
     fields: dict[str, Fields] = {}
     for _ in range(MAX_TYPE_ITERATIONS):
-        bodies = BodyPlanner({**relations, **fields}, source, heads)
+        body_planner = BodyPlanner({**relations, **fields}, source, heads)
         plans = {}
         for head in heads:
             ready_rules = [
-                rule for rule in rules[head] if _relations_read(rule) <= bodies.relations.keys()
+                rule
+                for rule in rules[head]
+                if _relations_read(rule) <= body_planner.relations.keys()
             ]
             if ready_rules:
-                plans[head] = plan_rules(ready_rules, bodies, rules[head][0])
+                plans[head] = plan_rules(ready_rules, body_planner, rules[head][0])
         new_fields = {head: with_nullability(plan) for head, plan in plans.items()}
         if new_fields == fields:
             break

@@ -281,8 +281,8 @@ def _apply_generator(
     if kind == "posexplode":
         return _unnest(builder, node, value, [*default, "pos"], 0, outer, position_first=True)
     names = [*default, "ordinality"] if ordinality else default
-    first = 1 if ordinality else None
-    return _unnest(builder, node, value, names, first, outer, position_first=False)
+    first_position = 1 if ordinality else None
+    return _unnest(builder, node, value, names, first_position, outer, position_first=False)
 
 
 def _unnest(
@@ -290,7 +290,7 @@ def _unnest(
     node: exp.Expr,
     value: Expression,
     names: list[str],
-    first: int | None,
+    first_position: int | None,
     outer: bool,
     *,
     position_first: bool,
@@ -302,7 +302,7 @@ def _unnest(
         node: The generator, for errors.
         value: The list or map.
         names: The names of the new columns; the position, if there is one, is the last.
-        first: The position of the first element; None for no column of positions.
+        first_position: The position of the first element; None for no column of positions.
         outer: True to keep a row without elements.
         position_first: True to return the position before the elements.
     """
@@ -326,7 +326,7 @@ def _unnest(
     kept = columns(plan)
     names_before = tuple(field.name for field in plan.fields)
     plan = Map(plan, (*kept, value), (*names_before, names[0]))
-    unnested = Unnest(plan, tuple(names), first, outer)
+    unnested = Unnest(plan, tuple(names), first_position, outer)
     builder.plan = unnested
     values: list[Expression] = [*columns(unnested)[width:]]
     if position_first:
