@@ -34,7 +34,6 @@ __all__ = [
     "build_comparison",
     "build_expression",
     "call_function",
-    "conjoin",
     "is_built_in",
     "is_function",
 ]
@@ -139,13 +138,6 @@ def build_comparison(
         if isinstance(side, Literal) and side.value is None:
             raise source.error("a comparison with null is never true; use is_null(x)", offset)
     return call_function(COMPARISONS[op], [left, right], source, offset)
-
-
-def conjoin(predicates: list[Expression]) -> Expression:
-    """Return the conjunction of predicates; true if there are none."""
-    if not predicates:
-        return Literal(True, pa.bool_())
-    return predicates[0] if len(predicates) == 1 else call("and", *predicates)
 
 
 def _build_pattern_match(

@@ -162,7 +162,9 @@ def find_obstacles(
     # The lower-case names of tables and views whose columns may be wrong, because of an error.
     damaged = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
-    recursive_views = {name for part in statements for name in part.source.recursive_views}
+    recursive_views = {
+        view for statement in statements for view in statement.source.recursive_views
+    }
     for numbers in order_statements(recursive_views, trees):
         component = [statements[number] for number in numbers]
         for statement in component:
@@ -257,14 +259,14 @@ def _plan(
 
 
 def _replace_part(statement: _Statement, error: SqlError) -> bool:
-    """Replace the smallest part at the place of an error; return False if there is none."""
+    """Replace the smallest part at or beside an error; return False if there is none."""
     offset = _offset_of(statement.source.text, error)
     parts = [
         _Part(*extent, node)
         for node in statement.tree.walk()
         if _is_replaceable(node) and (extent := _extent(node)) is not None
     ]
-    around = min(
+    enclosing = min(
         (part for part in parts if part.first <= offset <= part.last),
         key=lambda part: part.last - part.first,
         default=None,
@@ -277,18 +279,16 @@ def _replace_part(statement: _Statement, error: SqlError) -> bool:
     before = max(
         (part for part in parts if part.last < offset), key=lambda part: part.last, default=None
     )
-    is_inside = after is not None and (around is None or after.last <= around.last)
-    if after is not None and is_inside and not _has_boundary(statement.source, offset, after.first):
-        around = after  # the error is at a word before the part, such as EXISTS
-    if (
-        around is None
-        and before is not None
-        and not _has_boundary(statement.source, before.last + 1, offset)
-    ):
-        around = before  # the error is at a word after the part, such as the type of a column
-    if around is None:
+    source = statement.source
+    chosen = enclosing
+    is_inside = after is not None and (enclosing is None or after.last <= enclosing.last)
+    if after is not None and is_inside and not _has_boundary(source, offset, after.first):
+        chosen = after  # the error is at a word before the part, such as EXISTS
+    if chosen is None and before is not None and not _has_boundary(source, before.last + 1, offset):
+        chosen = before  # the error is at a word after the part, such as the type of a column
+    if chosen is None:
         return False
-    node = around.node
+    node = chosen.node
     parent = node.parent
     statement.may_mislead = True
     if isinstance(parent, exp.Select):

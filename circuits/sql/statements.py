@@ -108,11 +108,12 @@ def add_window_close(
         is_wanted = view not in hidden if wanted is None else view in wanted
         if view and is_wanted and _emit_offset(tree) is None:
             ends.append(end)
-    for view, written in (wanted or {}).items():
+    for view, name_as_written in (wanted or {}).items():
         if view not in seen:
             known = ", ".join(sorted(filter(None, seen))) or "none"
             raise source.error_at(
-                0, f"emit_on_window_close names {written!r}; the text has the views: {known}"
+                0,
+                f"emit_on_window_close names {name_as_written!r}; the text has the views: {known}",
             )
     for end in reversed(ends):
         text = f"{text[:end]}\nEMIT ON WINDOW CLOSE{text[end:]}"
@@ -225,6 +226,10 @@ class StatementPlanner:
     def __post_init__(self) -> None:
         self.scans = {name: Scan(name, fields) for name, fields in self.relations.items()}
 
+    def _environment(self, source: SqlSource) -> Environment:
+        queries: QueryReader = query
+        return Environment(source, self.scans, queries, self.readers)
+
     def declare(self, statements: list[tuple[SqlSource, exp.Expr]]) -> None:
         """Add the tables that the statements declare.
 
@@ -261,15 +266,14 @@ class StatementPlanner:
             source: The text.
             tree: The statement.
             number: Its position among the statements, from 0.
-            is_last: Whether no statement follows.
+            is_last: True if no statement follows.
 
         Raises:
             SqlError, UnsupportedSqlError: As `plan_sql`.
         """
         if isinstance(tree, exp.Comment) or (isinstance(tree, exp.Create) and tree.kind == "TABLE"):
             return  # a declaration
-        queries: QueryReader = query
-        environment = Environment(source, self.scans, queries, self.readers)
+        environment = self._environment(source)
         view = _plan_statement(environment, self.declarations, tree, self.name, number)
         emit = _emit_offset(tree)
         if emit is not None:
@@ -284,8 +288,7 @@ class StatementPlanner:
 
     def plan_cycle(self, source: SqlSource, trees: list[exp.Expr]) -> None:
         """Plan recursive views, and add them."""
-        queries: QueryReader = query
-        environment = Environment(source, self.scans, queries, self.readers)
+        environment = self._environment(source)
         for tree in trees:
             emit = _emit_offset(tree)
             if emit is not None:
@@ -304,8 +307,8 @@ class StatementPlanner:
 
 def _emit_offset(tree: exp.Expr) -> int | None:
     """Return where a statement has EMIT ON WINDOW CLOSE; None if it has none."""
-    query_ = tree.expression if isinstance(tree, exp.Create | exp.Insert) else tree
-    offset: int | None = query_.meta.get(EMIT_ON_CLOSE)
+    body = tree.expression if isinstance(tree, exp.Create | exp.Insert) else tree
+    offset: int | None = body.meta.get(EMIT_ON_CLOSE)
     return offset
 
 
@@ -335,22 +338,22 @@ def order_statements(
     for number, tree in enumerate(trees):
         name = _view_name(tree)
         numbers.setdefault(name if name and name not in numbers else f"#{number}", number)
-    names = {
-        key: frozenset(
+    needs = {
+        name: frozenset(
             other
             for other in numbers
-            if (other != key or key in recursive_views) and _reads_view(trees[number], other)
+            if (other != name or name in recursive_views) and _reads_view(trees[number], other)
         )
-        for key, number in numbers.items()
+        for name, number in numbers.items()
     }
-    return [tuple(numbers[key] for key in keys) for keys in order_by_needs(names)]
+    return [tuple(numbers[name] for name in names) for names in order_by_needs(needs)]
 
 
 def _reads_view(tree: exp.Expr, name: str) -> bool:
     """Return whether the query of a statement names a view, and not a WITH query of that name."""
-    query_ = tree.expression if _view_name(tree) else tree
-    ctes = {cte.alias.casefold() for cte in query_.find_all(exp.CTE)}
-    return name not in ctes and names_table(query_, name)
+    body = tree.expression if _view_name(tree) else tree
+    ctes = {cte.alias.casefold() for cte in body.find_all(exp.CTE)}
+    return name not in ctes and names_table(body, name)
 
 
 def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
@@ -475,10 +478,10 @@ def _plan_insert(environment: Environment, declarations: Declarations, tree: exp
     ]
     if not declared:
         return _View(target.name, rename_columns(source, derived, names).plan)
-    return _View(declared[0].name, _to_sink(source, tree, derived.plan, declared[0], names))
+    return _View(declared[0].name, _cast_to_sink(source, tree, derived.plan, declared[0], names))
 
 
-def _to_sink(
+def _cast_to_sink(
     source: SqlSource,
     tree: exp.Insert,
     plan: PlanNode,

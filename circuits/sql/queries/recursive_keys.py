@@ -104,7 +104,7 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
 def check_monotone(
     source: SqlSource, node: exp.CTE, body: PlanNode, name: str, mode: DistinctMode
 ) -> None:
-    """Refuse a recursion in which a better value could lead to a worse one, or without order.
+    """Refuse a recursion in which a better value could lead to a worse one, or has no order.
 
     Args:
         source: The text.
@@ -174,7 +174,7 @@ class _DirectionReader:
                 return tuple(_direction(expression, below) for expression in expressions)
             case Filter(child, predicate):
                 below = self.read(child)
-                self._check(_holds_longer(predicate, below))
+                self._check(_stays_true(predicate, below))
                 return below
             case Distinct(child):
                 return self.read(child)
@@ -202,7 +202,7 @@ def _is_constant(expression: Expression, directions: Sequence[Direction]) -> boo
     return all(directions[column] == 0 for column in columns_of(expression))
 
 
-def _holds_longer(predicate: Expression, directions: Sequence[Direction]) -> bool:
+def _stays_true(predicate: Expression, directions: Sequence[Direction]) -> bool:
     """Return whether a condition that holds still holds after values got better."""
     for condition in conjuncts([predicate]):
         if _is_constant(condition, directions):

@@ -296,14 +296,14 @@ class SqlSource:
         """
         self.allow_arguments(node)
 
-    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, what: str) -> None:
+    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, construct: str) -> None:
         """Raise UnsupportedSqlError for an order of nested values in Spark, where NULL is least.
 
         Within values, this package orders NULL after all others, as DuckDB does.
         """
         if self.is_spark and is_nested(type):
             raise self.unsupported(
-                node, f"{what} of a {type} in dialect spark", "use its fields or elements"
+                node, f"{construct} of a {type} in dialect spark", "use its fields or elements"
             )
 
     def is_default_schema(self, name: str) -> bool:
