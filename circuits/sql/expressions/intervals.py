@@ -27,11 +27,11 @@ __all__ = [
     "INTERVAL_UNITS",
     "Interval",
     "interval_operand",
-    "is_made_interval",
+    "is_make_interval_call",
     "read_interval",
     "read_interval_value",
     "shift_by_interval",
-    "shift_by_made_interval",
+    "shift_by_make_interval",
 ]
 
 
@@ -95,22 +95,22 @@ def _mark_brackets(clause: Clause, node: exp.Expr) -> None:
                 side = side.this
 
 
-def is_made_interval(node: exp.Expr) -> bool:
-    """Return whether an operand is ``make_interval(...)`` or ``make_ym_interval(...)`` of Spark."""
+def is_make_interval_call(node: exp.Expr) -> bool:
+    """Return whether an operand is a call of ``make_interval`` or ``make_ym_interval`` in Spark."""
     node = node.unnest()
-    is_named = isinstance(node, exp.Anonymous) and node.name.lower() in _MADE_INTERVALS
+    is_named = isinstance(node, exp.Anonymous) and node.name.lower() in _MAKE_INTERVAL_NAMES
     return is_named or isinstance(node, exp.MakeInterval)
 
 
-_MADE_INTERVALS: Final = ("make_ym_interval", "try_make_interval")
+_MAKE_INTERVAL_NAMES: Final = ("make_ym_interval", "try_make_interval")
 #: The arguments of make_interval() in their order, as units.
-_MADE_UNITS: Final = ("year", "month", "week", "day", "hour", "minute", "second")
+_MAKE_INTERVAL_UNITS: Final = ("year", "month", "week", "day", "hour", "minute", "second")
 
 
-def shift_by_made_interval(
+def shift_by_make_interval(
     clause: Clause, node: exp.Expr, moment: exp.Expr, operand: exp.Expr, sign: int
 ) -> Expression:
-    """Return a moment plus (or minus) an interval whose parts are expressions."""
+    """Return a moment plus (or minus) the interval of a call of ``make_interval`` or its like."""
     (value,) = coerce(clause, node, [clause.read(moment)], "m")
     call = operand.unnest()
     while isinstance(operand, exp.Paren):
@@ -120,24 +120,24 @@ def shift_by_made_interval(
     if isinstance(call, exp.Anonymous):
         clause.source.allow_arguments(call, "this", "expressions")
         parts = list(call.expressions)
-        limit = 2 if call.name.lower() == "make_ym_interval" else len(_MADE_UNITS)
+        limit = 2 if call.name.lower() == "make_ym_interval" else len(_MAKE_INTERVAL_UNITS)
         if len(parts) > limit:
             raise clause.source.error(call, f"{call.name}() takes up to {limit} arguments")
     else:
-        clause.source.allow_arguments(call, *_MADE_UNITS)
-        parts = [call.args.get(unit) for unit in _MADE_UNITS]
+        clause.source.allow_arguments(call, *_MAKE_INTERVAL_UNITS)
+        parts = [call.args.get(unit) for unit in _MAKE_INTERVAL_UNITS]
     totals: list[Expression] = [integer_literal(0)] * 3
-    for unit, part in zip(_MADE_UNITS, parts, strict=False):
+    for unit, part in zip(_MAKE_INTERVAL_UNITS, parts, strict=False):
         if part is None:
             continue
         (count,) = coerce(clause, node, [clause.read(part)], "n" if unit == "second" else "i")
-        for place, size in enumerate(INTERVAL_UNITS[unit]):
+        for index, size in enumerate(INTERVAL_UNITS[unit]):
             if size:
                 amount = clause.call(node, "multiply", count, integer_literal(sign * size))
                 if not pa.types.is_integer(amount.type):
                     rounded = clause.call(node, "round", amount)
                     amount = clause.call(node, "cast", rounded, type=pa.int64())
-                totals[place] = clause.call(node, "add", totals[place], amount)
+                totals[index] = clause.call(node, "add", totals[index], amount)
     shifted = clause.call(node, "shift_timestamp", value, *totals)
     has_time = totals[2] != integer_literal(0)
     if pa.types.is_date(value.type) and has_time:
@@ -324,12 +324,12 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
     """Read ``INTERVAL '1-6' YEAR TO MONTH`` and ``INTERVAL '1 02:03:04' DAY TO SECOND``."""
     clause.source.mark_read(unit)
     first, last = (unit.args[name].name.lower() for name in ("this", "expression"))
-    negative = isinstance(node.this, exp.Neg)
-    literal = node.this.this if negative else node.this
+    is_negative = isinstance(node.this, exp.Neg)
+    literal = node.this.this if is_negative else node.this
     written = literal.name.strip() if isinstance(literal, exp.Literal) else ""
-    if negative:
+    if is_negative:
         clause.source.allow_arguments(node.this, "this")
-    sign = -1 if negative else 1
+    sign = -1 if is_negative else 1
     if written[:1] in "+-" and written:
         sign, written = (-sign if written[0] == "-" else sign), written[1:]
     if (first, last) == ("year", "month"):
