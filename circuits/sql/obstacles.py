@@ -148,14 +148,7 @@ def find_obstacles(
     except SqlError as error:
         report(error, "statement 1")
         return list(obstacles.values())
-    statements = []
-    for number, part in enumerate(_split(text, tokens)):
-        try:
-            part_source = SqlSource(part, dialect)
-            for tree in part_source.parse():
-                statements.append(_Statement(part_source, tree, _name_of(tree, number, name)))
-        except SqlError as error:
-            report(error, f"statement {number + 1}")
+    statements = _parse_statements(text, tokens, dialect, name, report)
     if not statements and not obstacles:
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
@@ -179,6 +172,21 @@ def find_obstacles(
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
     return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
+
+
+def _parse_statements(
+    text: str, tokens: list[Token], dialect: str, name: str, report: Report
+) -> list[_Statement]:
+    """Return the statements that can be parsed, and report the errors of the others."""
+    statements = []
+    for number, part in enumerate(_split(text, tokens)):
+        try:
+            source = SqlSource(part, dialect)
+            for tree in source.parse():
+                statements.append(_Statement(source, tree, _name_of(tree, number, name)))
+        except SqlError as error:
+            report(error, f"statement {number + 1}")
+    return statements
 
 
 def _split(text: str, tokens: list[Token]) -> Iterator[str]:

@@ -262,23 +262,27 @@ class Windows:
 
             return read_aggregate(clause, node.this, register_term)
         parts = self._function_arguments(clause, function)
-        if name in RANKING:
-            number = 1
-            if name == "ntile":
-                number = self._read_count(clause, function, parts, 0, None)
-            elif parts:
-                raise source.error(function, f"{name}() takes no arguments")
-            if ignore_nulls:
-                raise source.unsupported(function, f"IGNORE NULLS of {name}()")
-            type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
-            rank = register(
-                _Call(partition, order, name, (), type_, WHOLE_PARTITION, number, False, False)
-            )
-            if source.is_spark and type_ == pa.int64():
-                rank = clause.call(function, "cast", rank, type=pa.int32())
-            return rank
         call = _Call(partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False)
-        return register(self._read_value_call(clause, function, name, parts, call))
+        if name not in RANKING:
+            return register(self._read_value_call(clause, function, name, parts, call))
+        rank = register(self._read_ranking_call(clause, function, name, parts, call))
+        if source.is_spark and rank.type == pa.int64():
+            rank = clause.call(function, "cast", rank, type=pa.int32())
+        return rank
+
+    def _read_ranking_call(
+        self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call
+    ) -> _Call:
+        """Read row_number, rank, dense_rank, percent_rank, cume_dist or ntile."""
+        number = 1
+        if name == "ntile":
+            number = self._read_count(clause, node, parts, 0, None)
+        elif parts:
+            raise clause.source.error(node, f"{name}() takes no arguments")
+        if call.ignore_nulls:
+            raise clause.source.unsupported(node, f"IGNORE NULLS of {name}()")
+        type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
+        return replace(call, type=type_, frame=WHOLE_PARTITION, number=number)
 
     def _read_value_call(
         self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call

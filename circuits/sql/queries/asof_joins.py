@@ -99,24 +99,9 @@ def read_match(
         right: The columns of the right side.
     """
     source = clause.source
-    conditions: list[tuple[exp.Expr, Expression]] = []
-    on, match_condition = join.args.get("on"), join.args.get("match_condition")
-    if version is not None:
-        time = _version_time(clause, join, version, right, width)
-        conditions.append((version, time))
-    elif equalities and match_condition is None:
-        last = equalities[-1]
-        assert isinstance(last, Call)
-        conditions.append((join.this, functions.call("ge", *last.arguments)))
-        equalities = equalities[:-1]
-    if match_condition is not None:
-        conditions.append((match_condition, clause.read_condition(match_condition)))
-    if on is not None:
-        conditions += [(node, clause.read_condition(node)) for node in conjuncts_of(on)]
-    conditions += [(join.this, equality) for equality in equalities]
     keys: list[tuple[Expression, Expression]] = []
     times: list[tuple[Expression, Expression, str]] = []
-    for node, condition in conditions:
+    for node, condition in _read_conditions(clause, join, width, equalities, version, right):
         sides = _sides(condition, width)
         if sides is None or (sides[2] != "eq" and sides[2] not in _EXCHANGED):
             raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
@@ -146,6 +131,36 @@ def read_match(
         right_time,
         comparison,
     )
+
+
+def _read_conditions(
+    clause: Clause,
+    join: exp.Join,
+    width: int,
+    equalities: Sequence[Expression],
+    version: exp.Expr | None,
+    right: Sequence[ScopeColumn],
+) -> list[tuple[exp.Expr, Expression]]:
+    """Return the conditions of an as-of join, each with the node that errors point to.
+
+    The arguments are those of `read_match`.
+    """
+    conditions: list[tuple[exp.Expr, Expression]] = []
+    on, match_condition = join.args.get("on"), join.args.get("match_condition")
+    if version is not None:
+        time = _version_time(clause, join, version, right, width)
+        conditions.append((version, time))
+    elif equalities and match_condition is None:
+        last = equalities[-1]
+        assert isinstance(last, Call)
+        conditions.append((join.this, functions.call("ge", *last.arguments)))
+        equalities = equalities[:-1]
+    if match_condition is not None:
+        conditions.append((match_condition, clause.read_condition(match_condition)))
+    if on is not None:
+        conditions += [(node, clause.read_condition(node)) for node in conjuncts_of(on)]
+    conditions += [(join.this, equality) for equality in equalities]
+    return conditions
 
 
 def _version_time(

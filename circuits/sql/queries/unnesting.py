@@ -114,7 +114,6 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         outer: True to keep a row without elements, as for LEFT JOIN.
     """
     source = builder.source
-    alias = node.args.get("alias")
     function, ordinality = node, False
     if isinstance(node, exp.Unnest):
         source.allow_arguments(node, "expressions", "alias", "offset")
@@ -147,7 +146,12 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         generated = _unnest(builder, node, value, default, first_position, outer)
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)
-    names = generated.names
+    _add_to_scope(builder, node, generated)
+
+
+def _add_to_scope(builder: SelectBuilder, node: exp.Expr, generated: _Generated) -> None:
+    """Add the new columns of an item of FROM to the scope, with the names of its alias."""
+    source, names, alias = builder.source, generated.names, node.args.get("alias")
     table = "unnest"
     if alias is not None:
         source.allow_arguments(alias, "this", "columns")
