@@ -49,7 +49,7 @@ def plan_recursion(
         heads: A stratum, see `circuits.datalog.stratification`.
         program: All rules.
         relations: The columns of all other relations that the rules use.
-        modes: Which rows of each head are kept: all, or the best by a minimum or maximum.
+        modes: The rows of each head that are kept: all, or the best by a minimum or maximum.
         plan_rules: Returns the plan of some rules of a head. Its arguments are the rules, the
             planner of their bodies, and the first of all rules of the head.
 

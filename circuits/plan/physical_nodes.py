@@ -218,7 +218,7 @@ class RowIdDecode(UnaryNode):
 
 @dataclass(frozen=True)
 class PartialAggregate(_FirstColumnsNode):
-    """The first ``kept`` columns and a ``slot``; the weights are the values to be added up.
+    """The first ``kept`` columns and a ``slot``; the weights are the values that are added up.
 
     The slot tells the aggregates apart (`circuits.runtime.operators.aggregates.partial_aggregate`).
     Their arguments are among the other columns of the input. All of them are linear (count, sum,

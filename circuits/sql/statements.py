@@ -98,19 +98,19 @@ def add_window_close(
     trees = source.parse()
     declarations = read_declarations((source, tree) for tree in trees)
     hidden = {view.casefold() for view in declarations.temporary_views}
-    wanted = None if views is True else {view.casefold(): view for view in views}
+    names_as_written = None if views is True else {view.casefold(): view for view in views}
     ends: list[int] = []
-    seen: set[str] = set()
+    known_views: set[str] = set()
     for tree, end in zip(trees, _statement_ends(source), strict=True):
         is_query = isinstance(tree, exp.Query | exp.Values | exp.Pivot)
         view = name.casefold() if is_query else _view_name(tree)
-        seen.add(view)
-        is_wanted = view not in hidden if wanted is None else view in wanted
+        known_views.add(view)
+        is_wanted = view not in hidden if names_as_written is None else view in names_as_written
         if view and is_wanted and _emit_offset(tree) is None:
             ends.append(end)
-    for view, name_as_written in (wanted or {}).items():
-        if view not in seen:
-            known = ", ".join(sorted(filter(None, seen))) or "none"
+    for view, name_as_written in (names_as_written or {}).items():
+        if view not in known_views:
+            known = ", ".join(sorted(filter(None, known_views))) or "none"
             raise source.error_at(
                 0,
                 f"emit_on_window_close names {name_as_written!r}; the text has the views: {known}",
@@ -389,10 +389,10 @@ def _check_same_columns(
     declared = {column.name: column.type for column in table.fields}
     for name, type in declared.items():
         if given.get(name) != type:
-            other = f"has type {given[name]}" if name in given else "does not exist"
+            difference = f"has type {given[name]}" if name in given else "does not exist"
             raise source.error(
                 tree.this,
-                f"table {table.name!r} declares column {name!r} as {type}; it {other} in the "
+                f"table {table.name!r} declares column {name!r} as {type}; it {difference} in the "
                 "schema that is given; make both equal, or give one of them",
             )
     surplus = [name for name in given if name not in declared]

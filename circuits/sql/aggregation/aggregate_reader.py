@@ -190,11 +190,11 @@ class AggregateReader:
         assert isinstance(node, exp.Order)
         # In sqlglot, an ORDER BY in a call contains the argument before it. Read a copy without it,
         # and restore the parents of the keys, which the copy has changed.
-        bare = exp.Order(expressions=node.expressions)
+        only_keys = exp.Order(expressions=node.expressions)
         for key in node.expressions:
             key.parent = node
         self.source.allow_arguments(node, "this", "expressions")
-        self.order = read_order(self.source, bare, self.clause.read)
+        self.order = read_order(self.source, only_keys, self.clause.read)
 
     def _check(self) -> None:
         definition, source = self.definition, self.source
@@ -232,7 +232,7 @@ class AggregateReader:
         return len(self._nodes)
 
     def argument(self, index: int) -> Expression:
-        """Return an argument, as it is in the text."""
+        """Return the value of an argument, without FILTER."""
         return self.clause.read(self._nodes[index])
 
     def is_star(self, index: int) -> bool:
@@ -300,15 +300,14 @@ class AggregateReader:
             return value
         return self.clause.call(self.function, "cast", value, type=FLOAT)
 
-    def apply_filter(self, value: Expression, *others: Expression) -> Expression:
-        """Return a value where FILTER holds and no other value is NULL, else NULL."""
-        conditions = [self.call("not", self.call("is_null", other)) for other in others]
+    def apply_filter(self, value: Expression, *required: Expression) -> Expression:
+        """Return a value where FILTER holds and no required value is NULL, else NULL."""
+        conditions = [self.call("not", self.call("is_null", part)) for part in required]
         if self._condition is not None:
             conditions.insert(0, self._condition)
         if not conditions:
             return value
-        condition = conditions[0] if len(conditions) == 1 else self.call("and", *conditions)
-        return self.call("case", condition, value, NULL)
+        return self.call("case", functions.conjunction(conditions), value, NULL)
 
     def filter_arguments(self, *values: Expression) -> tuple[Expression, ...]:
         """Return further arguments of a primitive aggregate, which leaves out rows with NULL there.

@@ -170,8 +170,8 @@ class Windows:
             plan.fields[index].name for index in range(len(plan.fields)) if index in columns_read
         ]
         self._places = {c.index: place for place, c in enumerate(values) if isinstance(c, Column)}
-        wanted = [value for call in calls for value in call.expressions]
-        values += [value for value in dict.fromkeys(wanted) if value not in values]
+        read_by_calls = dict.fromkeys(value for call in calls for value in call.expressions)
+        values += [value for value in read_by_calls if value not in values]
         names += [
             plan.fields[value.index].name if isinstance(value, Column) else f"window_{number}"
             for number, value in enumerate(values[len(names) :])
@@ -349,9 +349,12 @@ class Windows:
         return number
 
     def window_parts(
-        self, clause: Clause, node: exp.Window, seen: tuple[str, ...] = ()
+        self, clause: Clause, node: exp.Window, referring: tuple[str, ...] = ()
     ) -> tuple[list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
-        """Return PARTITION BY, ORDER BY and frame, with those of the window that it names."""
+        """Return PARTITION BY, ORDER BY and frame, with those of the window that it names.
+
+        ``referring`` has the names of the windows that refer to this one.
+        """
         clause.source.allow_arguments(
             node, "this", "partition_by", "order", "spec", "alias", "over"
         )
@@ -362,13 +365,13 @@ class Windows:
             return partition, order, spec
         name = alias.name.casefold()
         named = self._named.get(name)
-        if named is None or name in seen:
+        if named is None or name in referring:
             known = ", ".join(self._named) or "none"
             raise clause.source.error(
                 node, f"unknown window {alias.name!r}; in the WINDOW clause: {known}", alias.name
             )
         self._used.add(name)
-        base_partition, base_order, base_spec = self.window_parts(clause, named, (*seen, name))
+        base_partition, base_order, base_spec = self.window_parts(clause, named, (*referring, name))
         if partition and base_partition:
             raise clause.source.error(
                 node, f"window {alias.name!r} has a PARTITION BY already; leave one out"
@@ -423,8 +426,8 @@ class Windows:
         if bound is None or bound == "CURRENT ROW":
             return 0
         if bound == "UNBOUNDED":
-            wanted = "PRECEDING" if name == "start" else "FOLLOWING"
-            if side != wanted:
+            required_side = "PRECEDING" if name == "start" else "FOLLOWING"
+            if side != required_side:
                 raise source.error(node, f"a frame cannot {name} with UNBOUNDED {side}")
             return None
         sign = -1 if side == "PRECEDING" else 1

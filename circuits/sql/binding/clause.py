@@ -125,7 +125,7 @@ class Clause:
         read_scalar: Returns the value of a subquery that has one row and one column.
         read_window: Returns the value of a window function.
         read_now: Returns the current time.
-        read_generator: Returns the value of a function that makes several rows of one.
+        read_generator: Returns the value of a function that makes several rows from each row.
         parameters: The columns that stand for the parameters of lambdas, by lower-case name.
         read_membership: Returns the value of EXISTS, IN, ANY or ALL of a subquery.
     """

@@ -70,7 +70,7 @@ class QueryReader(QueryPlanner, Protocol):
     def read_generator(
         self, builder: SelectBuilder, node: exp.Expr
     ) -> list[tuple[str, Expression]] | None:
-        """Apply a function that makes several rows of one, and return its columns."""
+        """Apply a function that makes several rows from each row, and return its columns."""
 
     def join_scalar(self, builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
         """Return the builder's plan joined to a scalar subquery, and the value of the subquery."""

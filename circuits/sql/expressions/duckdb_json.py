@@ -1,7 +1,7 @@
-"""JSON that is built of values, with DuckDB's names: json_object, json_array and their like.
+"""Functions that build JSON from values, with DuckDB's names: json_object, json_array and others.
 
-JSON is text here. A part that is JSON itself, by its syntax, is put in as it is; any other part is
-written by ``to_json``.
+JSON is text here. A part that is JSON by its syntax is inserted unchanged; ``to_json`` converts any
+other part.
 """
 
 from __future__ import annotations

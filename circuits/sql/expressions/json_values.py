@@ -113,14 +113,14 @@ def _is_structure(schema: exp.Expr) -> bool:
     return isinstance(schema, exp.Literal) and schema.this.lstrip().startswith(("{", "[", '"'))
 
 
-def _parse_schema(written: str) -> pa.DataType:
+def _parse_schema(text: str) -> pa.DataType:
     """Return the type of a schema: of Spark (``a INT``), or DuckDB's JSON (``{"a": "INT"}``)."""
-    if written.lstrip().startswith(("{", "[", '"')):
-        return _duckdb_structure(json.loads(written))
+    if text.lstrip().startswith(("{", "[", '"')):
+        return _duckdb_structure(json.loads(text))
     try:
-        return field_of("value", written).type
+        return field_of("value", text).type
     except SchemaError:
-        return pa.struct(list(schema_of_ddl(written)))
+        return pa.struct(list(schema_of_ddl(text)))
 
 
 def _duckdb_structure(value: object) -> pa.DataType:

@@ -55,7 +55,7 @@ def merge_tables(*tables: Mapping[Key, Value]) -> dict[Key, Value]:
     """Return the entries of all tables.
 
     Raises:
-        ValueError: Two tables have an entry of one name: it would be unclear which one is used.
+        ValueError: Two tables have an entry of the same name.
     """
     merged: dict[Key, Value] = {}
     for table in tables:

@@ -62,7 +62,7 @@ def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least:
 
     Args:
         clause: The clause of the node.
-        node: An interval, a text of one, or a number.
+        node: An interval, its text, or a number.
         data_type: The type of the time.
         least: The least number of ticks that is accepted.
 

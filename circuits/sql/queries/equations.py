@@ -5,10 +5,10 @@
     CREATE RECURSIVE VIEW even(n) AS SELECT 0 UNION SELECT n + 1 FROM odd WHERE n < 9;
     CREATE RECURSIVE VIEW odd(n) AS SELECT n + 1 FROM even WHERE n < 9
 
-Each query is the body of one equation; the views are the least solution, in which each row is once.
-It exists and is unique, because a body may only join, filter, compute and unite the rows of the
-recursion, with any number of references. Unlike WITH RECURSIVE of a single query, whose iterations
-SQL defines, the solution does not depend on an order of evaluation.
+Each query is the body of one equation; the views are the least solution, in which each row occurs
+once. It exists and is unique, because a body may only join, filter, compute and unite the rows of
+the recursion, with any number of references. Unlike WITH RECURSIVE of a single query, whose
+iterations SQL defines, the solution does not depend on an order of evaluation.
 
 The types of the columns are found as for a single recursion: first from the parts of UNION that
 name no recursive view, then again until they are stable.

@@ -111,7 +111,7 @@ def check_monotone(
         node: The WITH query.
         body: The union of the base query and the steps.
         name: The name of the recursion.
-        mode: What it keeps.
+        mode: The rows that it keeps.
     """
     assert mode.column is not None
     column = body.fields[mode.column].name
@@ -125,12 +125,12 @@ def check_monotone(
     better = BETTER_DIRECTION[mode.kind]
     reader = _DirectionReader(name, mode.column, better)
     directions = reader.read(body)
-    wanted = [(0, better) if index == mode.column else (0,) for index in range(len(directions))]
+    allowed = [(0, better) if index == mode.column else (0,) for index in range(len(directions))]
     places = ["a condition"] if reader.has_other_condition else []
     places += [
         f"column {body.fields[index].name!r}"
         for index, direction in enumerate(directions)
-        if direction not in wanted[index]
+        if direction not in allowed[index]
     ]
     if places:
         word = "smaller" if mode.kind == "min" else "larger"

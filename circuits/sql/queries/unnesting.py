@@ -1,4 +1,4 @@
-"""UNNEST, explode and their relatives: functions that make several rows of one.
+"""UNNEST, explode and their relatives: functions that make several rows from each row.
 
 ========================================== ======================= ================================
 in FROM                                    in the SELECT list      columns
@@ -76,7 +76,7 @@ def _generator_kind(node: exp.Expr) -> tuple[str, bool] | None:
 
 
 def is_generator(node: exp.Expr) -> bool:
-    """Return whether a node of the SELECT list makes several rows of one."""
+    """Return whether a node of the SELECT list makes several rows from each row."""
     kind = _generator_kind(node)
     return kind is not None and kind[0] != "series"
 

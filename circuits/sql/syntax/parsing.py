@@ -136,20 +136,23 @@ def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
     """Return a builder of trees of calls that notes in the tree if it ignored arguments."""
 
     def build_and_check(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
-        written = list(arguments)
+        all_arguments = list(arguments)  # a builder may change the list
         tree = _call_builder(build, arguments, dialect)
         nodes = {id(node) for node in tree.walk()}
-        used = len(written)
-        while used and id(written[used - 1]) not in nodes:
+        used_count = len(all_arguments)
+        while used_count and id(all_arguments[used_count - 1]) not in nodes:
             # A constant or the name of a unit may be in the tree in another form.
-            *values, last = written[:used]
+            *first_arguments, last = all_arguments[:used_count]
             is_constant = isinstance(last, exp.Literal | exp.Boolean)
-            others = _OTHER_VALUES if is_constant else (_OTHER_COLUMN,)
-            if any(_changes_tree(build, tree, [*values, other], dialect) for other in others):
+            replacements = _OTHER_VALUES if is_constant else (_OTHER_COLUMN,)
+            if any(
+                _changes_tree(build, tree, [*first_arguments, replacement], dialect)
+                for replacement in replacements
+            ):
                 break
-            used -= 1
-        if used < len(written):
-            tree.meta[_SURPLUS] = used
+            used_count -= 1
+        if used_count < len(all_arguments):
+            tree.meta[_SURPLUS] = used_count
         return tree
 
     return build_and_check

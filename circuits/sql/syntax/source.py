@@ -222,12 +222,12 @@ class SqlSource:
         """
         kept: list[Token] = []
         skip_statement = False
-        for place, token in enumerate(tokens):
-            words = [t.text.upper() for t in tokens[place : place + 3]]
+        for index, token in enumerate(tokens):
+            words = [t.text.upper() for t in tokens[index : index + 3]]
             if words == ["DECLARE", "RECURSIVE", "VIEW"]:
                 skip_statement = True
-            if words[:2] == ["RECURSIVE", "VIEW"] and place + 2 < len(tokens):
-                self.recursive_views.add(tokens[place + 2].text.casefold())
+            if words[:2] == ["RECURSIVE", "VIEW"] and index + 2 < len(tokens):
+                self.recursive_views.add(tokens[index + 2].text.casefold())
                 continue
             if not skip_statement:
                 kept.append(token)

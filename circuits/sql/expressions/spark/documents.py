@@ -37,13 +37,13 @@ def read_options(clause: Clause, node: exp.Expr, value: Expression) -> dict[str,
 
 def read_schema(clause: Clause, node: exp.Expr, schema: Expression) -> pa.DataType:
     """Return the type that a constant text names, which may be that of ``schema_of_json``."""
-    written = _constant_text(clause, node, schema)
+    schema_text = _constant_text(clause, node, schema)
     try:
-        return field_of("value", written).type
+        return field_of("value", schema_text).type
     except (SchemaError, ValueError):
         pass
     try:
-        return pa.struct(list(schema_of_ddl(written)))
+        return pa.struct(list(schema_of_ddl(schema_text)))
     except (SchemaError, ValueError) as error:
         raise clause.source.error(node, str(error)) from None
 
@@ -135,21 +135,21 @@ def _get_json_object(
     clause: Clause, node: exp.Expr, value: Expression, path: Expression
 ) -> Expression:
     """Read ``get_json_object(text, path)``; a text that is no path gives NULL."""
-    written = _constant_text(clause, node, path)
+    path_text = _constant_text(clause, node, path)
     steps: list[str | int] = []
     position = 1
-    while position < len(written) and written.startswith("$"):
-        match = _STEP.match(written, position)
+    while position < len(path_text) and path_text.startswith("$"):
+        match = _STEP.match(path_text, position)
         if match is None:
             break
         key, index, *quoted = match.groups()
         steps.append(int(index) if index else key or quoted[0] or quoted[1] or "")
         position = match.end()
-    if "*" in written:
+    if "*" in path_text:
         raise clause.source.unsupported(
             node, "a path with wildcards or filters", "write the keys and positions"
         )
-    if not written.startswith("$") or position < len(written):
+    if not path_text.startswith("$") or position < len(path_text):
         return Literal(None, pa.string())
     (value,) = coerce(clause, node, [value], "t")
     return clause.call(node, "json_text", value, string_literal(json.dumps(steps)))

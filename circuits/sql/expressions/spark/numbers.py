@@ -34,7 +34,7 @@ __all__ = ["BUILDERS", "shift", "try_arithmetic"]
 
 
 def try_arithmetic(function: str) -> Builder:
-    """Return the builder of ``try_multiply`` and its like: NULL instead of an error."""
+    """Return the builder of ``try_multiply`` or a similar function: NULL instead of an error."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
