@@ -46,7 +46,7 @@ def common_bounds(alternatives: Sequence[ColumnBounds]) -> ColumnBounds:
 
 
 def close_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
-    """Return the bounds, also of columns that others bound: ``low <= high`` in each pair."""
+    """Return the bounds, and those that follow from ``low <= high`` for each pair ``low, high``."""
     known = dict(bounds)
     size = -1
     while size < len(known):
@@ -58,15 +58,13 @@ def close_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> Colu
 
 
 def ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of columns ``low, high`` with ``low <= high`` in rows that fulfil conditions.
+    """Yield the pairs of columns ``low, high`` with ``low <= high`` where the conditions hold.
 
     Floats are left out: 0.0 and -0.0 are equal values with different codes.
     """
     for part in conditions:
         match part:
-            case Call(function, (Column(left, type), Column(right, right_type))) if (
-                type == right_type
-            ):
+            case Call(function, (Column(left, type), Column(right, other))) if type == other:
                 if pa.types.is_floating(type):
                     continue
                 if function in ("lt", "le", "eq"):

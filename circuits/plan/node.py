@@ -101,7 +101,7 @@ class PlanNode(ABC):
         return {}
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        """Return the bounds, also of the columns that are bounded because others are.
+        """Return the bounds, and those that follow from how the columns are computed.
 
         For example, if ``b`` is computed as ``a + 10``, a bound of ``b`` implies one of ``a``.
         """
