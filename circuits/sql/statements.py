@@ -18,7 +18,7 @@ from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Field, Map, PlanNode, Scan
 from circuits.plan.window_close import WindowClose
 from circuits.sql.binding.clause import ReaderTable, call_function
-from circuits.sql.binding.environment import Environment, names_table, rename_columns
+from circuits.sql.binding.environment import Environment, rename_columns, table_names
 from circuits.sql.binding.select_builder import QueryReader
 from circuits.sql.declarations import (
     WEIGHT_COLUMN,
@@ -341,25 +341,28 @@ def order_statements(
     needs = {
         name: frozenset(
             other
-            for other in numbers
-            if (other != name or name in recursive_views) and _reads_view(trees[number], other)
+            for other in _relations_read(trees[number]) & numbers.keys()
+            if other != name or name in recursive_views
         )
         for name, number in numbers.items()
     }
     return [tuple(numbers[name] for name in names) for names in order_by_needs(needs)]
 
 
-def _reads_view(tree: exp.Expr, name: str) -> bool:
-    """Return whether the query of a statement names a view, and not a WITH query of that name."""
+def _relations_read(tree: exp.Expr) -> set[str]:
+    """Return the relations that the query of a statement names, in lower case.
+
+    The names of its WITH queries are not among them.
+    """
     body = tree.expression if _view_name(tree) else tree
     ctes = {cte.alias.casefold() for cte in body.find_all(exp.CTE)}
-    return name not in ctes and names_table(body, name)
+    return table_names(body) - ctes
 
 
 def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
     """Return whether a statement is a recursive view that names itself."""
     name = _view_name(tree)
-    return name in source.recursive_views and _reads_view(tree, name)
+    return name in source.recursive_views and name in _relations_read(tree)
 
 
 def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
