@@ -79,12 +79,13 @@ def main(
     check_names(names, SYSTEMS, "peer")
     check_names([part], PARTS, "part")
     progress = terminal()
-    if (absent := note_missing_graphs()) and not quick:
-        progress.print(absent)
+    note = note_missing_graphs()
+    if note is not None and not quick:
+        progress.print(note)
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
     result = Result("peers", CLAIM, tables)
-    bytes_ = int(memory * (1 << 30))
+    memory_bytes = int(memory * (1 << 30))
     warm_up(1)  # the drivers then find the kernels in the cache
     if part in ("bulk", "all"):
         bulk = Bulk(
@@ -93,10 +94,10 @@ def main(
             limit,
             plan_limit,
             allowance,
-            bytes_,
+            memory_bytes,
             verdict,
             progress.print,
-            again=not quick,
+            runs_engine_twice=not quick,
         )
         tables["BULK"] = bulk.run(bulk_cases(graph or [], quick=quick, seed=seed))
         tables["Plans"] = plans(tables["BULK"])
@@ -107,7 +108,7 @@ def main(
             seconds if not quick else 0.2,
             step_limit,
             loading,
-            bytes_,
+            memory_bytes,
             verdict,
             progress.print,
         )
@@ -121,10 +122,10 @@ def main(
             view_seconds,
             view_loading,
             view_loading,
-            bytes_,
+            memory_bytes,
             verdict,
             progress.print,
-            again=not quick,
+            runs_engine_twice=not quick,
         )
         tables["LSQB"] = lsqb.run(lsqb_network(quick=quick, seed=seed), seed)
     if part != "all" and json is not None and json.exists():
