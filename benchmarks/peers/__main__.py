@@ -89,42 +89,42 @@ def main(
     warm_up(1)  # the drivers then find the kernels in the cache
     if part in ("bulk", "all"):
         bulk = Bulk(
-            _select(BULK, names),
-            threads or ([1] if quick else [1, 2]),
-            limit,
-            plan_limit,
-            allowance,
-            memory_bytes,
-            verdict,
-            progress.print,
+            peers=_select(BULK, names),
+            threads=threads or ([1] if quick else [1, 2]),
+            limit=limit,
+            plan_limit=plan_limit,
+            allowance=allowance,
+            memory=memory_bytes,
+            verdict=verdict,
+            progress=progress.print,
             runs_engine_twice=not quick,
         )
         tables["BULK"] = bulk.run(bulk_cases(graph or [], quick=quick, seed=seed))
         tables["Plans"] = plans(tables["BULK"])
     if part in ("live", "all"):
         live = Live(
-            _select(LIVE, names),
-            1,
-            seconds if not quick else 0.2,
-            step_limit,
-            loading,
-            memory_bytes,
-            verdict,
-            progress.print,
+            peers=_select(LIVE, names),
+            threads=1,
+            seconds=seconds if not quick else 0.2,
+            limit=step_limit,
+            loading=loading,
+            memory=memory_bytes,
+            verdict=verdict,
+            progress=progress.print,
         )
         tables["LIVE"] = live.run(live_streams(graph or [], quick=quick, seed=seed))
     if part in ("lsqb", "all"):
         lsqb = Lsqb(
-            _select(LSQB, names),
-            1,
-            100 if not quick else 10,
-            12 if not quick else 4,
-            view_seconds,
-            view_loading,
-            view_loading,
-            memory_bytes,
-            verdict,
-            progress.print,
+            peers=_select(LSQB, names),
+            threads=1,
+            rows=100 if not quick else 10,
+            deletes=12 if not quick else 4,
+            seconds=view_seconds,
+            limit=view_loading,
+            loading=view_loading,
+            memory=memory_bytes,
+            verdict=verdict,
+            progress=progress.print,
             runs_engine_twice=not quick,
         )
         tables["LSQB"] = lsqb.run(lsqb_network(quick=quick, seed=seed), seed)

@@ -157,13 +157,19 @@ class System:
 
 ENGINE = System("dbsp_wcoj", "engine", "dbsp-wcoj", "generic join")
 
-KUZU = System("kuzu", "kuzu", "kuzu", "WCO plan", {}, "INTERSECT")
+KUZU = System("kuzu", "kuzu", "kuzu", "WCO plan", present="INTERSECT")
 
 BULK = (
     KUZU,
-    System("ladybug", "kuzu", "ladybug", "WCO plan", {"package": "ladybug"}, "INTERSECT"),
+    System("ladybug", "kuzu", "ladybug", "WCO plan", {"package": "ladybug"}, present="INTERSECT"),
     System(
-        "kuzu-binary", "kuzu", "kuzu", "binary joins", {"plan": "binary"}, "HASH_JOIN", "INTERSECT"
+        "kuzu-binary",
+        "kuzu",
+        "kuzu",
+        "binary joins",
+        {"plan": "binary"},
+        present="HASH_JOIN",
+        absent="INTERSECT",
     ),
     System(
         "ladybug-binary",
@@ -171,11 +177,11 @@ BULK = (
         "ladybug",
         "binary joins",
         {"package": "ladybug", "plan": "binary"},
-        "HASH_JOIN",
-        "INTERSECT",
+        present="HASH_JOIN",
+        absent="INTERSECT",
     ),
     System("dbsp_wcoj-binary", "engine", "dbsp-wcoj", "binary joins", {"plan": "binary"}),
-    System("duckdb", "duckdb", "duckdb", "hash joins", {}, "", "INTERSECT"),
+    System("duckdb", "duckdb", "duckdb", "hash joins", absent="INTERSECT"),
     System("igraph", "igraph", "igraph", "library, undirected", undirected=True),
     System("networkx", "networkx", "networkx", "library, undirected", undirected=True),
 )
