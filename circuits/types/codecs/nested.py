@@ -48,8 +48,16 @@ from circuits.types.codecs.arrow_buffers import (
 from circuits.types.codecs.strings import WORD_BYTES
 from dbsp_wcoj.values.interner import ABSENT, Interner
 
-__all__ = ["Lists", "Nested", "list_array", "list_parts", "ranks", "struct_array"]
-
+__all__ = [
+    "Lists",
+    "Nested",
+    "element_positions",
+    "entries_type",
+    "list_array",
+    "list_parts",
+    "ranks",
+    "struct_array",
+]
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -210,11 +218,21 @@ class Lists:
     @property
     def positions(self) -> Int64Array:
         """The position of each element in its list, from 0."""
-        return np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
+        return element_positions(self.lengths)
 
     def array(self, type: pa.DataType) -> pa.Array:
         """Return the lists as an Arrow array."""
         return list_array(type, self.lengths, [self.values], self.valid)
+
+
+def element_positions(lengths: Int64Array) -> Int64Array:
+    """Return the position of each element in its list, from 0, for lists of these lengths.
+
+    >>> element_positions(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    offsets = _offsets(lengths)
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
 
 
 def entries_type(type: pa.DataType) -> pa.DataType:

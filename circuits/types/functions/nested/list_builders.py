@@ -29,7 +29,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.length_limits import check_list_lengths
-from circuits.types.functions.nested.list_rules import valid_all
+from circuits.types.functions.nested.list_masks import valid_all
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["FUNCTIONS"]

@@ -29,7 +29,8 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.nested.list_rules import is_list, valid_all
+from circuits.types.functions.nested.list_masks import valid_all
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import common_type
 
 __all__ = ["FUNCTIONS"]
