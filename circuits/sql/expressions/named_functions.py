@@ -112,7 +112,7 @@ def named(
             missing = wanted - len(arguments)
             arguments = [*arguments, *defaults[max(0, len(defaults) - missing) :]]
         if clause.source.is_spark:
-            letters = kinds or (signature.kinds(len(arguments)) if signature else "")
+            letters = kinds or (signature.letters(len(arguments)) if signature else "")
             arguments = coerce(clause, node, arguments, letters)
         value = clause.call(node, function, *arguments)
         if result is not None and value.type != result:

@@ -11,8 +11,8 @@ of the parts are 64-bit words, and the bytes of these words are the value in the
 values have equal parts in the same order, and so equal bytes. NULL is equal to NULL within a value,
 as in DuckDB and Spark. Maps are equal if they have the same entries in the same order.
 
-All nested types share one dictionary. Codes are compared only between columns of one ``space``, so
-two types may use the same bytes for different values.
+All nested types share one dictionary. Two types may use the same bytes for different values,
+because codes are compared only between columns of one ``code_space``.
 
 Codes do not have the order of the values. The sort key of a value is that of its first part, and
 ORDER BY compares values with equal keys as a whole (`ranks`): part by part, a list before its
@@ -68,7 +68,7 @@ class PartCodec(Protocol):
     @property
     def ordered(self) -> bool: ...
     @property
-    def space(self) -> Hashable: ...
+    def code_space(self) -> Hashable: ...
     def encode(self, array: pa.Array) -> Int64Array: ...
     def find(self, array: pa.Array) -> Int64Array: ...
     def decode(self, codes: Int64Array) -> pa.Array: ...
@@ -78,6 +78,9 @@ class PartCodec(Protocol):
 @dataclass(frozen=True)
 class Nested:
     """The coding of a nested type.
+
+    The value of a code is stored as rows of words: one row per element of a list or entry of a map,
+    one row for a struct; one word per part.
 
     Args:
         type: A list, fixed-size list, struct or map.
@@ -94,13 +97,13 @@ class Nested:
     ordered: bool = False
 
     @property
-    def space(self) -> Hashable:
-        """The kind of the type and the spaces of its parts.
+    def code_space(self) -> Hashable:
+        """The kind of the type and the code spaces of its parts.
 
-        The names of fields are not part of it, because structs are compared by position.
+        The names of fields do not matter, because structs are compared by position.
         """
         kind = "struct" if self.is_struct else "map" if types.is_map(self.type) else "list"
-        return (kind, *(part.space for part in self.parts))
+        return (kind, *(part.code_space for part in self.parts))
 
     @property
     def is_struct(self) -> bool:
@@ -169,11 +172,9 @@ class Nested:
         return [keys]
 
     def words(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return the words of values.
+        """Return the number of rows of each value, and the rows of all values.
 
-        Returns:
-            The number of rows of each value, of shape ``(n,)``: the elements of a list, the entries
-            of a map, 1 for a struct. And the rows of all values, of shape ``(rows, parts)``.
+        The shapes are ``(n,)`` and ``(rows, parts)``.
         """
         offsets, data = self.dictionary.gather(codes)
         width = len(self.parts)
@@ -357,6 +358,11 @@ def _sortable(array: pa.Array) -> pa.Array:
 
 
 def _list_ranks(lengths: Int64Array, element_ranks: Int64Array) -> Int64Array:
+    """Return the ranks of lists of these lengths.
+
+    Pass p of the loop divides the groups of equal lists by their elements at position p. A list
+    leaves the loop when it has no such element, or is alone in its group.
+    """
     starts, groups = _offsets(lengths)[:-1], np.zeros(len(lengths), np.int64)
     position, active = 0, np.arange(len(lengths))
     while len(active):

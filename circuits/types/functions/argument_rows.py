@@ -1,4 +1,4 @@
-"""Helpers of kernels: repeat scalars for all rows, group rows, put results into row order.
+"""Helpers of kernels: repeat scalars for all rows, group rows, restore the order of rows.
 
 Many Arrow functions require a pattern, a length or a character set to be one constant.
 ``by_constants`` turns such a function into a kernel: it groups the rows by the parameters that are
@@ -23,6 +23,7 @@ __all__ = [
     "by_constants",
     "fill_rows",
     "fit_precision",
+    "map_distinct",
     "relabel_scale",
     "row_count",
     "scatter_rows",
@@ -74,9 +75,9 @@ def unscaled_digits(decimals: pa.Array) -> pa.Array:
 
 def relabel_scale(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
     """Return the same digits with another precision and scale, without any conversion."""
-    make = pa.decimal128 if decimals.type.bit_width == 128 else pa.decimal256
+    decimal_type = pa.decimal128 if decimals.type.bit_width == 128 else pa.decimal256
     return pa.Array.from_buffers(
-        make(precision, scale), len(decimals), decimals.buffers(), offset=decimals.offset
+        decimal_type(precision, scale), len(decimals), decimals.buffers(), offset=decimals.offset
     )
 
 
@@ -106,6 +107,15 @@ def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
         raise pa.ArrowInvalid(f"{decimals.filter(is_too_long)[0]} does not fit {target}")
 
 
+def map_distinct(
+    array: pa.Array, function: Callable[[Any], Any], data_type: pa.DataType
+) -> pa.Array:
+    """Call a Python function once for each distinct value; the result for NULL is NULL."""
+    encoded = pc.dictionary_encode(array)
+    results = pa.array([function(value) for value in encoded.dictionary.to_pylist()], data_type)
+    return results.take(encoded.indices)
+
+
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:
     """Return a kernel for ``function(column, parameter, …)``, whose parameters are Python values.
 
@@ -116,9 +126,7 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
         rows = row_count(arguments)
         column, parameters = fill_rows(arguments[0], rows), arguments[1:]
         if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
-            return apply_kernel(
-                column, [parameter.as_py() for parameter in parameters], result_type
-            )
+            return apply(column, [parameter.as_py() for parameter in parameters], result_type)
         if rows == 0:
             return pa.nulls(0, result_type)
         columns = [pc.dictionary_encode(fill_rows(p, rows), "encode") for p in parameters]
@@ -132,7 +140,7 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
             positions.append(pa.array(order[bounds[i] : bounds[i + 1]]))
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
-            parts.append(apply_kernel(column.take(positions[-1]), constants, result_type))
+            parts.append(apply(column.take(positions[-1]), constants, result_type))
             total_bytes += parts[-1].nbytes
             if total_bytes > MAX_COLUMN_BYTES and is_text(result_type):
                 raise pa.ArrowCapacityError(
@@ -140,7 +148,7 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
                 )
         return scatter_rows(positions, parts)
 
-    def apply_kernel(column: pa.Array, constants: list[Any], data_type: pa.DataType) -> pa.Array:
+    def apply(column: pa.Array, constants: list[Any], data_type: pa.DataType) -> pa.Array:
         if any(constant is None for constant in constants):
             return pa.nulls(len(column), data_type)
         result = function(column, *constants)

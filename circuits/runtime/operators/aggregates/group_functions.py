@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import first_positions
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
@@ -215,7 +215,7 @@ def _product(rows: GroupedRows) -> Int64Array:
 
 def _string_agg(rows: GroupedRows) -> Int64Array:
     groups, positions = rows.repeat_by_weight()
-    texts = pc.cast(plain(rows.codec.decode(rows.codes)), pa.large_string()).take(
+    texts = pc.cast(expand_encoding(rows.codec.decode(rows.codes)), pa.large_string()).take(
         pa.array(positions)
     )
     offsets = np.append(first_positions(groups), len(groups))

@@ -39,7 +39,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.type_rules import is_binary, is_number, is_text, plain
+from circuits.types.functions.type_rules import is_binary, is_number, is_text, kernel_type
 
 __all__ = ["FUNCTIONS", "cast_scalar", "convert", "round_half_away"]
 
@@ -47,7 +47,7 @@ _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values to ``target``, a type without a dictionary encoding (`plain`).
+    """Cast values to ``target``, a type without a dictionary encoding (`kernel_type`).
 
     Raises:
         ArrowInvalid: ``target`` cannot represent a value.
@@ -195,8 +195,8 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
         EvaluationError: The type cannot represent the value.
     """
     try:
-        array = pa.array([literal.value], literal.type).cast(plain(literal.type))
-        return convert(array, plain(target)).cast(target)[0]
+        array = pa.array([literal.value], literal.type).cast(kernel_type(literal.type))
+        return convert(array, kernel_type(target)).cast(target)[0]
     except _FAILURES as error:
         raise EvaluationError(
             f"{shorten(str(literal))} of type {literal.type} cannot be cast to {target}: "
@@ -252,7 +252,7 @@ def _cast_rule(name: str, arguments: Arguments, target_type: pa.DataType | None)
     require(name, arguments, 1, 1)
     if target_type is None:
         raise argument_error(name, arguments, "it needs the target type, as type=...")
-    source, target = plain(arguments[0].type), plain(target_type)
+    source, target = kernel_type(arguments[0].type), kernel_type(target_type)
     if not _is_allowed(source, target):
         fix = _cast_advice(source, target)
         raise FunctionError(f"a {arguments[0].type} cannot be cast to {target_type}; {fix}")

@@ -32,7 +32,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.nested.nested_texts import spark_texts
 from circuits.types.functions.signatures import Signature, per_distinct_row
-from circuits.types.functions.type_rules import is_binary, is_temporal, is_text, plain
+from circuits.types.functions.type_rules import is_binary, is_temporal, is_text, kernel_type
 
 __all__ = ["FUNCTIONS"]
 
@@ -109,7 +109,7 @@ def _from_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     for place, field in enumerate(result_type):
         cells = [row[place] if place < len(row) else None for row in rows]
         cells = [None if cell in (options.null, "") else cell for cell in cells]
-        columns.append(_read_cells(cells, plain(field.type), options).cast(field.type))
+        columns.append(_read_cells(cells, kernel_type(field.type), options).cast(field.type))
     structs = pa.StructArray.from_arrays(columns, fields=list(result_type))
     return structs.take(encoded.indices)
 

@@ -36,7 +36,7 @@ from circuits.types.functions.length_limits import (
     check_lengths,
     upper_bound,
 )
-from circuits.types.functions.type_rules import common_type, is_text, plain
+from circuits.types.functions.type_rules import common_type, is_text, kernel_type
 
 __all__ = ["FUNCTIONS", "text_rule"]
 
@@ -59,7 +59,7 @@ def text_rule(kinds: str, min_count: int, result: pa.DataType | None = None) -> 
             _cast_argument(name, arguments, argument, kind)
             for argument, kind in zip(arguments, kinds, strict=False)
         )
-        return typed, result or plain(typed[0].type)
+        return typed, result or kernel_type(typed[0].type)
 
     return rule
 
@@ -81,7 +81,7 @@ def _concat_rule(
 ) -> TypedArguments:
     require(name, arguments, 1, None)
     texts = tuple(a if is_text(a.type) else cast_to(a, pa.string()) for a in arguments)
-    target = plain(common_type(text.type for text in texts))
+    target = kernel_type(common_type(text.type for text in texts))
     return tuple(cast_to(text, target) for text in texts), target
 
 
