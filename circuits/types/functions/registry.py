@@ -8,13 +8,13 @@ from circuits.types.functions import comparison, conditional, failures, greatest
 from circuits.types.functions.casting import casts
 from circuits.types.functions.dates import (
     calendar,
-    clock,
     date_fields,
     date_formats,
-    date_parts,
     date_shifts,
     interval_arithmetic,
     time_buckets,
+    time_zones,
+    times_of_day,
 )
 from circuits.types.functions.nested import (
     csv_texts,
@@ -80,11 +80,11 @@ _FAMILIES = (
     text_functions,
     conditional,
     casts,
-    date_parts,
     calendar,
     bits,
     bitmaps,
-    clock,
+    times_of_day,
+    time_zones,
     capitals,
     date_fields,
     date_formats,

@@ -30,7 +30,7 @@ from circuits.types.codecs.nested import list_array, list_parts, struct_array
 from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
 from circuits.types.functions.casting.text_formatting import write_text
 from circuits.types.functions.casting.text_parsing import read_text
-from circuits.types.functions.casting.time_units import clock_of, convert_unit
+from circuits.types.functions.casting.time_units import convert_unit, time_of_day
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -76,7 +76,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_timestamp(source) and arrow.is_date32(target):
         return convert_unit(values, target)
     if arrow.is_timestamp(source) and arrow.is_time(target):
-        return clock_of(values, target)
+        return time_of_day(values, target)
     if arrow.is_floating(target):
         return _to_float(values, target)
     return pc.cast(values, target, safe=not (arrow.is_time(target) or arrow.is_duration(target)))
@@ -212,7 +212,7 @@ def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     """
     if is_nested(values.type) and is_nested(target):
         if arrow.is_map(target):
-            values = _drop_maps_with_other_keys(values, target.key_type)
+            values = _drop_maps_with_uncastable_keys(values, target.key_type)
         return _convert_parts(values, target, _try_convert)
     try:
         if is_text(values.type):
@@ -226,13 +226,13 @@ def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
-def _drop_maps_with_other_keys(maps: pa.Array, key_type: pa.DataType) -> pa.Array:
+def _drop_maps_with_uncastable_keys(maps: pa.Array, key_type: pa.DataType) -> pa.Array:
     """Return the maps, with NULL for those that have a key which ``key_type`` cannot represent."""
     counts, (keys, _) = list_parts(maps)
-    is_failed = _try_convert(keys, key_type).is_null().to_numpy(zero_copy_only=False)
+    is_uncastable = _try_convert(keys, key_type).is_null().to_numpy(zero_copy_only=False)
     rows = np.arange(len(maps))
-    has_failed_key = np.isin(rows, np.repeat(rows, counts)[is_failed])
-    return maps.take(pa.array(rows, mask=has_failed_key))
+    has_uncastable_key = np.isin(rows, np.repeat(rows, counts)[is_uncastable])
+    return maps.take(pa.array(rows, mask=has_uncastable_key))
 
 
 def _cast_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:

@@ -1,4 +1,4 @@
-"""Functions that compute dates and timestamps: add months, next Monday, end of the month, zones.
+"""Functions that compute dates and timestamps: add months, next Monday, months between, make_date.
 
 The number of months, days or microseconds may be a column. The kernels compute with numpy arrays of
 days and of microseconds since 1970. Years are those of numpy's calendar. ``months_between`` counts
@@ -223,55 +223,6 @@ def _complete_months(end: Numbers, start: Numbers) -> Numbers:
     return np.asarray(np.where(is_reversed, -months, months))
 
 
-def _to_zone(values: pa.Array, zone: str) -> pa.Array:
-    """Convert timestamps in UTC to the local time of a zone."""
-    return pc.local_timestamp(
-        values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", _zone(zone)))
-    )
-
-
-def _from_zone(ambiguous: str) -> Callable[..., pa.Array]:
-    """Return a function that converts timestamps in the local time of a zone to UTC.
-
-    A time that does not exist, because clocks are set forward, has the offset before that.
-
-    Args:
-        ambiguous: ``earliest`` or ``latest``, for a time that occurs twice.
-    """
-
-    def convert(values: pa.Array, zone: str) -> pa.Array:
-        zone = _zone(zone)
-        options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": "earliest"}
-        zoned = pc.assume_timezone(values, **options)
-        # Of a time that does not exist, this is the last moment before the clocks are set.
-        local = pc.local_timestamp(zoned)
-        moments = zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
-        skipped = pc.fill_null(pc.not_equal(local, values), False)
-        if not pc.any(skipped).as_py():
-            return moments
-        shifted = pc.subtract(values, pc.subtract(local, moments))
-        return pc.if_else(skipped, shifted, moments)
-
-    return convert
-
-
-_SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo"}
-
-
-def _zone(name: str) -> str:
-    """Return Arrow's name of a time zone: a region, ``UTC``, or an offset such as ``+02:00``."""
-    full_name = _SHORT_ZONES.get(name, name)
-    if full_name.islower():
-        full_name = full_name.upper() if "/" not in full_name else full_name.title()
-    offset = full_name.removeprefix("UTC").removeprefix("GMT")
-    if not offset or offset.upper() == "Z":
-        return "UTC"
-    if offset[0] in "+-":
-        hours, _, minutes = offset[1:].partition(":")
-        return f"{offset[0]}{int(hours):02}:{int(minutes or 0):02}"
-    return full_name
-
-
 def _unchanged(numbers: Numbers) -> Numbers:
     """Return microseconds or days since 1970, which `_column_function` converts."""
     return numbers
@@ -388,24 +339,6 @@ FUNCTIONS = (
         "the whole units c from b to a",
         Signature("mmt", _INT),
         column_kernel(_elapsed_units),
-    ),
-    Function(
-        "to_zone",
-        "a timestamp of UTC in the local time of zone b",
-        Signature("mt", _TIMESTAMP),
-        by_constants(_to_zone),
-    ),
-    Function(
-        "from_zone",
-        "the timestamp of UTC when the local time in zone b is a",
-        Signature("mt", _TIMESTAMP),
-        by_constants(_from_zone("earliest")),
-    ),
-    Function(
-        "from_zone_latest",
-        "as from_zone; the later one if the local time a occurs twice",
-        Signature("mt", _TIMESTAMP),
-        by_constants(_from_zone("latest")),
     ),
     Function(
         "duration_of_micros",
