@@ -184,9 +184,8 @@ the view; columns are nr, items
         bad = np.flatnonzero((weights != 1) | (counts[groups] > 1))
         if not len(bad):
             return
-        rows = format_unrepresentable(
-            current.take(np.flatnonzero(groups == groups[bad[0]])[:2])
-        ).to_pylist()
+        examples = current.take(np.flatnonzero(groups == groups[bad[0]])[:2])
+        rows = format_unrepresentable(examples).to_pylist()
         key = ", ".join(f"{name} = {_format_value(rows[0][name])}" for name in self.keys)
         others = [name for name in current.column_names if name not in (*self.keys, WEIGHT)]
         raise TargetError(
