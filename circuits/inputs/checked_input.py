@@ -130,7 +130,7 @@ class CheckedInput:
         return time.time_column
 
     @property
-    def reads_by_time(self) -> bool:
+    def reads_only_after_frontier(self) -> bool:
         """True if the options read only rows of the relation that are not before `frontier`."""
         return self.bounded_column is not None and self.options.retain is None
 

@@ -11,7 +11,6 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +31,7 @@ from circuits.types.functions.numbers.ansi_arithmetic import (
     spark_digits,
 )
 from circuits.types.functions.numbers.arithmetic import as_numbers
-from circuits.types.functions.numbers.division import int_divide, modulo, null_if_zero
+from circuits.types.functions.numbers.division import int_divide, modulo, null_if_zero, zero_of
 
 __all__ = ["FUNCTIONS"]
 
@@ -58,15 +57,11 @@ def _divide_rule(
     ), adjusted_decimal(integer_digits + target_scale, target_scale)
 
 
-def _zero(data_type: pa.DataType) -> pa.Scalar:
-    return pa.scalar(Decimal(0) if arrow.is_decimal(data_type) else 0, data_type)
-
-
 def _check_divisors(arguments: Sequence[Values]) -> None:
     """Raise ArrowInvalid if a divisor is zero and its dividend is not NULL."""
     rows = row_count(arguments)
     left, right = (fill_rows(values, rows) for values in arguments)
-    zero = _zero(right.type)
+    zero = zero_of(right.type)
     if pc.any(pc.and_(pc.equal(right, zero), pc.is_valid(left))).as_py():
         raise pa.ArrowInvalid("division by zero")
 
@@ -127,7 +122,7 @@ def _positive_modulo(arguments: Sequence[Values], result_type: pa.DataType) -> V
     _check_divisors(arguments)
     _, right = arguments
     remainder = modulo(arguments, result_type)
-    zero = _zero(result_type)
+    zero = zero_of(result_type)
     divisor = pc.cast(right, result_type)
     shifted = modulo([pc.cast(pc.add(remainder, divisor), result_type), divisor], result_type)
     return pc.if_else(pc.less(remainder, zero), shifted, remainder)

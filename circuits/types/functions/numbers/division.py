@@ -9,6 +9,7 @@ are exact at any width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, TypedArguments, Values
 from circuits.types.functions.numbers.arithmetic import arithmetic_rule, as_numbers
 
-__all__ = ["FUNCTIONS", "int_divide", "modulo", "null_if_zero"]
+__all__ = ["FUNCTIONS", "int_divide", "modulo", "null_if_zero", "zero_of"]
 
 
 def _divide_rule(
@@ -37,10 +38,15 @@ def _int_divide_rule(
     return tuple(cast_to(argument, target) for argument in operands), target
 
 
+def zero_of(data_type: pa.DataType) -> pa.Scalar:
+    """Return zero in a type of numbers."""
+    return pa.scalar(Decimal(0) if arrow.is_decimal(data_type) else 0, data_type)
+
+
 def null_if_zero(divisor: Values) -> Values:
     """Return the divisors, with NULL in place of zero."""
-    zero = pa.array([0]).cast(divisor.type)[0]
-    return pc.if_else(pc.equal(divisor, zero), pa.scalar(None, divisor.type), divisor)
+    is_zero = pc.equal(divisor, zero_of(divisor.type))
+    return pc.if_else(is_zero, pa.scalar(None, divisor.type), divisor)
 
 
 def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
