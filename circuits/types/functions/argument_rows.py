@@ -20,6 +20,7 @@ from circuits.types.functions.length_limits import MAX_COLUMN_BYTES, MAX_COLUMN_
 from circuits.types.functions.type_rules import is_text
 
 __all__ = [
+    "array_function",
     "by_constants",
     "fill_rows",
     "fit_precision",
@@ -114,6 +115,43 @@ def map_distinct(
     encoded = pc.dictionary_encode(array)
     results = pa.array([function(value) for value in encoded.dictionary.to_pylist()], data_type)
     return results.take(encoded.indices)
+
+
+def array_function(
+    function: Callable[..., Any], result_type: pa.DataType, *, null_value: int = 0
+) -> Callable[..., pa.Array]:
+    """Convert a function of int64 or float64 numpy arrays to a function of Arrow columns.
+
+    Args:
+        function: Gets dates as days and timestamps as microseconds. It returns an array, or an
+            array and a mask of invalid rows, whose results become NULL.
+        result_type: The type of the result.
+        null_value: The value that the function gets for NULL, such that it does not fail. The
+            result of such a row is NULL.
+    """
+
+    def apply(*columns: pa.Array) -> pa.Array:
+        valid = np.ones(len(columns[0]), np.bool_)
+        arrays = []
+        for column in columns:
+            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+            if pa.types.is_date(column.type):
+                column = pc.cast(column, pa.int32())
+            if not pa.types.is_floating(column.type):
+                column = pc.cast(column, pa.int64())
+            arrays.append(pc.fill_null(column, null_value).to_numpy(zero_copy_only=False))
+        values = function(*arrays)
+        if isinstance(values, tuple):
+            values, invalid = values
+            valid &= ~invalid
+        if not pa.types.is_temporal(result_type):
+            return pa.array(values, result_type, mask=~valid)
+        integers = pa.array(values.astype(np.int64), pa.int64(), mask=~valid)
+        if pa.types.is_date(result_type):
+            integers = pc.cast(integers, pa.int32())
+        return integers.cast(result_type)
+
+    return apply
 
 
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:

@@ -92,16 +92,7 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         if parsed is not None:
             return parsed
     parts = _Parts(values, _TIMESTAMP)
-    days, is_valid = _days(parts)
-    micros, nanos, is_valid_time = _time_of_day(parts)
-    has_time = parts.has("time")
-    # Blanks at the end of a bare date belong to dates only.
-    is_valid &= np.where(has_time, is_valid_time, parts.text("end") == "")
-    is_valid &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
-    days, micros = np.where(is_valid, days, 0), np.where(is_valid & has_time, micros, 0)
-    midnight = days * DAY_US
-    is_valid &= micros < INFINITE - np.maximum(midnight, 0)  # their sum fits in int64
-    ticks_us = midnight + np.where(is_valid, micros, 0)
+    ticks_us, nanos, is_valid = _date_and_time(parts)
     is_special, special_ticks = _special(values)
     is_local = None  # a mask of the texts in the local time of a zone other than UTC
     if target.tz is not None:
@@ -114,7 +105,7 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         is_local = ~has_offset & ~parts.has("zone") & ~is_special if target.tz != "UTC" else None
     ticks, fits = to_unit(ticks_us, "us", target.unit)
     if target.unit == "ns":
-        ticks = ticks + np.where(fits & has_time, nanos, 0)
+        ticks = ticks + np.where(fits, nanos, 0)
         fits &= (ticks > -INFINITE) & (ticks < INFINITE)
     ticks = np.where(is_special, special_ticks, ticks)
     valid = _check(values, (is_valid & fits) | is_special, str(target), lenient)
@@ -133,19 +124,13 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
     """
     parts = _Parts(values, _TIME_OF_DAY)
     micros, nanos, is_valid = _time_of_day(parts)
-    stamp_parts = _Parts(values, _TIMESTAMP)
-    has_date = stamp_parts.is_match & ~parts.is_match
+    timestamp_parts = _Parts(values, _TIMESTAMP)
+    has_date = timestamp_parts.is_match & ~parts.is_match
     if has_date.any():
-        days, is_stamp = _days(stamp_parts)
-        stamp_micros, stamp_nanos, is_valid_time = _time_of_day(stamp_parts)
-        has_time = stamp_parts.has("time")
-        is_stamp &= np.where(has_time, is_valid_time, stamp_parts.text("end") == "")
-        is_stamp &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
-        is_stamp &= stamp_micros < INFINITE - np.maximum(np.where(is_stamp, days, 0) * DAY_US, 0)
-        stamp_micros = np.where(has_time, stamp_micros % DAY_US, 0)
-        micros = np.where(has_date, stamp_micros, micros)
-        nanos = np.where(has_date, stamp_nanos, nanos)
-        is_valid |= has_date & is_stamp
+        ticks_us, timestamp_nanos, is_timestamp = _date_and_time(timestamp_parts)
+        micros = np.where(has_date, ticks_us % DAY_US, micros)
+        nanos = np.where(has_date, timestamp_nanos, nanos)
+        is_valid |= has_date & is_timestamp
     is_valid &= micros < DAY_US
     valid = _check(values, is_valid, str(target), lenient)
     valid_micros = np.where(is_valid, micros, 0)
@@ -222,6 +207,20 @@ def _time_of_day(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
     hour = np.where(is_valid, hour, 0)
     micros = ((hour * 60 + minute) * 60 + second) * 10**6 + nanos // 1000
     return micros, nanos % 1000, is_valid
+
+
+def _date_and_time(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
+    """Return microseconds since 1970, remaining nanoseconds, and a mask of valid timestamps."""
+    days, is_valid = _days(parts)
+    micros, nanos, is_valid_time = _time_of_day(parts)
+    has_time = parts.has("time")
+    # Blanks at the end of a bare date belong to dates only.
+    is_valid &= np.where(has_time, is_valid_time, parts.text("end") == "")
+    is_valid &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
+    midnight = np.where(is_valid, days, 0) * DAY_US
+    micros = np.where(is_valid & has_time, micros, 0)
+    is_valid &= micros < INFINITE - np.maximum(midnight, 0)  # their sum fits in int64
+    return midnight + np.where(is_valid, micros, 0), np.where(has_time, nanos, 0), is_valid
 
 
 def _offset(parts: _Parts) -> tuple[Int64s, Bools]:

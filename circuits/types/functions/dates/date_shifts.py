@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from circuits.types.functions.argument_rows import by_constants
+from circuits.types.functions.argument_rows import array_function, by_constants
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -31,40 +31,6 @@ _INT, _DATE, _TIMESTAMP, _FLOAT = pa.int64(), pa.date32(), pa.timestamp("us"), p
 _DAY_US = 86_400_000_000
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 Numbers = np.ndarray[Any, Any]
-
-
-def _column_function(function: Callable[..., Any], result: pa.DataType) -> Callable[..., pa.Array]:
-    """Convert a function of int64 or float64 arrays to a function of Arrow columns.
-
-    Args:
-        function: Gets dates as days and timestamps as microseconds. It returns an array, or an
-            array and a mask of invalid rows, whose results become NULL.
-        result: The type of the result.
-    """
-
-    def apply(*columns: pa.Array) -> pa.Array:
-        valid = np.ones(len(columns[0]), np.bool_)
-        arrays = []
-        for column in columns:
-            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-            if pa.types.is_date(column.type):
-                column = pc.cast(column, pa.int32())
-            if pa.types.is_boolean(column.type) or not pa.types.is_floating(column.type):
-                column = pc.cast(column, _INT)
-            arrays.append(pc.fill_null(column, 1).to_numpy(zero_copy_only=False))
-        values = function(*arrays)
-        if isinstance(values, tuple):
-            values, invalid = values
-            valid &= ~invalid
-        if pa.types.is_date(result):
-            return pc.cast(pa.array(values.astype(np.int64), _INT, mask=~valid), pa.int32()).cast(
-                result
-            )
-        if pa.types.is_timestamp(result):
-            return pa.array(values.astype(np.int64), _INT, mask=~valid).cast(result)
-        return pa.array(values, result, mask=~valid)
-
-    return apply
 
 
 def _split_days(days: Numbers) -> tuple[Numbers, Numbers]:
@@ -111,7 +77,7 @@ def _next_day(values: pa.Array, name: str) -> pa.Array:
     if not weekdays:
         raise pa.ArrowInvalid(f"{name!r} is no day of the week; write one as 'Mon'")
     # Day 0, 1970-01-01, is a Thursday: (days + 4) % 7 is the weekday of the next day, Monday is 0.
-    return _column_function(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
+    return array_function(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
 
 
 def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
@@ -201,9 +167,7 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
 
 def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
     """Count whole units; the front ends pass a constant unit, so all rows have the same."""
-    return _column_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(
-        start, end
-    )
+    return array_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(start, end)
 
 
 def _complete_months(end: Numbers, start: Numbers) -> Numbers:
@@ -224,7 +188,7 @@ def _complete_months(end: Numbers, start: Numbers) -> Numbers:
 
 
 def _unchanged(numbers: Numbers) -> Numbers:
-    """Return microseconds or days since 1970, which `_column_function` converts."""
+    """Return microseconds or days since 1970, which `array_function` converts."""
     return numbers
 
 
@@ -248,7 +212,7 @@ def _function(
         name,
         description,
         Signature(parameters, result),
-        column_kernel(_column_function(function, result)),
+        column_kernel(array_function(function, result, null_value=1)),
     )
 
 
