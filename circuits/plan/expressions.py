@@ -25,6 +25,7 @@ __all__ = [
     "Column",
     "Expression",
     "Literal",
+    "column_reads",
     "columns_of",
     "conjuncts",
     "excludes_null",
@@ -41,6 +42,9 @@ COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 # Functions that never return NULL.
 _NEVER_NULL: Final = frozenset({"is_null", "is_true", "same"})
+
+# Functions that return NULL only if their first argument is NULL; the others are constants.
+_NULL_AS_FIRST_ARGUMENT: Final = frozenset({"cast", "date_add", "month_bucket", "time_bucket"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Call:
         return value
 
     def __reduce__(self) -> tuple[type[Call], tuple[object, ...]]:
-        # Without the hash: that of a string is another one in another process.
+        # The hash is not pickled, because each process hashes strings differently.
         return Call, (self.function, self.arguments, self.type)
 
     def __str__(self) -> str:
@@ -168,7 +172,7 @@ def size_after(expressions: Iterable[Expression], replacement: Sequence[Expressi
 
 
 def conjuncts(predicates: Iterable[Expression]) -> Iterator[Expression]:
-    """The conditions that predicates connected by AND consist of; nested ANDs are flattened."""
+    """Yield the conditions that predicates connect by AND, at any depth; TRUE is left out."""
     for predicate in predicates:
         if isinstance(predicate, Call) and predicate.function == "and":
             yield from conjuncts(predicate.arguments)
@@ -190,7 +194,7 @@ def may_be_null(expression: Expression, is_nullable: Callable[[int], bool]) -> b
         return expression.value is None
     if isinstance(expression, Column):
         return is_nullable(expression.index)
-    if expression.function == "cast":
+    if expression.function in _NULL_AS_FIRST_ARGUMENT:
         return may_be_null(expression.arguments[0], is_nullable)
     return expression.function not in _NEVER_NULL
 

@@ -15,9 +15,9 @@ An aggregate without keys has exactly one row, even for an empty input. The firs
 State: count, sum, avg, variances and bit operations are linear, so the weights of one small trace
 represent them (`linear_aggregate`). Each min and max has a trace with its values in order
 (`min_max`), and so have functions of ordered rows, as first, quantiles and string_agg
-(`ordered_aggregate`). Each column that is aggregated with ``distinct`` has a trace of its values;
-the linear aggregates then read the delta of the set of these values. A step reads the old and the
-new state of all changed keys together and computes all results as whole columns.
+(`ordered_aggregate`). The columns that are aggregated with ``distinct`` have traces of their values
+(`value_sets`); the linear aggregates then read the delta of the sets of these values. A step reads
+the old and the new state of all changed keys together and computes all results as whole columns.
 
 Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
@@ -42,11 +42,11 @@ from circuits.runtime.operators.aggregates.groups import changed_groups, changed
 from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.aggregates.min_max import MinMax
 from circuits.runtime.operators.aggregates.ordered_aggregate import OrderedAggregate, state_key
-from circuits.runtime.operators.distinct import DistinctOperator, to_set
+from circuits.runtime.operators.aggregates.value_sets import value_sets
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
-from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
@@ -90,11 +90,7 @@ class AggregateOperator:
                 if call.function in LINEAR_FUNCTIONS
             ],
         )
-        # By columns: the set of the rows (keys, values), for aggregates with ``distinct``.
-        self._sets = {
-            columns: DistinctOperator(len(self.keys) + len(columns), to_set)
-            for columns in self._linear.distinct_columns
-        }
+        self._sets = value_sets(self.keys, self._linear.distinct_slots, inputs)
         # By state, then by result: calls that can share their state, and of equal calls one.
         ordered_calls: dict[object, dict[object, AggregateCall]] = {}
         for call in self.calls:
@@ -111,17 +107,14 @@ class AggregateOperator:
             )
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
-            *(distinct.trace for distinct in self._sets.values()),
+            *(sets.trace for sets in self._sets),
             *(trace for ordered in self._ordered for trace in ordered.traces),
         )
         key_codecs = [inputs[key] for key in self.keys]
         coded_keys = dictionary_columns(key_codecs)
         self.coded_columns: tuple[Mapping[int, Codec], ...] = (
             coded_keys,
-            *(
-                dictionary_columns([*key_codecs, *(inputs[column] for column in columns)])
-                for columns in self._sets
-            ),
+            *(sets.coded_columns for sets in self._sets),
             *(
                 coded_keys | ordered.coded_columns
                 for ordered in self._ordered
@@ -129,21 +122,23 @@ class AggregateOperator:
             ),
         )
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Compute the result rows of all groups of a whole Z-set."""
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """Compute the result rows of all groups of a whole Z-set.
+
+        Raises:
+            EvaluationError: A sum does not fit the type of the result.
+            LimitError: The texts or lists of the results exceed the limit of bytes.
+        """
         (zset,) = inputs
-        sets = {
-            columns: distinct.evaluate([self._values(zset, columns)])
-            for columns, distinct in self._sets.items()
-        }
-        sources = [self._linear.partial_rows(zset, sets)]
+        value_rows = [sets.evaluate(zset) for sets in self._sets]
+        sources = [self._linear.partial_rows(zset, value_rows)]
         sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered]
         groups, group_indices = group_rows(sources, len(self.keys))
         n = groups.shape[1]
         linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
         k = len(self.keys)
         ordered_codes = [
-            ordered.results(n, indices, source.row_array[k:], source.weight_array)
+            ordered.results(n, indices, source.row_array[k:], source.weight_array, budget)
             for ordered, indices, source in zip(
                 self._ordered, group_indices[1:], sources[1:], strict=True
             )
@@ -160,25 +155,25 @@ class AggregateOperator:
         Raises:
             WeightOverflowError: A weight of the state would leave int64.
             EvaluationError: A sum does not fit the type of the result.
+            LimitError: The texts or lists of the results exceed the limit of bytes.
         """
         (delta,) = deltas
         initial = context.first and not self.keys
         if not len(delta) and not initial:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
         staged: list[Staged] = []
-        sets = {}
-        for read_columns, distinct in self._sets.items():
-            sets[read_columns], step = distinct.prepare(
-                [self._values(delta, read_columns)], context
-            )
+        value_deltas = []
+        for sets in self._sets:
+            value_delta, step = sets.prepare(delta, context)
+            value_deltas.append(value_delta)
             if step is not None:
                 staged.append(step)
         prefixes = changed_groups(delta, self.keys)
         n = prefixes.shape[1]
-        linear = self._linear.read(prefixes, self._linear.partial_rows(delta, sets), staged)
+        linear = self._linear.read(prefixes, self._linear.partial_rows(delta, value_deltas), staged)
         ordered_codes = []
         for ordered in self._ordered:
-            codes, steps = ordered.read(ordered.sort_rows(delta), prefixes)
+            codes, steps = ordered.read(ordered.sort_rows(delta), prefixes, context.budget)
             ordered_codes.append(codes)
             staged += steps
         exists, columns = self._results(2 * n, linear, ordered_codes)
@@ -202,13 +197,6 @@ class AggregateOperator:
             else:
                 columns[row] = ordered[_ordered_key(call)]
         return exists, columns
-
-    def _values(self, zset: ZSet, columns: Sequence[int]) -> ZSet:
-        """Project to the rows (keys, values of the columns) without NULL."""
-        k = len(self.keys)
-        rows = zset.row_array[[*self.keys, *columns]]
-        present = np.flatnonzero(np.all(rows[k:] != NULL, axis=0))
-        return consolidated_rows(rows[:, present], zset.weight_array[present])
 
 
 def _ordered_key(call: AggregateCall) -> object:
