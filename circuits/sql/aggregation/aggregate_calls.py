@@ -179,12 +179,12 @@ def _read_approx_distinct(reader: AggregateReader) -> Expression:
 
 
 def _read_float_sum(reader: AggregateReader) -> Expression:
-    value = reader.apply_filter(reader.number(reader.argument(0)))
+    value = reader.apply_filter(reader.as_float(reader.argument(0)))
     return reader.aggregate("sum", value, distinct=reader.distinct)
 
 
 def _read_product(reader: AggregateReader) -> Expression:
-    value = reader.apply_filter(reader.number(reader.argument(0)))
+    value = reader.apply_filter(reader.as_float(reader.argument(0)))
     return reader.aggregate("product", value, distinct=reader.distinct)
 
 
