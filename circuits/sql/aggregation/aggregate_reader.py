@@ -308,7 +308,7 @@ class AggregateReader:
         return self.call("case", functions.conjunction(conditions), value, NULL)
 
     def filter_arguments(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return arguments to add to a primitive aggregate that leaves out rows with a NULL in them.
+        """Return arguments to add to a primitive aggregate that leaves out rows with NULL in one.
 
         So the aggregate reads the rows that FILTER selects and in which no value is NULL.
         """

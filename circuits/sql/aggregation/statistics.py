@@ -1,6 +1,6 @@
 """Statistics: variances, covariances, regressions and moments, from exact sums.
 
-The quotients over no variance are NULL or NaN by the dialect.
+A quotient by a variance of 0 is NULL or NaN, depending on the dialect.
 """
 
 from __future__ import annotations
