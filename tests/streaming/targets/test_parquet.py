@@ -121,7 +121,7 @@ def test_a_file_with_a_second_name_after_a_power_loss_is_never_written_in_place(
 
     ParquetTarget(disk.files()).write(ViewDelta("v", 1, table_of([]), mode="complete"))
 
-    assert simulated(disk)[0].num_rows == 0
+    assert read_simulated(disk)[0].num_rows == 0
 
 
 def test_a_directory_can_be_read_at_any_time(tmp_path):
