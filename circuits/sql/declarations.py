@@ -2,7 +2,7 @@
 
 A declaration gives the columns of an input and, with a PRIMARY KEY, the way to read its rows. The
 rows themselves come from the caller, so everything that says where they are stored has no effect.
-Three things can happen to a part of a declaration:
+The parts of a declaration have these effects:
 
 ================================= ================================================================
 NOT NULL                          checked: a row with NULL there is refused
@@ -13,7 +13,8 @@ DEFAULT                           unused, with a notice: a row has a value for e
 WITH, USING, LOCATION, ...        unused, with a notice: the rows come from the caller
 COMMENT, NULL                     read and dropped: they have no effect in any engine
 WATERMARK FOR, LATENESS           the input refuses late rows (`circuits.inputs.Lateness`)
-computed columns, METADATA, ...   refused: without them a view would be another one
+METADATA                          unused, with a notice: a row has a value for the column
+computed columns, ...             refused: a view without them would have other rows
 ================================= ================================================================
 
 A table that an ``INSERT INTO`` names is a sink, so it is not an input (`circuits.sql.statements`).
@@ -31,7 +32,7 @@ from sqlglot import exp
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
-from circuits.sql.syntax.parsing import UNSUPPORTED_COLUMN_PART
+from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
 from circuits.sql.syntax.types import arrow_type
 
@@ -141,8 +142,8 @@ def read_declarations(statements: Iterable[tuple[SqlSource, exp.Expr]]) -> Decla
         elif isinstance(tree, exp.Create) and tree.kind == "TABLE":
             table, table_notices = _read_table(source, tree)
             notices += table_notices
-            same = [name for name in tables if name.casefold() == table.name.casefold()]
-            if not same:
+            is_new = table.name.casefold() not in map(str.casefold, tables)
+            if is_new:
                 tables[table.name] = table
             elif not tree.args.get("exists"):
                 raise source.error(
@@ -280,7 +281,7 @@ class _TableReader:
                 part, f"{construct} in CREATE TABLE", "list the columns and leave it out"
             )
         name = f"property {part.name!r}" if type(part) is exp.Property else "the storage"
-        self.notices.append(_notice(self._source, part, f"{name} of the table"))
+        self._add_notice(part, f"{name} of the table")
 
     def _read_column(self, node: exp.ColumnDef) -> None:
         name = node.name
@@ -314,22 +315,15 @@ class _TableReader:
         if isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
             raise self._computed_column_error(error_node)
         if isinstance(kind, exp.DefaultColumnConstraint):
-            self.notices.append(
-                _notice(
-                    self._source, error_node, "DEFAULT", "each row must have a value for the column"
-                )
-            )
+            self._add_notice(error_node, "DEFAULT", "each row must have a value for the column")
         elif type(kind) in UNCHECKED_CONSTRAINTS:
-            self.notices.append(
-                _notice(
-                    self._source,
-                    error_node,
-                    UNCHECKED_CONSTRAINTS[type(kind)],
-                    "the rows are not checked",
-                )
-            )
+            name = UNCHECKED_CONSTRAINTS[type(kind)]
+            self._add_notice(error_node, name, "the rows are not checked")
+        elif kind.meta.get(UNCHECKED_COLUMN_PART) is not None:
+            part, effect = kind.meta[UNCHECKED_COLUMN_PART], "each row must have a value"
+            self.notices.append(_notice(self._source, error_node, part, f"{effect} for the column"))
         else:
-            construct = kind.meta.get(UNSUPPORTED_COLUMN_PART) or self._source.describe(kind)
+            construct = self._source.describe(kind)
             raise self._source.unsupported(
                 error_node,
                 f"{construct.removesuffix(' COLUMN CONSTRAINT')} in CREATE TABLE",
@@ -347,14 +341,11 @@ class _TableReader:
         self._keys = tuple(key for key in keys if isinstance(key, exp.Identifier))
         self._is_enforced = self._is_enforced and is_enforced
         if not self._is_enforced:
-            self.notices.append(
-                _notice(
-                    self._source,
-                    error_node,
-                    "a PRIMARY KEY that is not enforced",
-                    "a second row of a key does not replace the first; for upserts give "
-                    "input_options={table: InputOptions(keys=...)}",
-                )
+            self._add_notice(
+                error_node,
+                "a PRIMARY KEY that is not enforced",
+                "a second row of a key does not replace the first; for upserts give "
+                "input_options={table: InputOptions(keys=...)}",
             )
 
     def _column_name(self, error_node: exp.Expr, name: str, clause: str) -> str:
@@ -411,6 +402,9 @@ class _TableReader:
                 )
             node = exp.DataType(this=node.this)
         return arrow_type(self._source, node)
+
+    def _add_notice(self, node: exp.Expr, part: str, effect: str = "") -> None:
+        self.notices.append(_notice(self._source, node, part, effect))
 
     def _computed_column_error(self, node: exp.Expr) -> Exception:
         return self._source.unsupported(

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming.errors import TargetError
-from streaming.state.files import Files
+from streaming.state.files import Files, replace_atomically
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.targets.column_types import convert_columns, parquet_type
@@ -86,7 +86,7 @@ class ParquetTarget:
         try:
             if not self._needs_write(files, delta):
                 return
-            _write(files, _name(delta), self._bytes(table, delta))
+            _replace_file(files, _name(delta), self._bytes(table, delta))
         except OSError as error:
             raise TargetError(
                 f"{delta}: {address_of(files.location)} cannot be written to: {error}; the query "
@@ -170,11 +170,8 @@ def _name(delta: ViewDelta) -> str:
     return f"{view}-{delta.batch_id:020d}-{file_name(delta.state_id) or 'none'}{_SUFFIX}"
 
 
-def _write(files: Files, name: str, data: pa.Buffer) -> None:
-    hidden = f".{name}.tmp"
-    files.write(hidden, [data])
-    files.sync(hidden)
-    files.rename(hidden, name)
+def _replace_file(files: Files, name: str, data: pa.Buffer) -> None:
+    replace_atomically(files, name, data, temporary=f".{name}.tmp")
     files.sync_folder("")
 
 

@@ -111,6 +111,18 @@ def test_a_crash_at_any_call_and_the_same_micro_batch_again_leave_it_there_once(
         check(history, simulated(disk), done)
 
 
+def test_a_file_with_a_second_name_after_a_power_loss_is_never_written_in_place():
+    disk = SimulatedDisk(0)
+    rows = table_of([((1, "a", 0.5), 2)])
+    ParquetTarget(disk.files()).write(ViewDelta("v", 0, rows, mode="complete"))
+    (published,) = disk.names()
+    disk.link(f".{published}.tmp", disk.inode(published))  # the rename was half undone
+
+    ParquetTarget(disk.files()).write(ViewDelta("v", 1, table_of([]), mode="complete"))
+
+    assert simulated(disk)[0].num_rows == 0
+
+
 def test_a_directory_can_be_read_at_any_time(tmp_path):
     target = ParquetTarget(tmp_path / "out")
     empty = table_of([])
