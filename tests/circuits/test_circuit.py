@@ -25,7 +25,16 @@ from circuits import (
 from circuits.circuit_spec import CircuitSpec
 from circuits.options import CircuitOptions
 from dbsp_wcoj import Formula, FormulaError, WeightOverflowError
-from tests.support.tables import EDGE, MARK, Totals, bag_of, edges, marks, table_of, whole
+from tests.support.tables import (
+    EDGE,
+    MARK,
+    Totals,
+    bag_of,
+    edges,
+    marks,
+    not_null_integers,
+    table_of,
+)
 
 INPUTS = {"link": EDGE, "mark": MARK}
 VIEWS = """
@@ -179,7 +188,7 @@ def test_a_table_that_does_not_fit_its_schema_is_an_error_and_changes_nothing(ta
 
 
 def test_null_where_the_schema_has_none_is_refused():
-    circuit = compile_sql("SELECT a FROM r", {"r": whole("a")})
+    circuit = compile_sql("SELECT a FROM r", {"r": not_null_integers("a")})
     with pytest.raises(SchemaError, match="declared not null"):
         circuit.step({"r": pa.table({"a": [1, None]})})
 
@@ -322,7 +331,7 @@ def test_a_view_that_is_not_kept_is_an_error_that_says_how_to_keep_it():
 def test_an_input_may_be_called_as_the_engine_calls_its_operators():
     circuit = compile_sql(
         'SELECT a.x FROM "#2" a JOIN (SELECT DISTINCT x FROM r) b ON b.x = a.x',
-        {"r": whole("x"), "#2": whole("x")},
+        {"r": not_null_integers("x"), "#2": not_null_integers("x")},
     )
     tables = {"#2": pa.table({"x": [1, 1]}), "r": pa.table({"x": [1, 2]})}
     assert bag_of(circuit.step(tables)["view"]) == {(1,): 2}
@@ -347,7 +356,11 @@ def test_null_in_a_view_of_columns_without_null_joins_nothing(view):
         CREATE VIEW v AS {view};
         CREATE VIEW w AS SELECT count(*) AS n FROM v p JOIN v q ON q.y = p.y;
     """
-    schemas = {"a": whole("x"), "b": whole("y"), "c": pa.schema([("z", pa.int64())])}
+    schemas = {
+        "a": not_null_integers("x"),
+        "b": not_null_integers("y"),
+        "c": pa.schema([("z", pa.int64())]),
+    }
     circuit = compile_sql(text, schemas)
     null = pa.table({"z": pa.array([None], pa.int64())})
     out = circuit.step({"a": pa.table({"x": [1]}), "c": null})

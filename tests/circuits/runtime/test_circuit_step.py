@@ -9,7 +9,7 @@ import pytest
 from circuits import EvaluationError, SnapshotError, StaleStepError, compile_sql
 from circuits.circuit import Circuit
 from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
-from tests.support.state_store import Store, bags, restarted
+from tests.support.state_store import Store, bags, restart
 
 
 def test_state_of_a_step_is_read_before_its_commit():
@@ -103,7 +103,7 @@ def test_replayed_rows_have_the_same_digest_also_after_a_restart():
         store.write(step)
         step.commit()
     assert len({tuple(one.items()) for one in digests}) == len(digests)
-    for circuit_ in (circuit, restarted(circuit, store)):
+    for circuit_ in (circuit, restart(circuit, store)):
         for tables, expected in zip(changes, digests, strict=True):
             repeated = circuit_.prepare({name: shuffled(t, rng) for name, t in tables.items()})
             assert repeated.digests == expected

@@ -12,7 +12,16 @@ from tests.circuits.state.test_snapshot import VIEWS as PEOPLE_VIEWS
 from tests.circuits.state.test_snapshot import steps as people_steps
 from tests.circuits.test_circuit import CYCLE, random_steps
 from tests.oracles.datalog_extenders import answers
-from tests.support.tables import EDGE, MARK, Totals, bag_of, edges, marks, table_of, whole
+from tests.support.tables import (
+    EDGE,
+    MARK,
+    Totals,
+    bag_of,
+    edges,
+    marks,
+    not_null_integers,
+    table_of,
+)
 
 INPUTS = {"link": EDGE, "mark": MARK}
 KEPT = """
@@ -125,7 +134,7 @@ def test_a_step_after_a_query_with_new_constants_is_right():
 
 
 def test_a_join_that_reads_an_input_whole_makes_it_askable():
-    schemas = {"a": whole("x", "y"), "b": whole("y", "z")}
+    schemas = {"a": not_null_integers("x", "y"), "b": not_null_integers("y", "z")}
     circuit = compile_sql("SELECT x, z FROM a JOIN b ON b.y = a.y", schemas)
     circuit.step({"a": pa.table({"x": [1, 2], "y": [5, 6]}), "b": pa.table({"y": [5], "z": [7]})})
     assert bag_of(circuit.query("SELECT x, y FROM a")) == {(1, 5): 1, (2, 6): 1}

@@ -19,7 +19,7 @@ from tests.circuits.datalog.test_datalog_circuits import arrow, rows, table
 from tests.circuits.test_circuit import half_committed
 from tests.generators.recursive_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.naive_datalog import evaluate_program
-from tests.support.state_store import Store, assert_same_snapshot, bags, restarted, step_and_store
+from tests.support.state_store import Store, assert_same_snapshot, bags, restart, step_and_store
 
 Row = tuple[Any, ...]
 SCHEMAS = {name: arrow(fields) for name, fields in SCHEMA.items()}
@@ -137,12 +137,12 @@ def test_a_recursive_view_that_is_restarted_equals_one_that_never_stopped(title,
         assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         match data.draw(st.integers(0, 2)):
             case 0:
-                circuit = restarted(circuit, store)
+                circuit = restart(circuit, store)
             case 1:
                 snapshot = pickle.loads(pickle.dumps(circuit.snapshot()))
                 circuit.step(world.whole())
                 circuit.restore(snapshot)
-                circuit = restarted(circuit, store)
+                circuit = restart(circuit, store)
         assert_same_snapshot(circuit, steady)
 
 

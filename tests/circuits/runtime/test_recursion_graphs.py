@@ -17,9 +17,9 @@ import pytest
 from circuits import Circuit, compile_datalog
 from tests.support.shared_data import needs_data
 from tests.support.shared_data import table as shared_table
-from tests.support.tables import INT, bag_of, table_of, whole
+from tests.support.tables import INT, bag_of, not_null_integers, table_of
 
-EDGE = whole("src", "dst")
+EDGE = not_null_integers("src", "dst")
 COST = pa.schema([("src", INT), ("dst", INT), ("cost", pa.float64())])
 CLOSURE = "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z)."
 COMPONENTS = f"{CLOSURE} scc(x, y) :- tc(x, y), tc(y, x)."

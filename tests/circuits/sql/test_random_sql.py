@@ -23,9 +23,9 @@ from tests.support.random_sql import (
     compile_case,
     deltas,
     draw_case,
+    drop_late,
     last_view,
     rearrange,
-    split_late,
     sum_of_deltas,
 )
 
@@ -145,7 +145,7 @@ def check_late_rows(seed: int) -> None:
         reject()
     circuit = compile_case(case, input_options=inputs)
     for number, (changes, now) in enumerate(zip(case.steps, case.times, strict=True)):
-        database.change(split_late(changes, newest, lateness))
+        database.change(drop_late(changes, newest, lateness))
         try:
             expected = database.answer(now)
         except duckdb.InvalidInputException:

@@ -32,7 +32,7 @@ from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
 from tests.circuits.test_circuit import half_committed
 from tests.generators.plans import RELATIONS, History, identity, plans
 from tests.generators.sql_generator import SCHEMAS, selects
-from tests.support.state_store import Store, assert_same_snapshot, bags, restarted, step_and_store
+from tests.support.state_store import Store, assert_same_snapshot, bags, restart, step_and_store
 from tests.support.tables import EDGE, bag_of, edges, table_of
 
 LAW = settings(
@@ -71,11 +71,11 @@ def test_a_random_circuit_that_is_restarted_equals_one_that_never_stopped(data):
         match data.draw(st.integers(0, 3)):
             case 0:
                 full_copies = store.full_copies
-                circuit = restarted(circuit, store)
+                circuit = restart(circuit, store)
                 store.write(circuit.prepare({}))
                 assert store.full_copies == full_copies, "an arrangement was built or lost"
             case 1:
-                circuit = restarted(
+                circuit = restart(
                     circuit, store, formula=Formula(data.draw(st.sampled_from(FORMULAS)))
                 )
             case 2:
@@ -94,7 +94,7 @@ def test_random_sql_that_is_restarted_equals_one_that_never_stopped(data):
         tables = world.change(data.draw)
         assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         if data.draw(st.booleans()):
-            circuit = restarted(circuit, store)
+            circuit = restart(circuit, store)
         assert_same_snapshot(circuit, steady)
 
 
@@ -106,13 +106,13 @@ def test_all_kinds_of_state_are_carried_over_restarts(formula):
     for number, tables in enumerate(steps(20, seed=5)):
         assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         if number % 4 == 3:
-            circuit = restarted(circuit, store, formula=Formula(formula))
+            circuit = restart(circuit, store, formula=Formula(formula))
         elif number % 4 == 1:
-            circuit = restarted(circuit, store)
+            circuit = restart(circuit, store)
         assert_same_snapshot(circuit, steady)
         assert bags(circuit.views) == bags(steady.views)
-    assert {"text", "decimal 2"} < store.tables.keys()
-    assert any(name.startswith("row ids") for name in store.tables)
+    assert {"text", "decimal 2"} < store.dictionaries.keys()
+    assert any(name.startswith("row ids") for name in store.dictionaries)
 
 
 JOINS = """
@@ -182,7 +182,7 @@ def test_rows_are_arranged_again_for_a_formula_that_needs_other_orders():
     changes = list(growing(30, seed=2, size=90))
     for tables in changes[:20]:
         step_and_store(circuit, store, tables)
-    others = {f: restarted(circuit, store, formula=f) for f in Formula}
+    others = {f: restart(circuit, store, formula=f) for f in Formula}
     for tables in changes[20:]:
         expected = bags(circuit.step(tables))
         for other in others.values():
@@ -201,7 +201,7 @@ def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
         step = circuit.prepare(tables)
         compacted.append(bool(step.state(store.lengths).compacted))
         assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
-        circuit = restarted(circuit, store)
+        circuit = restart(circuit, store)
         assert_same_snapshot(circuit, steady)
     assert True in compacted and False in compacted
 
@@ -222,7 +222,7 @@ def test_rules_of_inputs_and_their_watermarks_are_carried_over_restarts():
         columns = [[nr for nr, _ in rows], [item for _, item in rows], times]
         tables = {"orders": pa.Table.from_arrays([pa.array(c) for c in columns], schema=orders)}
         assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
-        circuit = restarted(circuit, store)
+        circuit = restart(circuit, store)
         assert_same_snapshot(circuit, steady)
         watermarks.add(json.dumps(store.state().watermarks))
     assert len(watermarks) > 10
