@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from circuits.compile import compile_sql
-from tests.generators.tpch import GENERATOR, Change, changes, generated
+from tests.generators.tpch import GENERATOR, Change, changes, generate
 from tests.generators.tpch_queries import QUERIES, SCHEMAS
 from tests.oracles.duckdb_mirror import Mirror
 
@@ -26,7 +26,7 @@ Row = tuple[object, ...]
 
 @pytest.fixture(scope="module")
 def relations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    return generated(tmp_path_factory.mktemp("tpch"))
+    return generate(tmp_path_factory.mktemp("tpch"))
 
 
 class Bag:

@@ -10,7 +10,7 @@ from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
-from tests.generators.group_streams import DOMAINS, encode, run_stream, run_window, streams
+from tests.generators.group_streams import DOMAINS, encode, run_sliding_window, run_stream, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
 INT = pa.int64()
@@ -115,4 +115,4 @@ def test_deleted_leading_rows_make_way_for_the_next_ones():
 @pytest.mark.parametrize("order", [Order(1), Order(1, True), Order(2)], ids=str)
 @pytest.mark.parametrize("keys", [(0,), ()])
 def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys, order):
-    run_window(TopKOperator, plan_of([INT, INT, INT], keys, [order], 3, 1))
+    run_sliding_window(TopKOperator, plan_of([INT, INT, INT], keys, [order], 3, 1))

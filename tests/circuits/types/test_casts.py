@@ -13,10 +13,10 @@ from circuits.errors import EvaluationError, SqlError
 from circuits.plan.expressions import Column
 from circuits.runtime.evaluation import evaluate
 from circuits.types.functions import call
-from tests.generators.cast_cases import TEXTS, TYPES, column, deviates, pairs, raw
+from tests.generators.cast_cases import TEXTS, TYPES, cast_pairs, column, deviates, python_values
 
 FAILS = "fails"
-PAIRS = [pair for pair in pairs() if pair[0] != pair[1]]
+PAIRS = [pair for pair in cast_pairs() if pair[0] != pair[1]]
 # Each source and each target a few times; the others are compared by the slow test.
 SOME = [pair for number, pair in enumerate(PAIRS) if number % 5 == 0 or pair[0] == "VARCHAR"]
 
@@ -44,7 +44,9 @@ def differences(duck: Any, source: str, target: str) -> list[Any]:
     found.validate(full=True)
     return [
         triple
-        for triple in zip(raw(values), raw(found), raw(theirs), strict=True)
+        for triple in zip(
+            python_values(values), python_values(found), python_values(theirs), strict=True
+        )
         if triple[1] != triple[2] and not deviates(source, target, triple[0], triple[1])
     ]
 
@@ -63,7 +65,7 @@ def test_every_cast_gives_what_duckdb_gives(duck, source, target):
 def strictly(values: pa.Array, target: pa.DataType) -> list[Any]:
     """The values of CAST, FAILS where it raises the one error that it may raise."""
     try:
-        return raw(
+        return python_values(
             evaluate(call("cast", Column(0, values.type), type=target), [values], len(values))
         )
     except EvaluationError:
@@ -87,13 +89,13 @@ def strictly(values: pa.Array, target: pa.DataType) -> list[Any]:
 )
 def test_cast_fails_with_a_typed_error_exactly_where_try_cast_is_null(source, target):
     values, data_type = values_of(source, target), TYPES[target]
-    tried = raw(
+    tried = python_values(
         evaluate(call("try_cast", Column(0, values.type), type=data_type), [values], len(values))
     )
 
     found = strictly(values, data_type)
 
-    for value, strict, lenient in zip(raw(values), found, tried, strict=True):
+    for value, strict, lenient in zip(python_values(values), found, tried, strict=True):
         assert strict == (FAILS if lenient is None and value is not None else lenient), value
 
 
@@ -113,7 +115,7 @@ def answer(text: str, **columns: Any) -> list[Any]:
     """The column ``x`` of a query over one row, as text."""
     row = {"n": [1], "s": ["a"], "d": pa.array([0], pa.int32()).view(pa.date32())} | columns
     table = compile_sql(text, NUMBERS).step({"e": pa.table(row)})["view"]
-    return raw(table["x"].combine_chunks())
+    return python_values(table["x"].combine_chunks())
 
 
 @pytest.mark.parametrize("value", ["n", "s"])
