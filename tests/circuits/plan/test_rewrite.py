@@ -301,8 +301,8 @@ def test_a_scalar_subquery_and_its_keys_read_one_aggregate():
         (
             "SELECT v.name AS a, w.name AS b, v.city AS c, w.city AS d "
             "FROM wide v JOIN wide w ON w.id = v.ref",
-            "decode<join<encode1<wide.(ref, name, city)>(ab) encode1<wide.(id, name, city)>(ac) -> bc>>"
-            ".(name, name, city, city)",
+            "decode<join<encode1<wide.(ref, name, city)>(ab) encode1<wide.(id, name, city)>(ac)"
+            " -> bc>>.(name, name, city, city)",
         ),
         (
             "SELECT upper(name) AS n, city FROM wide JOIN e ON src = id",
