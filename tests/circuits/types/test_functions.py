@@ -116,11 +116,11 @@ def test_a_function_agrees_with_duckdb_on_tricky_values(duck, case):
     expected = by_duckdb(duck, case.sql, table)
     columns = [Column(i, data_type) for i, data_type in enumerate(case.types)]
 
-    got = by_evaluation(case.build(*columns), table)
+    actual = by_evaluation(case.build(*columns), table)
 
     wrong = [
         (*row.values(), "ours", ours, "duckdb", theirs)
-        for row, ours, theirs in zip(table.to_pylist(), got, expected, strict=True)
+        for row, ours, theirs in zip(table.to_pylist(), actual, expected, strict=True)
         if not agree(ours, theirs)
     ]
     assert not wrong, wrong[:8]
@@ -128,15 +128,15 @@ def test_a_function_agrees_with_duckdb_on_tricky_values(duck, case):
 
 @pytest.mark.parametrize("function", ["CAST", "TRY_CAST"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_is_read_as_duckdb_reads_it(duck, name, function):
+def test_text_is_cast_as_in_duckdb(duck, name, function):
     target, texts = TEXTS[name]
     table = pa.table({"a": pa.array(texts, TEXT)})
     case = cast_case(TEXT, target, name, function)
 
-    got = by_evaluation(case.build(Column(0, TEXT)), table)
+    actual = by_evaluation(case.build(Column(0, TEXT)), table)
 
     expected = by_duckdb(duck, case.sql, table)
-    pairs = zip(texts, got, expected, strict=True)
+    pairs = zip(texts, actual, expected, strict=True)
     assert [pair for pair in pairs if not agree(*pair[1:])] == []
 
 
@@ -154,7 +154,7 @@ def test_floats_compare_in_a_total_order(data_type):
 
 
 @pytest.mark.parametrize("data_type", [pa.large_string(), pa.string_view()], ids=str)
-def test_all_kinds_of_text_are_taken(data_type):
+def test_functions_take_texts_of_all_arrow_types(data_type):
     text = Column(0, data_type)
     columns = [pa.array(["häuser", None], data_type)]
     assert evaluate(call("upper", text), columns, 2).to_pylist() == ["HÄUSER", None]
@@ -166,7 +166,7 @@ def test_all_kinds_of_text_are_taken(data_type):
 
 
 @pytest.mark.parametrize("data_type", [pa.decimal32(9, 2), pa.decimal64(15, 2)], ids=str)
-def test_small_decimals_are_taken(data_type):
+def test_functions_take_small_decimals(data_type):
     price, columns = Column(0, data_type), [pa.array([D("1.50"), None], data_type)]
     product = call("multiply", price, call("subtract", literal(1), price))
     assert evaluate(product, columns, 2).to_pylist() == [D("-0.7500"), None]

@@ -132,12 +132,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "message"), WRONG, ids=str)
-def test_wrong_calls_are_refused_with_a_way_out(name, arguments, message):
+def test_an_invalid_call_is_refused_with_its_cause(name, arguments, message):
     with pytest.raises(FunctionError, match=message):
         call(name, *arguments)
 
 
-def test_casts_between_what_is_not_alike_are_refused():
+def test_casts_between_unrelated_types_are_refused():
     for source, target in [(DATE, I64), (I64, DATE), (BYTES, I64), (I64, pa.list_(I64))]:
         with pytest.raises(FunctionError, match="cannot be cast"):
             call("cast", Column(0, source), type=target)
