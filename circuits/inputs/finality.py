@@ -247,8 +247,8 @@ class _FinalityCheck:
             case TopK(input, keys):
                 branches = self._group(input, keys, "ORDER BY with LIMIT, or row_number()")
                 return _restore_columns(branches, keys)
-            case SingleRow(input, keys):
-                return self._group(input, range(keys), "a scalar subquery")
+            case SingleRow(input, key_count):
+                return self._group(input, range(key_count), "a scalar subquery")
             case Window(input, partition):
                 branches = self._group(input, partition, "a window function")
                 return _restore_columns(branches, partition)

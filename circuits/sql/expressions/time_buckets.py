@@ -24,6 +24,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import read_interval
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.expressions.time_amounts import (
+    TICKS_PER_SECOND,
     check_time,
     interval_of,
     read_ticks,
@@ -82,7 +83,7 @@ def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> 
     """Return the start of one of the buckets, in ticks since 1970."""
     if arrow.is_integer(data_type):
         return 0 if origin is None else read_ticks(clause, origin, data_type, least=-(2**62))
-    day = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[data_type.unit] * 86_400
+    day = TICKS_PER_SECOND[data_type.unit] * 86_400
     if origin is None:
         return _ORIGIN_DAYS * day
     if isinstance(origin, exp.Interval):

@@ -13,24 +13,20 @@ Any other correlated subquery is planned for all values of the outer columns tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import (
     Call,
     Column,
     Expression,
-    Literal,
     columns_of,
     substitute,
 )
 from circuits.plan.nodes import PlanNode, columns
 from circuits.sql.aggregation.grouping import Grouping
-from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import (
     FIRST_OUTER_COLUMN,
     is_correlated,
@@ -43,17 +39,15 @@ from circuits.sql.syntax.source import CorrelatedSqlError
 from circuits.types.functions import call
 
 __all__ = [
-    "HOW_TO_CORRELATE",
+    "CORRELATION_ADVICE",
     "Subquery",
     "add_condition_keys",
-    "conjoin",
-    "conjunction",
     "number_over_join",
     "read_subquery",
     "strip_parentheses",
 ]
 
-HOW_TO_CORRELATE: Final = "correlate it by conditions of its WHERE, joined by AND"
+CORRELATION_ADVICE: Final = "correlate it by conditions of its WHERE, joined by AND"
 
 
 @dataclass(frozen=True)
@@ -134,7 +128,7 @@ def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool)
         if part is None or (exists and name == "limit" and _is_positive_limit(part)):
             continue
         raise builder.source.correlated(
-            part, f"{name.upper()} in a correlated subquery", HOW_TO_CORRELATE, word=name
+            part, f"{name.upper()} in a correlated subquery", CORRELATION_ADVICE, word=name
         )
     distinct = query.args.get("distinct")
     if distinct is not None:
@@ -165,20 +159,6 @@ def number_over_join(expression: Expression, width: int) -> Expression:
         return Column(column.index + width, column.type)
 
     return substitute(expression, renumber)
-
-
-def conjunction(parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of conditions; TRUE if there are none."""
-    if not parts:
-        return Literal(True, pa.bool_())
-    return parts[0] if len(parts) == 1 else call("and", *parts)
-
-
-def conjoin(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of conditions; an error of their types points to ``node``."""
-    if not parts:
-        return Literal(True, pa.bool_())
-    return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)
 
 
 def strip_parentheses(node: exp.Expr) -> exp.Expr:

@@ -32,7 +32,7 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
             query = query.this
         keys = _sort_keys(query) if _has_one_column(query) else None
         if keys is not None:
-            node.replace(_scalar_subquery(node, query, keys))
+            node.replace(_build_scalar_subquery(node, query, keys))
     return tree
 
 
@@ -83,7 +83,7 @@ def _is_value(query: exp.Query, key: exp.Expr) -> bool:
     )
 
 
-def _scalar_subquery(
+def _build_scalar_subquery(
     node: exp.Array, query: exp.Query, keys: list[tuple[exp.Ordered, exp.Expr | None]]
 ) -> exp.Subquery:
     names, sort_keys = [_VALUE], []

@@ -222,12 +222,12 @@ class SqlSource:
         """
         kept: list[Token] = []
         skip_statement = False
-        for place, token in enumerate(tokens):
-            words = [t.text.upper() for t in tokens[place : place + 3]]
+        for index, token in enumerate(tokens):
+            words = [t.text.upper() for t in tokens[index : index + 3]]
             if words == ["DECLARE", "RECURSIVE", "VIEW"]:
                 skip_statement = True
-            if words[:2] == ["RECURSIVE", "VIEW"] and place + 2 < len(tokens):
-                self.recursive_views.add(tokens[place + 2].text.casefold())
+            if words[:2] == ["RECURSIVE", "VIEW"] and index + 2 < len(tokens):
+                self.recursive_views.add(tokens[index + 2].text.casefold())
                 continue
             if not skip_statement:
                 kept.append(token)
@@ -296,14 +296,14 @@ class SqlSource:
         """
         self.allow_arguments(node)
 
-    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, what: str) -> None:
+    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, construct: str) -> None:
         """Raise UnsupportedSqlError for an order of nested values in Spark, where NULL is least.
 
         Within values, this package orders NULL after all others, as DuckDB does.
         """
         if self.is_spark and is_nested(type):
             raise self.unsupported(
-                node, f"{what} of a {type} in dialect spark", "use its fields or elements"
+                node, f"{construct} of a {type} in dialect spark", "use its fields or elements"
             )
 
     def is_default_schema(self, name: str) -> bool:

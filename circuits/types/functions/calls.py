@@ -9,6 +9,7 @@ example a date in the year 20000. Text that an implicit cast cannot parse is an 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from circuits.types.functions.function import Arguments, Function, Values
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.type_rules import plain
 
-__all__ = ["call"]
+__all__ = ["call", "conjunction"]
 
 # Functions of texts that are other functions for lists.
 _OVERLOADED = {"length": "list_length", "reverse": "list_reverse", "contains": "list_contains"}
@@ -63,6 +64,19 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     if name in ("cast", "try_cast") and typed[0].type == result:
         return typed[0]
     return _fold(function, typed, result) or Call(name, typed, result)
+
+
+def conjunction(conditions: Sequence[Expression]) -> Expression:
+    """Return the conjunction of conditions; TRUE if there are none.
+
+    >>> from circuits.plan.expressions import Column
+    >>> a, b = (Column(number, pa.bool_()) for number in range(2))
+    >>> print(conjunction([]), conjunction([a]), conjunction([a, b]))
+    True #0 and(#0, #1)
+    """
+    if not conditions:
+        return Literal(True, pa.bool_())
+    return conditions[0] if len(conditions) == 1 else call("and", *conditions)
 
 
 def _overload(name: str, data_type: pa.DataType) -> str:
