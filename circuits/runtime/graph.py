@@ -24,7 +24,7 @@ from typing import Final
 
 from circuits.errors import CircuitError, InputOptionsError
 from circuits.inputs.checked_input import CheckedDelta, CheckedInput
-from circuits.inputs.missing_deletions import DeletionWitnesses
+from circuits.inputs.missing_deletions import MissingRowCounter
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.phases import GRAPH
 from circuits.plan.fixpoint import ITERATION
@@ -180,7 +180,7 @@ class Graph:
     # Caches, and the sizes of the graph for which they are valid.
     _cached_registry: StateRegistry | None = None
     _registry_size: tuple[int, int] = (0, 0)
-    _cached_witnesses: DeletionWitnesses | None = None
+    _cached_missing_row_counter: MissingRowCounter | None = None
     # By input, and the number of nodes and views for which they are valid.
     _read_columns: dict[str, tuple[int, int, frozenset[int]]] = field(default_factory=dict)
 
@@ -456,7 +456,7 @@ class Graph:
             changes.append(step)
             for position, emitted in step.rows.items():
                 rows[position], seconds[position] = emitted, step.seconds[position]
-        missing = self._witnesses.missing(deltas)
+        missing = self._missing_row_counter.count(deltas)
         drop_limits = self.drop_limits
         if bounded is not None:
             bounded.drop_relation_rows(shared, [node.name for node in self.nodes])
@@ -507,18 +507,17 @@ class Graph:
         return cached[2]
 
     @property
-    def _witnesses(self) -> DeletionWitnesses:
-        """The traces that show which deleted rows were never inserted.
-
-        They are searched once per size of the graph.
-        """
-        if self._cached_witnesses is None or self._cached_witnesses.size != len(self.nodes):
+    def _missing_row_counter(self) -> MissingRowCounter:
+        """Counts the deleted rows that do not exist; found once per size of the graph."""
+        counter = self._cached_missing_row_counter
+        if counter is None or counter.node_count != len(self.nodes):
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
             traces = dict(self.relations.traces)
             for position in self.state_bounds.relations if self.state_bounds is not None else ():
                 del traces[self.nodes[position].name]  # rows that are dropped are not missing
-            self._cached_witnesses = DeletionWitnesses.of(self.nodes, traces, keyed)
-        return self._cached_witnesses
+            counter = MissingRowCounter.of(self.nodes, traces, keyed)
+            self._cached_missing_row_counter = counter
+        return counter
 
     @property
     def reads_now(self) -> bool:

@@ -182,7 +182,7 @@ def _comparison_of(predicate: Call, codecs: Codecs) -> _Comparison | None:
         return None
     codec, other = codecs.codec(left.type), codecs.codec(right.type)
     is_ordering = predicate.function not in ("same", "eq", "ne")
-    if codec.space != other.space or (is_ordering and not codec.ordered):
+    if codec.code_space != other.code_space or (is_ordering and not codec.ordered):
         return None
     first, second = _side(left, codec), _side(right, other)
     return None if first is None or second is None else _Comparison(first, second)

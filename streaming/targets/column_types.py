@@ -31,29 +31,29 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.types.arrow_types import type_row, value_type
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from streaming.errors import TargetError
 
 __all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
 
 
 def convert_columns(
-    table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, what: str
+    table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, subject: str
 ) -> pa.Table:
     """Cast the columns of a table to other types.
 
     Args:
         table: Any table.
         type_of: Returns the new type of a type.
-        what: The name of the table in error messages.
+        subject: The name of the table in error messages.
 
     Raises:
         TargetError: The new type of a column does not contain one of its values.
 
-    >>> convert_columns(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
+    >>> convert_columns(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, subject="x").schema
     a: int16
     >>> nanoseconds = pa.table({"t": pa.array([1], pa.timestamp("ns"))})
-    >>> convert_columns(nanoseconds, lake_type, what="table x")
+    >>> convert_columns(nanoseconds, lake_type, subject="table x")
     Traceback (most recent call last):
     streaming.errors.TargetError: table x: column 't' of type timestamp[ns] holds values that \
 timestamp[us] does not: Casting from timestamp[ns] to timestamp[us] would lose data: 1; cast it \
@@ -64,10 +64,10 @@ in the view
         if type_ == field.type:
             continue
         try:
-            chunks = [plain(chunk).cast(type_) for chunk in table.column(i).chunks]
+            chunks = [expand_encoding(chunk).cast(type_) for chunk in table.column(i).chunks]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TargetError(
-                f"{what}: column {field.name!r} of type {field.type} holds values that {type_} "
+                f"{subject}: column {field.name!r} of type {field.type} holds values that {type_} "
                 f"does not: {error}; cast it in the view"
             ) from error
         column = pa.chunked_array(chunks, type_)
@@ -77,7 +77,7 @@ in the view
 
 def lake_type(type_: pa.DataType) -> pa.DataType:
     """Return the Arrow type of a Delta Lake or Spark column that contains all values of a type."""
-    return type_row(type_).lake(type_)
+    return type_row(type_).lake_type(type_)
 
 
 def parquet_type(type_: pa.DataType) -> pa.DataType:

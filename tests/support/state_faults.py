@@ -45,11 +45,11 @@ from streaming.state import local_files
 from streaming.state.manifest import parse_manifest_name
 from tests.streaming.distributed.test_attempts import Context
 from tests.streaming.distributed.test_engine import (
-    RULES,
+    INPUT_OPTIONS,
     SCHEMAS,
     Frame,
     batches,
-    definition,
+    circuit_spec,
     outputs,
 )
 from tests.support import fed_sink as fed
@@ -100,7 +100,7 @@ class NewConstructs:
             self.views,
             SCHEMAS,
             materialize=True,
-            input_options=RULES,
+            input_options=INPUT_OPTIONS,
             functions={"backwards": udf(backwards, returns=pa.string())},
         ).spec
         self._tables = batches(MAX_BATCHES, "new constructs")
@@ -136,7 +136,7 @@ class InCells:
     name = "cells"
 
     def __init__(self) -> None:
-        self._spec = definition()
+        self._spec = circuit_spec()
         self._tables = batches(MAX_BATCHES, "faults")
         steady = ViewSink(Circuit(self._spec))
         self._deltas = []

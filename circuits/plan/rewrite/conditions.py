@@ -139,7 +139,7 @@ class Conditions:
         if any(len(atoms_of_side) != 1 for atoms_of_side in atoms) or atoms[0] == atoms[1]:
             return None
         codecs = [_CODECS.codec(side.type) for side in (left, right)]
-        if codecs[0].space != codecs[1].space:
+        if codecs[0].code_space != codecs[1].code_space:
             return None
         needs_order = predicate.function not in ("eq", "same", "ne")
         if needs_order and not codecs[0].ordered:

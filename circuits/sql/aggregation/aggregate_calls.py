@@ -6,13 +6,14 @@
     count_if(c)      count(case when c then 1 end)
     max_by(x, y)     first(x order by y desc), of the rows where neither is NULL
 
-The primitive aggregates are those of `circuits.types.functions.aggregate_type`. Each definition
-gets an `AggregateReader` (`circuits.sql.aggregation.aggregate_reader`), and registers primitive
-aggregates with it. Statistics and the functions that depend on an order have files of their own.
+Here comoment(x, y) is the sum of the products of the deviations of x and y from their means. The
+primitive aggregates are those of `circuits.types.functions.aggregate_type`. Each definition gets an
+`AggregateReader` (`circuits.sql.aggregation.aggregate_reader`), and registers primitive aggregates
+with it. Statistics and the functions that depend on an order have files of their own.
 
-Where systems differ, the dialect decides: the middle rows of a percentile, the quotients of
-statistics over no variance, and the default separator of a list of texts. Approximate functions are
-computed exactly.
+Where systems differ, the dialect decides: the middle rows of a percentile, statistics of values
+that are all equal, and the default separator of a list of texts. Approximate functions are computed
+exactly.
 """
 
 from __future__ import annotations
@@ -117,9 +118,7 @@ def _read_count(reader: AggregateReader) -> Expression:
                 "DISTINCT of several columns",
                 "count the rows of a SELECT DISTINCT in FROM",
             )
-        row = reader.apply_filter(
-            integer_literal(1)
-        )  # 1, or with a FILTER: 1 for the rows that it keeps
+        row = reader.apply_filter(integer_literal(1))  # not 1 itself if there is a FILTER
         return reader.aggregate("count", *(() if row == integer_literal(1) else (row,)))
     values = [reader.argument(index) for index in range(reader.argument_count)]
     if reader.distinct:
@@ -179,12 +178,12 @@ def _read_approx_distinct(reader: AggregateReader) -> Expression:
 
 
 def _read_float_sum(reader: AggregateReader) -> Expression:
-    value = reader.apply_filter(reader.number(reader.argument(0)))
+    value = reader.apply_filter(reader.as_float(reader.argument(0)))
     return reader.aggregate("sum", value, distinct=reader.distinct)
 
 
 def _read_product(reader: AggregateReader) -> Expression:
-    value = reader.apply_filter(reader.number(reader.argument(0)))
+    value = reader.apply_filter(reader.as_float(reader.argument(0)))
     return reader.aggregate("product", value, distinct=reader.distinct)
 
 

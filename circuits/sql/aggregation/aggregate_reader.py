@@ -111,8 +111,8 @@ class AggregateReader:
         self._condition: Expression | None = None
         self.function = self._unwrap(node)
         self.name = self.source.name_in_text(self.function)
-        self.definition = self._definition()
-        self._nodes = self._argument_nodes()
+        self.definition = self._find_definition()
+        self._nodes = self._read_argument_nodes()
         self._check()
 
     def _unwrap(self, node: exp.Expr) -> exp.Expr:
@@ -133,7 +133,7 @@ class AggregateReader:
             node = node.this
         return node
 
-    def _definition(self) -> AggregateDefinition:
+    def _find_definition(self) -> AggregateDefinition:
         node = self.function
         if isinstance(node, exp.Anonymous):
             name = AGGREGATE_NAMES.get(node.name.lower(), "")
@@ -154,7 +154,7 @@ class AggregateReader:
             )
         return definition
 
-    def _argument_nodes(self) -> list[exp.Expr]:
+    def _read_argument_nodes(self) -> list[exp.Expr]:
         """Return the arguments of the call, without DISTINCT and ORDER BY."""
         node, source = self.function, self.source
         names: tuple[str, ...] = _ARGUMENT_NAMES
@@ -236,7 +236,7 @@ class AggregateReader:
         return self.clause.read(self._nodes[index])
 
     def is_star(self, index: int) -> bool:
-        """Return whether an argument is ``*``; it is then read."""
+        """Return whether an argument is ``*``, and record that it is read."""
         if isinstance(self._nodes[index], exp.Star):
             self.source.refuse_arguments(self._nodes[index])
             return True
@@ -285,20 +285,18 @@ class AggregateReader:
         """Return a value in another type."""
         return self.clause.call(self.function, "cast", value, type=type_)
 
-    def number(self, value: Expression) -> Expression:
+    def as_float(self, value: Expression) -> Expression:
         """Return a number as a float."""
         type_ = value.type
         value_type = type_.value_type if pa.types.is_dictionary(type_) else type_
         is_number = pa.types.is_integer(value_type) or pa.types.is_floating(value_type)
         if self.is_spark and pa.types.is_string(value_type):
-            return self.clause.call(self.function, "cast", value, type=FLOAT)
+            return self.cast(value, FLOAT)
         if not (is_number or pa.types.is_decimal(value_type) or pa.types.is_null(value_type)):
             raise self.source.error(
                 self.function, f"{self.name}({type_}) does not exist; cast its argument to a number"
             )
-        if type_ == FLOAT:
-            return value
-        return self.clause.call(self.function, "cast", value, type=FLOAT)
+        return value if type_ == FLOAT else self.cast(value, FLOAT)
 
     def apply_filter(self, value: Expression, *required: Expression) -> Expression:
         """Return a value where FILTER holds and no required value is NULL, else NULL."""
@@ -310,7 +308,7 @@ class AggregateReader:
         return self.call("case", functions.conjunction(conditions), value, NULL)
 
     def filter_arguments(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return further arguments of a primitive aggregate, which leaves out rows with NULL there.
+        """Return arguments to add to a primitive aggregate that leaves out rows with NULL in one.
 
         So the aggregate reads the rows that FILTER selects and in which no value is NULL.
         """

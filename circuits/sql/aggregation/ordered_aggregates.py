@@ -130,7 +130,7 @@ def _quantile_reader(kind: str) -> Read:
         if is_continuous:
             function, value = _interpolate(reader, value)
         elif reader.is_spark and kind == "disc" and reader.within_group:
-            value = reader.number(value)
+            value = reader.as_float(value)
         masked = reader.apply_filter(value)
         order = (SortKey(masked, descending, False),)
 
@@ -163,7 +163,7 @@ def _interpolate(reader: AggregateReader, value: Expression) -> tuple[str, Expre
         return "quantile_cont", value
     if (pa.types.is_string(type_) or pa.types.is_large_string(type_)) and not reader.is_spark:
         return "quantile_disc", value
-    return "quantile_cont", reader.number(value)
+    return "quantile_cont", reader.as_float(value)
 
 
 def _read_string_agg(reader: AggregateReader) -> Expression:

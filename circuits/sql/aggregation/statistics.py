@@ -1,6 +1,6 @@
 """Statistics: variances, covariances, regressions and moments, from exact sums.
 
-The quotients over no variance are NULL or NaN by the dialect.
+A quotient by a variance of 0 is NULL or NaN, depending on the dialect.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def _if_enough(
     formula: Callable[[Expression], Expression],
 ) -> Expression:
     """Return ``formula(n)`` for the count n as a float; NULL for a count below ``least_count``."""
-    n = reader.number(count)
+    n = reader.as_float(count)
     is_enough = reader.call("ge", count, integer_literal(least_count))
     return reader.call("case", is_enough, formula(n), NULL)
 
 
 def _read_variance(reader: AggregateReader, sample: int) -> Expression:
     """Return the variance: the sum of squared deviations, divided by the count less ``sample``."""
-    x = reader.apply_filter(reader.number(reader.argument(0)))
+    x = reader.apply_filter(reader.as_float(reader.argument(0)))
     moment = reader.aggregate("comoment", x, x, distinct=reader.distinct)
     count = reader.aggregate("count", x, distinct=reader.distinct)
     return _if_enough(
@@ -56,7 +56,7 @@ def _float(number: float) -> Literal:
 
 
 def _read_standard_error(reader: AggregateReader) -> Expression:
-    x = reader.apply_filter(reader.number(reader.argument(0)))
+    x = reader.apply_filter(reader.as_float(reader.argument(0)))
     count = reader.aggregate("count", x, distinct=reader.distinct)
     deviation = reader.call("sqrt", _read_variance(reader, 0))
     return _if_enough(
@@ -72,7 +72,7 @@ class _Pairs:
 
     def __init__(self, reader: AggregateReader) -> None:
         self.reader = reader
-        first, second = (reader.number(reader.argument(index)) for index in range(2))
+        first, second = (reader.as_float(reader.argument(index)) for index in range(2))
         self.y = reader.apply_filter(first, second)
         self.x = reader.apply_filter(second, first)
         self.count = reader.aggregate("count", self.x)
@@ -156,7 +156,7 @@ def _moments(
     reader: AggregateReader, max_power: int
 ) -> tuple[Expression, list[Expression], Expression]:
     """Return the count, the means of x, x², …, and the population variance."""
-    x = reader.apply_filter(reader.number(reader.argument(0)))
+    x = reader.apply_filter(reader.as_float(reader.argument(0)))
     power, means = x, [reader.aggregate("avg", x)]
     for _ in range(max_power - 1):
         power = reader.call("multiply", power, x)
@@ -230,7 +230,7 @@ def _kurtosis_reader(*, population: bool) -> Read:
 
 
 def _read_geometric_mean(reader: AggregateReader) -> Expression:
-    logarithm = reader.call("ln", reader.number(reader.argument(0)))
+    logarithm = reader.call("ln", reader.as_float(reader.argument(0)))
     mean = reader.aggregate("avg", reader.apply_filter(logarithm), distinct=reader.distinct)
     return reader.call("exp", mean)
 

@@ -247,7 +247,7 @@ class Environment:
 
 
 def _mutual_ctes(clause: exp.With) -> dict[str, list[exp.CTE]]:
-    """Return, for each WITH query that names another one which names it, all queries of its cycles.
+    """Return, for each WITH query that is in a cycle of references, the queries of the cycle.
 
     The keys are in lower case. The dictionary is empty if the clause is not recursive.
     """

@@ -114,7 +114,7 @@ def call_of(
             missing = most - len(arguments)
             arguments = [*arguments, *defaults[max(0, len(defaults) - missing) :]]
         if clause.source.is_spark:
-            all_kinds = kinds or (signature.kinds(len(arguments)) if signature else "")
+            all_kinds = kinds or (signature.letters(len(arguments)) if signature else "")
             arguments = coerce(clause, node, arguments, all_kinds)
         value = clause.call(node, function, *arguments)
         if result is not None and value.type != result:

@@ -41,6 +41,7 @@ _ORIGIN_MONTHS: Final = 12 * 30  # from 1970 to 2000
 def _read_bucket(
     clause: Clause, node: exp.Expr, width: exp.Expr, time: exp.Expr, origin: exp.Expr | None
 ) -> Expression:
+    """Return the start of the bucket of a time, in buckets of ``width`` from an origin on."""
     value = clause.read(time)
     if arrow.is_null(value.type) or arrow.is_string(value.type):
         value = clause.call(time, "cast", value, type=pa.timestamp("us"))

@@ -35,6 +35,7 @@ from circuits.sql.binding.scope import (
 )
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.queries.decorrelation import plan_correlated_query
+from circuits.sql.syntax.array_subqueries import names_of_arguments
 from circuits.sql.syntax.source import CorrelatedSqlError
 from circuits.types.functions import call
 
@@ -141,7 +142,7 @@ def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool)
 
 def _is_positive_limit(node: exp.Expr) -> bool:
     """Return whether a LIMIT leaves at least one row, so that it does not change EXISTS."""
-    if not isinstance(node, exp.Limit) or _set_arguments(node) != ["expression"]:
+    if not isinstance(node, exp.Limit) or names_of_arguments(node) != ["expression"]:
         return False
     count = node.expression
     return isinstance(count, exp.Literal) and count.is_int and int(count.this) > 0
@@ -163,10 +164,6 @@ def number_over_join(expression: Expression, width: int) -> Expression:
 
 def strip_parentheses(node: exp.Expr) -> exp.Expr:
     """Return the node inside of parentheses that have no alias and no clause of their own."""
-    while isinstance(node, exp.Paren | exp.Subquery) and _set_arguments(node) == ["this"]:
+    while isinstance(node, exp.Paren | exp.Subquery) and names_of_arguments(node) == ["this"]:
         node = node.this
     return node
-
-
-def _set_arguments(node: exp.Expr) -> list[str]:
-    return [name for name, value in node.args.items() if value not in (None, False, [])]

@@ -19,7 +19,7 @@ from circuits.plan.expressions import Call, Expression, Literal
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.function import Arguments, Function, Values
 from circuits.types.functions.registry import TABLE
-from circuits.types.functions.type_rules import plain
+from circuits.types.functions.type_rules import kernel_type
 
 __all__ = ["call", "conjunction"]
 
@@ -106,11 +106,11 @@ def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Lite
     for argument in arguments:
         if not isinstance(argument, Literal):
             return None
-        array = pa.array([argument.value], argument.type).cast(plain(argument.type))
+        array = pa.array([argument.value], argument.type).cast(kernel_type(argument.type))
         # An array of one row, which gives the result one row; the other arguments are scalars.
         values.append(array if not values else array[0])
     try:
-        value = function.kernel(values, plain(result))
+        value = function.kernel(values, kernel_type(result))
         scalar = value[0] if isinstance(value, pa.Array) else value
         return Literal(scalar.cast(result).as_py(), result)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):

@@ -38,7 +38,7 @@ from tests.generators.strategies import LAW
 )
 def test_types_share_codes_iff_they_share_a_space(first, second, shared):
     codecs = Codecs()
-    assert (codecs.codec(first).space == codecs.codec(second).space) == shared
+    assert (codecs.codec(first).code_space == codecs.codec(second).code_space) == shared
 
 
 @settings(LAW, max_examples=50)

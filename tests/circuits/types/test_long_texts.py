@@ -229,6 +229,7 @@ def test_a_result_as_long_as_its_argument_may_be_longer_than_the_limit():
         ("len(generate_series(1, n))", "duckdb"),
         ("len(generate_series(1, 1000000000))", "duckdb"),
         ("len(range(0, -n, -1))", "duckdb"),
+        ("len(list_resize([k], n))", "duckdb"),
         ("size(sequence(1, n))", "spark"),
         ("size(array_repeat(k, n))", "spark"),
     ],

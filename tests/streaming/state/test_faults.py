@@ -1,4 +1,4 @@
-"""Random faults of state directories lead to a right answer or a typed error."""
+"""Random faults of state directories lead to a correct answer or a typed error."""
 
 from __future__ import annotations
 

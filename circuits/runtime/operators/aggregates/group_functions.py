@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import first_positions
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj.limits import WORD_BYTES, Budget
 from dbsp_wcoj.values.bitcast import codes_of, values_of
@@ -219,7 +219,7 @@ def _product(rows: GroupedRows) -> Int64Array:
 
 
 def _string_agg(rows: GroupedRows) -> Int64Array:
-    values = pc.cast(plain(rows.codec.decode(rows.codes)), pa.large_string())
+    values = pc.cast(expand_encoding(rows.codec.decode(rows.codes)), pa.large_string())
     if rows.budget is not None:
         # Before they are repeated: a text in many groups, or of a large weight, is copied to each.
         separator_bytes = len(rows.call.options[0].encode())
