@@ -37,7 +37,7 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.aggregates.bit_counts import BitCounts
 from circuits.runtime.operators.aggregates.comoment import comoment_codes
 from circuits.runtime.operators.aggregates.exact_sum import DIGITS, Digits, ExactSum, split_products
-from circuits.runtime.operators.aggregates.final_aggregate import SumEncoder
+from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
