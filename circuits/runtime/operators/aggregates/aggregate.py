@@ -15,9 +15,9 @@ An aggregate without keys has exactly one row, even for an empty input. The firs
 State: count, sum, avg, variances and bit operations are linear, so the weights of one small trace
 represent them (`linear_aggregate`). Each min and max has a trace with its values in order
 (`min_max`), and so have functions of ordered rows, as first, quantiles and string_agg
-(`ordered_aggregate`). Each column that is aggregated with ``distinct`` has a trace of its values;
-the linear aggregates then read the delta of the set of these values. A step reads the old and the
-new state of all changed keys together and computes all results as whole columns.
+(`ordered_aggregate`). The columns that are aggregated with ``distinct`` have traces of their values
+(`value_sets`); the linear aggregates then read the delta of the sets of these values. A step reads
+the old and the new state of all changed keys together and computes all results as whole columns.
 
 Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
@@ -42,7 +42,7 @@ from circuits.runtime.operators.aggregates.groups import changed_groups, changed
 from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.aggregates.min_max import MinMax
 from circuits.runtime.operators.aggregates.ordered_aggregate import OrderedAggregate, state_key
-from circuits.runtime.operators.distinct import DistinctOperator, to_set
+from circuits.runtime.operators.aggregates.value_sets import value_sets
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
@@ -90,11 +90,7 @@ class AggregateOperator:
                 if call.function in LINEAR_FUNCTIONS
             ],
         )
-        # By columns: the set of the rows (keys, values), for aggregates with ``distinct``.
-        self._sets = {
-            columns: DistinctOperator(len(self.keys) + len(columns), to_set)
-            for columns in self._linear.distinct_columns
-        }
+        self._sets = value_sets(self.keys, self._linear.distinct_slots, inputs)
         # By state, then by result: calls that can share their state, and of equal calls one.
         ordered_calls: dict[object, dict[object, AggregateCall]] = {}
         for call in self.calls:
@@ -111,17 +107,14 @@ class AggregateOperator:
             )
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
-            *(distinct.trace for distinct in self._sets.values()),
+            *(sets.trace for sets in self._sets),
             *(trace for ordered in self._ordered_aggregates for trace in ordered.traces),
         )
         key_codecs = [inputs[key] for key in self.keys]
         coded_keys = dictionary_columns(key_codecs)
         self.coded_columns: tuple[Mapping[int, Codec], ...] = (
             coded_keys,
-            *(
-                dictionary_columns([*key_codecs, *(inputs[column] for column in columns)])
-                for columns in self._sets
-            ),
+            *(sets.coded_columns for sets in self._sets),
             *(
                 coded_keys | ordered.coded_columns
                 for ordered in self._ordered_aggregates
@@ -132,11 +125,8 @@ class AggregateOperator:
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Compute the result rows of all groups of a whole Z-set."""
         (zset,) = inputs
-        sets = {
-            columns: distinct.evaluate([self._values(zset, columns)])
-            for columns, distinct in self._sets.items()
-        }
-        sources = [self._linear.partial_rows(zset, sets)]
+        value_rows = [sets.evaluate(zset) for sets in self._sets]
+        sources = [self._linear.partial_rows(zset, value_rows)]
         sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered_aggregates]
         groups, group_indices = group_rows(sources, len(self.keys))
         n = groups.shape[1]
@@ -166,16 +156,15 @@ class AggregateOperator:
         if not len(delta) and not initial:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
         staged: list[Staged] = []
-        sets = {}
-        for read_columns, distinct in self._sets.items():
-            sets[read_columns], step = distinct.prepare(
-                [self._values(delta, read_columns)], context
-            )
+        value_deltas = []
+        for sets in self._sets:
+            value_delta, step = sets.prepare(delta, context)
+            value_deltas.append(value_delta)
             if step is not None:
                 staged.append(step)
         prefixes = changed_groups(delta, self.keys)
         n = prefixes.shape[1]
-        linear = self._linear.read(prefixes, self._linear.partial_rows(delta, sets), staged)
+        linear = self._linear.read(prefixes, self._linear.partial_rows(delta, value_deltas), staged)
         ordered_codes = []
         for ordered in self._ordered_aggregates:
             codes, steps = ordered.read(ordered.sort_rows(delta), prefixes)
@@ -202,13 +191,6 @@ class AggregateOperator:
             else:
                 columns[row] = ordered[_ordered_key(call)]
         return exists, columns
-
-    def _values(self, zset: ZSet, columns: Sequence[int]) -> ZSet:
-        """Project to the rows (keys, values of the columns) without NULL."""
-        k = len(self.keys)
-        rows = zset.row_array[[*self.keys, *columns]]
-        present = np.flatnonzero(np.all(rows[k:] != NULL, axis=0))
-        return consolidated_rows(rows[:, present], zset.weight_array[present])
 
 
 def _ordered_key(call: AggregateCall) -> object:

@@ -29,7 +29,8 @@ Cost: O(slots) per row of the delta, O(slots log N) per changed group and run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -86,6 +87,14 @@ class LinearAggregate:
                 continue
             self._add_count(_argument(call))
             self._encoders.append(self._encoder(call, codecs, codec))
+        # Arguments without distinct that have the same number of columns: the columns, one row per
+        # argument, and the slots of their NULLs.
+        self._null_slots: list[tuple[Int64Array, Int64Array]] = []
+        slots = self._count_slots.items()
+        nulls = [(columns, slot) for (columns, distinct), slot in slots if not distinct]
+        for _, group in groupby(sorted(nulls, key=_width), _width):
+            column_lists, null_slots = zip(*group, strict=True)
+            self._null_slots.append((np.array(column_lists), np.array(null_slots)))
 
     def _add_count(self, argument: Argument) -> None:
         """Add the slot from which the count of an argument is computed, if it is new."""
@@ -151,17 +160,18 @@ class LinearAggregate:
         )
 
     @property
-    def distinct_columns(self) -> tuple[tuple[int, ...], ...]:
-        """The columns, or lists of columns, that some call aggregates with ``distinct``."""
-        return tuple(columns for columns, distinct in self._count_slots if distinct)
+    def distinct_slots(self) -> dict[tuple[int, ...], int]:
+        """The slot of each list of columns that some call aggregates with ``distinct``."""
+        slots = self._count_slots.items()
+        return {columns: slot for (columns, distinct), slot in slots if distinct}
 
-    def partial_rows(self, zset: ZSet, sets: Mapping[tuple[int, ...], ZSet]) -> ZSet:
+    def partial_rows(self, zset: ZSet, value_rows: Sequence[ZSet] = ()) -> ZSet:
         """Compute the partial aggregate of some rows: rows (keys, slot).
 
         Args:
             zset: Rows of the input, or a delta of the input.
-            sets: For each of `distinct_columns` the set of the rows (keys, values), or a delta of
-                this set.
+            value_rows: The sets of values of `distinct_slots`, or a delta of these sets, as rows
+                (keys, slot, values) (`value_sets`).
 
         Raises:
             WeightOverflowError: A weight would leave int64.
@@ -170,21 +180,17 @@ class LinearAggregate:
         keys = rows[self.keys]
         k = len(self.keys)
         parts = [(keys, np.zeros(len(weights), np.int64), weights)]
-        for (columns, distinct), slot in self._count_slots.items():
-            if distinct:
-                values = sets[columns]
-                part_keys, amounts = values.row_array[:k], values.weight_array
+        for columns, slots in self._null_slots:
+            arguments, nulls = np.nonzero(np.any(rows[columns] == NULL, axis=1))
+            parts.append((keys[:, nulls], slots[arguments], weights[nulls]))
+        for values in value_rows:
+            parts.append((values.row_array[:k], values.row_array[k], values.weight_array))
+        for (_, argument), (slot, split) in self._quantities.items():
+            if argument[1]:
+                values_slot = self._count_slots[argument]
+                part_keys, codes, factors = _values_of_slot(value_rows, k, values_slot)
             else:
-                nulls = np.flatnonzero(np.any(rows[list(columns)] == NULL, axis=0))
-                part_keys, amounts = keys[:, nulls], weights[nulls]
-            parts.append((part_keys, np.full(len(amounts), slot), amounts))
-        for (_, (columns, distinct)), (slot, split) in self._quantities.items():
-            if distinct:
-                values = sets[columns]
-                part_keys, codes = values.row_array[:k], values.row_array[k:]
-                factors = values.weight_array
-            else:
-                part_keys, codes, factors = keys, rows[list(columns)], weights
+                part_keys, codes, factors = keys, rows[list(argument[0])], weights
                 present = np.flatnonzero(np.all(codes != NULL, axis=0))
                 if len(present) < codes.shape[1]:
                     part_keys, codes = keys[:, present], codes[:, present]
@@ -295,8 +301,24 @@ class _State:
 _Encoder = Callable[[_State, Int64Array, BoolArray], Int64Array]
 
 
+def _width(argument: tuple[tuple[int, ...], int]) -> int:
+    return len(argument[0])
+
+
 def _argument(call: AggregateCall) -> Argument:
     return tuple(dict.fromkeys(call.arguments)), call.distinct
+
+
+def _values_of_slot(
+    value_rows: Sequence[ZSet], k: int, slot: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return the keys, values and weights of the rows (k keys, slot, values) of one slot."""
+    for zset in value_rows:
+        own_rows = np.flatnonzero(zset.row_array[k] == slot)
+        if len(own_rows):  # each slot is in one of the Z-sets
+            break
+    rows = zset.row_array[:, own_rows]
+    return rows[:k], rows[k + 1 :], zset.weight_array[own_rows]
 
 
 def _count(sums: Digits, slot: int, n: int) -> Int64Array:

@@ -50,7 +50,7 @@ class PartialAggregateOperator:
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Compute the partial aggregate of a Z-set."""
-        return self._linear.partial_rows(inputs[0], {})
+        return self._linear.partial_rows(inputs[0])
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Compute the partial aggregate of a delta."""
