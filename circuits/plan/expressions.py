@@ -42,6 +42,9 @@ COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 # Functions that never return NULL.
 _NEVER_NULL: Final = frozenset({"is_null", "is_true", "same"})
 
+# Functions that return NULL only if their first argument is NULL; the others are constants.
+_NULL_AS_FIRST_ARGUMENT: Final = frozenset({"cast", "date_add", "month_bucket", "time_bucket"})
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -190,7 +193,7 @@ def may_be_null(expression: Expression, is_nullable: Callable[[int], bool]) -> b
         return expression.value is None
     if isinstance(expression, Column):
         return is_nullable(expression.index)
-    if expression.function == "cast":
+    if expression.function in _NULL_AS_FIRST_ARGUMENT:
         return may_be_null(expression.arguments[0], is_nullable)
     return expression.function not in _NEVER_NULL
 

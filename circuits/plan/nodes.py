@@ -411,7 +411,11 @@ class Aggregate(UnaryNode):
     def _may_be_null(self, column: int) -> bool:
         if column < len(self.keys):
             return self.input.is_nullable(self.keys[column])
-        return self.aggregates[column - len(self.keys)].function != "count"
+        call = self.aggregates[column - len(self.keys)]
+        if self.keys and call.function in ("min", "max", "sum", "avg"):
+            # A group has a row, and a row of positive weight.
+            return self.input.is_nullable(call.arguments[0])
+        return call.function != "count"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Field, Map, PlanNode, Scan
 from circuits.plan.window_close import WindowClose
 from circuits.sql.binding.clause import ReaderTable, call_function
-from circuits.sql.binding.environment import Environment, names_table, rename_columns
+from circuits.sql.binding.environment import Environment, rename_columns, table_names
 from circuits.sql.binding.select_builder import QueryReader
 from circuits.sql.declarations import (
     WEIGHT_COLUMN,
@@ -338,25 +338,28 @@ def order_statements(
     names = {
         key: frozenset(
             other
-            for other in numbers
-            if (other != key or key in recursive_views) and _reads_view(trees[number], other)
+            for other in _relations_read(trees[number]) & numbers.keys()
+            if other != key or key in recursive_views
         )
         for key, number in numbers.items()
     }
     return [tuple(numbers[key] for key in keys) for keys in order_by_needs(names)]
 
 
-def _reads_view(tree: exp.Expr, name: str) -> bool:
-    """Return whether the query of a statement names a view, and not a WITH query of that name."""
+def _relations_read(tree: exp.Expr) -> set[str]:
+    """Return the relations that the query of a statement names, in lower case.
+
+    The names of its WITH queries are not among them.
+    """
     query_ = tree.expression if _view_name(tree) else tree
     ctes = {cte.alias.casefold() for cte in query_.find_all(exp.CTE)}
-    return name not in ctes and names_table(query_, name)
+    return table_names(query_) - ctes
 
 
 def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
     """Return whether a statement is a recursive view that names itself."""
     name = _view_name(tree)
-    return name in source.recursive_views and _reads_view(tree, name)
+    return name in source.recursive_views and name in _relations_read(tree)
 
 
 def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:

@@ -88,9 +88,77 @@ def squares(terms: int) -> tuple[str, dict[str, pa.Schema]]:
     return f"WITH q0 AS (SELECT a, b FROM e), {', '.join(parts)} SELECT a, b FROM q{terms}", ROWS
 
 
+def cases(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    """A CASE with a membership in each branch."""
+    branches = " ".join(f"WHEN a IN (SELECT c FROM f WHERE d = {i}) THEN {i}" for i in range(terms))
+    return f"SELECT a, b, CASE {branches} END AS c FROM e", ROWS
+
+
+def scalar_subqueries(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    """A list of correlated subqueries."""
+    selected = ", ".join(
+        f"(SELECT max(b) FROM f WHERE f.a = e.a AND c = {i}) AS m{i}" for i in range(terms)
+    )
+    return f"SELECT a, {selected} FROM e", ROWS
+
+
+def windows(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    """A list of window functions with an order of their own each."""
+    selected = ", ".join(f"sum(b) OVER (PARTITION BY a ORDER BY c + {i})" for i in range(terms))
+    return f"SELECT a, {selected} FROM e", ROWS
+
+
+def branches_of_a_union(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    return " UNION ".join(f"SELECT a, b FROM e WHERE c = {i}" for i in range(terms)), ROWS
+
+
+def calls(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    """A call in a call in a call."""
+    return f"SELECT {'coalesce(' * terms}a{', b)' * terms} AS a FROM e", ROWS
+
+
+def columns_of_a_table(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    schemas = {"wide": pa.schema({f"c{i}": pa.int64() for i in range(8 * terms)})}
+    selected = ", ".join(f"sum(c{i}) AS s{i}" for i in range(1, 8 * terms))
+    return f"SELECT c0, {selected} FROM wide GROUP BY c0", schemas
+
+
+def views_of_one_text(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    views = [f"CREATE VIEW v{i} AS SELECT a, sum(b) AS b FROM e GROUP BY a" for i in range(terms)]
+    return "; ".join(views), ROWS
+
+
+def chain_of_views(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    views = [
+        f"CREATE VIEW v{i + 1} AS SELECT x.a, f.b FROM v{i} x JOIN f ON x.b = f.a"
+        for i in range(terms)
+    ]
+    return f"CREATE VIEW v0 AS SELECT a, b FROM e; {'; '.join(views)}", ROWS
+
+
+def recursions(terms: int) -> tuple[str, dict[str, pa.Schema]]:
+    """Recursive queries that do not name each other, and a join of all."""
+    parts = [
+        f"r{i} AS (SELECT a, b FROM e WHERE c = {i} "
+        f"UNION SELECT r{i}.a, e.b FROM r{i} JOIN e ON r{i}.b = e.a)"
+        for i in range(terms)
+    ]
+    joins = " ".join(f"JOIN r{i} ON r{i}.a = r0.a" for i in range(1, terms))
+    return f"WITH RECURSIVE {', '.join(parts)} SELECT r0.a FROM r0 {joins}", ROWS
+
+
 @pytest.mark.parametrize(
     ("query", "size", "degree"),
     [
+        (cases, 8, 1.5),
+        (scalar_subqueries, 8, 1.5),
+        (windows, 8, 1.5),
+        (branches_of_a_union, 8, 1.5),
+        (calls, 8, 1.5),
+        (columns_of_a_table, 8, 1.5),
+        (views_of_one_text, 16, 1.5),
+        (chain_of_views, 8, 1.5),
+        (recursions, 4, 1.5),
         (chain, 12, 2),
         (star, 12, 2),
         (alternatives, 8, 2),
@@ -100,7 +168,7 @@ def squares(terms: int) -> tuple[str, dict[str, pa.Schema]]:
     ],
 )
 def test_the_work_of_compiling_is_a_polynomial_of_low_degree(
-    query: Callable[[int], tuple[str, dict[str, pa.Schema]]], size: int, degree: int
+    query: Callable[[int], tuple[str, dict[str, pa.Schema]]], size: int, degree: float
 ) -> None:
     compile_sql(*query(2))  # so that imports are not counted
     small, large = (calls_to_compile(*query(n)) for n in (size, 4 * size))

@@ -68,6 +68,7 @@ class Conditions:
         self._not_null: list[set[Expression]] = [set() for _ in block.atoms]
         for predicate in conjuncts(block.predicates):
             self._classify(predicate)
+        self.equalities = [pair for pair in self.equalities if not self._is_implied(*pair)]
 
     def local(self, expression: Expression) -> Expression:
         """Return an expression that reads one atom, over the columns of that atom alone."""
@@ -112,13 +113,28 @@ class Conditions:
             if moved is not None and operator != "!=":
                 self.comparisons.append((moved[0], operator, moved[1]))
 
+    def _is_implied(self, left: Expression, right: Expression) -> bool:
+        """Return whether the other equalities imply that ``f(x, …)`` equals ``f(y, …)``."""
+        if not (isinstance(left, Call) and isinstance(right, Call)):
+            return False
+        if (left.function, left.type) != (right.function, right.type):
+            return False
+        pairs = list(zip(left.arguments, right.arguments, strict=False))
+        return len(left.arguments) == len(right.arguments) and all(
+            (a == b and isinstance(a, Literal))
+            or (a, b) in self.equalities
+            or (b, a) in self.equalities
+            or self._is_implied(a, b)
+            for a, b in pairs
+        )
+
     def _sides(self, predicate: Expression) -> Pair | None:
         """Return both sides of a comparison of two atoms on codes; None for other predicates."""
         if not isinstance(predicate, Call):
             return None
         if predicate.function not in ("eq", "same", *COMPARISONS):
             return None
-        left, right = map(_without_casts, predicate.arguments)
+        left, right = (_fold_durations(_without_casts(side)) for side in predicate.arguments)
         atoms = [self.block.atoms_of([side]) for side in (left, right)]
         if any(len(atoms_of_side) != 1 for atoms_of_side in atoms) or atoms[0] == atoms[1]:
             return None
@@ -161,6 +177,20 @@ def _move_duration(left: Expression, right: Expression) -> Pair | None:
                 amounts = (Literal(-part, pa.int64()) for part in (0, days, us))
                 return call("date_add", left, *amounts), time
     return None
+
+
+def _fold_durations(expression: Expression) -> Expression:
+    """Return ``t + (a + b)`` for ``(t + a) + b``, and ``t`` for ``t + 0``, of durations."""
+    match expression:
+        case Call("date_add", (inner, Literal(0), Literal(0), Literal(last))):
+            inner = _fold_durations(inner)
+            match inner:
+                case Call("date_add", (time, Literal(0), Literal(0), Literal(first))):
+                    amounts = (Literal(part, pa.int64()) for part in (0, 0, first + last))
+                    folded = call("date_add", time, *amounts)
+                    return _fold_durations(folded) if folded.type == expression.type else expression
+            return inner if last == 0 and inner.type == expression.type else expression
+    return expression
 
 
 def _without_casts(expression: Expression) -> Expression:

@@ -88,8 +88,19 @@ def add_iterations(body: PlanNode, mode: DistinctMode) -> PlanNode:
 
 
 def is_recursive(plan: PlanNode) -> bool:
-    """Return True if a plan reads rows of the recursion that it is part of."""
-    return _IterationRewriter().is_recursive(plan)
+    """Return True if rows of a plan may have an iteration other than 0.
+
+    These are the plans that read rows of the recursion that they are part of. Each node stores the
+    answer, because the rules ask again for every plan that is built over it.
+    """
+    answer = plan.memo.get("is_recursive")
+    if answer is None:
+        if isinstance(plan, Fixpoint):
+            answer = False  # its bodies reference its own recursion
+        else:
+            answer = isinstance(plan, RecursiveReference) or any(map(is_recursive, plan.inputs))
+        plan.memo["is_recursive"] = answer
+    return bool(answer)
 
 
 class _IterationRewriter:
@@ -100,21 +111,8 @@ class _IterationRewriter:
     """
 
     def __init__(self) -> None:
-        self._recursive: dict[int, tuple[bool, PlanNode]] = {}
         self._iterated: dict[int, tuple[PlanNode, PlanNode]] = {}
         self._without_iterations: dict[int, tuple[PlanNode, PlanNode]] = {}
-
-    def is_recursive(self, plan: PlanNode) -> bool:
-        """Return True if rows of a plan may have an iteration other than 0."""
-        entry = self._recursive.get(id(plan))
-        if entry is None:
-            entry = self._recursive[id(plan)] = (self._has_reference(plan), plan)
-        return entry[0]
-
-    def _has_reference(self, plan: PlanNode) -> bool:
-        if isinstance(plan, Fixpoint):
-            return False  # its bodies reference its own recursion
-        return isinstance(plan, RecursiveReference) or any(map(self.is_recursive, plan.inputs))
 
     def with_iterations(self, plan: PlanNode) -> PlanNode:
         """Return the plan with the iteration as its last column."""
@@ -124,7 +122,7 @@ class _IterationRewriter:
 
     def drop_iterations(self, plan: PlanNode) -> PlanNode:
         """Return the plan over the rows of all iterations, without an iteration column."""
-        if not self.is_recursive(plan):
+        if not is_recursive(plan):
             return plan
         if isinstance(plan, RecursiveReference):
             rows = self.with_iterations(plan)
@@ -137,7 +135,7 @@ class _IterationRewriter:
         return self._without_iterations[id(plan)][0]
 
     def _add_iterations(self, plan: PlanNode) -> PlanNode:
-        if not self.is_recursive(plan):
+        if not is_recursive(plan):
             return _map_with_iteration(plan, columns(plan), FIRST_ITERATION, plan)
         match plan:
             case RecursiveReference(name, fields):
@@ -164,7 +162,7 @@ class _IterationRewriter:
                 return RecursiveDistinct(self.with_iterations(input), SET)
             case CrossJoin(inputs):
                 return self._cross(inputs, plan)
-            case Semijoin(left, right, predicate, False) if self.is_recursive(right):
+            case Semijoin(left, right, predicate, False) if is_recursive(right):
                 # The weight of a row does not matter: the result of the recursion is a set.
                 product = CrossJoin((left, right))
                 left_columns = columns(product)[: len(left.fields)]
@@ -178,7 +176,7 @@ class _IterationRewriter:
                     right=self.drop_iterations(right),
                     predicate=shifted,
                 )
-            case OuterJoin(left, right, predicate, "left") if not self.is_recursive(right):
+            case OuterJoin(left, right, predicate, "left") if not is_recursive(right):
                 width = len(left.fields)
                 shifted = _shift_right_columns(predicate, width)
                 joined = replace(plan, left=self.with_iterations(left), predicate=shifted)
@@ -197,7 +195,7 @@ class _IterationRewriter:
 
     def _cross(self, inputs: tuple[PlanNode, ...], plan: PlanNode) -> PlanNode:
         """Return a cross join whose rows have the greatest iteration of their recursive inputs."""
-        iterated = (self.with_iterations(p) if self.is_recursive(p) else p for p in inputs)
+        iterated = (self.with_iterations(p) if is_recursive(p) else p for p in inputs)
         crossed = CrossJoin(tuple(iterated))
         all_columns = columns(crossed)
         other_columns: list[Expression] = []

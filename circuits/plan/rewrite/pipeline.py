@@ -31,9 +31,11 @@ from circuits.plan.physical_nodes import (
     RowIdDecode,
     RowIdEncode,
 )
+from circuits.plan.rewrite.derived_keys import drop_derived_keys
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.outer_joins import as_left_joins, left_outer
 from circuits.plan.rewrite.partial_aggregates import aggregate_partially
+from circuits.plan.rewrite.projection import push_projection
 from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.plan.rewrite.semijoins import add_antijoin, add_semijoin
 from circuits.plan.rewrite.unmatched_rows import as_antijoin
@@ -101,8 +103,11 @@ class _Rewriter:
             case OuterJoin(kind="full"):
                 return self.rewrite(as_left_joins(plan))
             case Aggregate(input):
-                block = self.as_block(input)
-                return aggregate_partially(plan, block) or replace(plan, input=plan_block(block))
+                aggregate, block, expressions = drop_derived_keys(plan, self.as_block(input))
+                partial = aggregate_partially(aggregate, block)
+                return push_projection(
+                    partial or replace(aggregate, input=plan_block(block)), expressions
+                )
             case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin() | TemporalFilter():
                 return plan_block(self.as_block(plan))
         return plan.with_inputs([self.rewrite(input) for input in plan.inputs])
@@ -128,6 +133,10 @@ class _Rewriter:
                 return left_outer(self.as_block(left), self.rewrite(right), predicate)
             case TemporalFilter(input, value):
                 return self._filter_by_time(plan, self.as_block(input), value)
+            case Aggregate():
+                aggregate = self.rewrite(plan)
+                if isinstance(aggregate, Map):  # of keys that are derived from other keys
+                    return SelectBlock.of(aggregate.input).select(aggregate.expressions)
         return SelectBlock.of(self.rewrite(plan))
 
     def _filter_by_time(

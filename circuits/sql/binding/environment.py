@@ -29,6 +29,7 @@ __all__ = [
     "check_rank_names",
     "names_table",
     "rename_columns",
+    "table_names",
 ]
 
 
@@ -161,6 +162,7 @@ class Environment:
         self.source.allow_arguments(clause, "expressions", "recursive")
         environment = self
         names: set[str] = set()
+        mutual_ctes = _mutual_ctes(clause)
         for cte in clause.expressions:
             self.source.allow_arguments(cte, "this", "alias", "materialized", "key_expressions")
             self.source.allow_arguments(cte.args["alias"], "this", "columns")
@@ -184,7 +186,7 @@ class Environment:
                     f"USING KEY of {cte.alias!r}, which is not recursive; leave USING KEY out",
                 )
             common = CommonTable(cte, environment.without_outer_scope(parent), is_recursive)
-            common.mutual.extend(_mutual_ctes(clause, name))
+            common.mutual.extend(mutual_ctes.get(name, ()))
             environment = replace(
                 environment, common_tables={**environment.common_tables, name: common}
             )
@@ -243,35 +245,41 @@ class Environment:
         return common.plans[key]
 
 
-def _mutual_ctes(clause: exp.With, name: str) -> list[exp.CTE]:
-    """Return the WITH queries that name each other, one of which has this name; empty for one."""
+def _mutual_ctes(clause: exp.With) -> dict[str, list[exp.CTE]]:
+    """Return, for each WITH query that names another one which names it, all queries of its cycles.
+
+    The keys are in lower case. The dictionary is empty if the clause is not recursive.
+    """
     if not clause.args.get("recursive"):
-        return []
+        return {}
     ctes = {cte.alias.casefold(): cte for cte in clause.expressions}
-    needs = {
-        key: {other for other in ctes if names_table(cte.this, other)} for key, cte in ctes.items()
-    }
+    named = {key: table_names(cte.this) & ctes.keys() for key, cte in ctes.items()}
 
     def reach(start: str) -> set[str]:
         reached: set[str] = set()
         stack = [start]
         while stack:
-            for other in needs[stack.pop()] - reached:
+            for other in named[stack.pop()] - reached:
                 reached.add(other)
                 stack.append(other)
         return reached
 
-    mutual_names = (
-        {other for other in reach(name) if name in reach(other)} if name in reach(name) else set()
-    )
-    return (
-        [cte for key, cte in ctes.items() if key in mutual_names] if len(mutual_names) > 1 else []
-    )
+    reached = {key: reach(key) for key in ctes}
+    cycles = {
+        key: [cte for other, cte in ctes.items() if other in reached[key] and key in reached[other]]
+        for key in ctes
+    }
+    return {key: cycle for key, cycle in cycles.items() if len(cycle) > 1}
+
+
+def table_names(query: exp.Expr) -> set[str]:
+    """Return the tables that a query names, in lower case."""
+    return {table.name.casefold() for table in query.find_all(exp.Table)}
 
 
 def names_table(query: exp.Expr, name: str) -> bool:
     """Return whether a query names a table, given in lower case."""
-    return any(table.name.casefold() == name for table in query.find_all(exp.Table))
+    return name in table_names(query)
 
 
 def check_rank_names(source: SqlSource, node: exp.Expr, plan: PlanNode, ranks: RankRanges) -> None:

@@ -10,7 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from circuits import EvaluationError, compile_sql
-from circuits.types.functions.texts.patterns import MAX_BACKTRACKED_CHARACTERS, compile_pattern
+from circuits.types.functions.texts.backtracking import (
+    MAX_BACKTRACKED_CHARACTERS,
+    Choices,
+    count_choices,
+)
+from circuits.types.functions.texts.patterns import compile_pattern
 
 SCHEMA = {"r": pa.schema([("s", pa.string())])}
 HARD = "a" * 60 + "!"
@@ -61,6 +66,58 @@ def test_a_long_text_is_not_searched_by_backtracking():
     assert value_of("regexp_instr(s, ' +$')", text) == 0
     with pytest.raises(EvaluationError, match=f"maximum is {MAX_BACKTRACKED_CHARACTERS:,}"):
         value_of("regexp_instr(s, '(?<=x) +$')", text)
+
+
+def test_a_pattern_of_cubic_time_searches_shorter_texts():
+    pattern, longest = "(?<=x) + +$", Choices(2, 1).max_characters
+    assert compile_pattern(pattern).max_characters == longest < 1000
+    assert value_of(f"regexp_instr(s, '{pattern}')", "x" + " " * (longest - 1)) == 2
+    with pytest.raises(EvaluationError, match=f"maximum is {longest}, because"):
+        value_of(f"regexp_instr(s, '{pattern}')", "x" + " " * longest)
+    # RE2 searches in linear time and needs no limit.
+    assert value_of("regexp_instr(s, ' + +$')", " " * longest + "x") == 0
+
+
+def test_a_pattern_of_many_choices_is_an_error_of_the_row():
+    optional = "a?" * 30 + "a" * 30
+    with pytest.raises(EvaluationError, match="maximum is 0"):
+        value_of(f"regexp_like(s, '(?=a){optional}b')", "a" * 30)
+
+
+def count_steps(items: list[tuple[str, str]], text: str) -> int:
+    """Count the comparisons of a search that backtracks: of each start and each choice."""
+    steps = 0
+
+    def matches(number: int, position: int) -> bool:
+        nonlocal steps
+        steps += 1
+        if number == len(items):
+            return False  # so that it tries every choice
+        characters, quantifier = items[number]
+        low, high = {"": (1, 1), "?": (0, 1), "*": (0, len(text)), "+": (1, len(text))}[quantifier]
+        end = position
+        while end < len(text) and end - position < high and text[end] in characters:
+            end += 1
+            steps += 1
+        return any(matches(number + 1, stop) for stop in range(end, position + low - 1, -1))
+
+    for start in range(len(text) + 1):
+        matches(0, start)
+    return steps
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "ab"]), st.sampled_from("?*+") | st.just(""))),
+    st.sampled_from(["a", "b", "ab", "aab"]),
+    st.integers(0, 16),
+)
+def test_the_combinations_bound_the_work_of_backtracking(items, part, length):
+    items, text = items[:5], (part * length)[:length]
+    pattern = "".join(f"[{characters}]{quantifier}" for characters, quantifier in items)
+    bound = count_choices(pattern, 0).combinations(len(text))
+    # Each combination is reached by a step per part of the pattern, and reads a character in each.
+    assert count_steps(items, text) <= 2 * (len(items) + 1) * bound
 
 
 @pytest.mark.parametrize("function", ["regexp_full_match(s, 'a(?=b)b')", "s SIMILAR TO 'a(?=b)b'"])

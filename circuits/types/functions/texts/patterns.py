@@ -5,7 +5,8 @@ backtracks: ``(a+)+$`` takes 2^n steps for n letters, and ``\s+$`` takes n^2. No
 it. Therefore:
 
 - If a repetition contains another repetition or an alternative, or if the text is longer than
-  `MAX_BACKTRACKED_CHARACTERS`, RE2 finds the matches, in linear time.
+  `circuits.types.functions.texts.backtracking` allows for the pattern, RE2 finds the matches, in
+  linear time.
 - If RE2 does not accept such a pattern, it is an error of the row.
 
 Arrow has no function that returns the matches of RE2. `_find_linear` replaces each match by itself
@@ -23,10 +24,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from circuits.types.functions.texts.backtracking import count_choices
+
 __all__ = ["Match", "Pattern", "compile_pattern", "is_re2"]
 
-#: Maximum length of a text that Python's ``re`` matches.
-MAX_BACKTRACKED_CHARACTERS: Final = 10_000
 _MAX_GROUPS: Final = 9  # in a replacement of RE2
 _MARKS: Final = range(0xE000, 0xF900)  # characters of private use
 _QUANTIFIER: Final = re.compile(r"[*+?]|\{\d*,?\d*\}")
@@ -53,12 +54,14 @@ class Pattern:
         is_re2: True if RE2 accepts the pattern.
         is_nested: True if a repetition contains another repetition or an alternative; also if the
             pattern has comments.
+        max_characters: The length of the longest text that Python searches with the pattern.
     """
 
     text: str
     compiled: re.Pattern[str]
     is_re2: bool
     is_nested: bool
+    max_characters: int
 
     def find_all(self, text: str) -> Iterator[Match]:
         """Return all matches in a text, from left to right.
@@ -100,7 +103,7 @@ class Pattern:
             raise pa.ArrowInvalid(f"{template!r} is no replacement: {error}") from error
 
     def _is_backtracked(self, text: str) -> bool:
-        is_safe = not self.is_nested and len(text) <= MAX_BACKTRACKED_CHARACTERS
+        is_safe = not self.is_nested and len(text) <= self.max_characters
         if not is_safe and not self.is_re2:
             raise self._error(text)
         return is_safe
@@ -114,7 +117,8 @@ class Pattern:
             )
         return pa.ArrowInvalid(
             f"a text of {len(text):,} characters is too long for the pattern {self.text!r} with "
-            f"look-around or back references; the maximum is {MAX_BACKTRACKED_CHARACTERS:,}"
+            f"look-around or back references; the maximum is {self.max_characters:,}, because more "
+            "could take minutes; use fewer repetitions that can match the same characters"
         )
 
     def _find_linear(self, text: str, limit: int | None) -> Iterator[Match]:
@@ -164,7 +168,8 @@ def compile_pattern(pattern: str) -> Pattern:
         raise pa.ArrowInvalid(f"{pattern!r} is no regular expression: {error}") from error
     has_comments = compiled.flags & re.VERBOSE or "(?#" in pattern
     is_nested = bool(has_comments) or _has_nested_repetition(pattern)
-    return Pattern(pattern, compiled, is_re2(pattern), is_nested)
+    limit = 0 if is_nested else count_choices(pattern, compiled.flags).max_characters
+    return Pattern(pattern, compiled, is_re2(pattern), is_nested, limit)
 
 
 def _has_nested_repetition(pattern: str) -> bool:
