@@ -1,15 +1,22 @@
 """Benchmarks: each states a claim, names its inputs, checks its own answers and writes JSON.
 
-``python -m benchmarks.peers``     the same work by this engine and by its peers, BULK and LIVE
-``python -m benchmarks.live``      LIVE: the count maintained under inserts and deletes
-``python -m benchmarks.formulas``  the six delta formulas, and the choice among them
-``python -m benchmarks.circuits``  SQL views kept live, against DuckDB recomputing them
-``python -m benchmarks.recursion`` a closure kept live, against asking for it again
-``python -m benchmarks.sink``      the durable sink: overhead, events per second, restart, writes
-``python -m benchmarks.report``    the tables in README.md, rendered from ``results/*.json``
+``python -m benchmarks.live``           LIVE: a count maintained under inserts and deletes
+``python -m benchmarks.peers``          BULK (one count from scratch), LIVE and LSQB (SQL views), by
+                                        this engine and by other systems, its peers
+``python -m benchmarks.growth``         steps by size of state, delta, skew, views and threads
+``python -m benchmarks.formulas``       the six delta formulas, and the choice among them
+``python -m benchmarks.circuits``       maintained SQL views, against DuckDB recomputing them
+``python -m benchmarks.recursion``      a maintained closure, against its recomputation
+``python -m benchmarks.nexmark``        the queries of Nexmark
+``python -m benchmarks.windows``        window functions over one large partition
+``python -m benchmarks.bounded_state``  the state of a long stream with lateness
+``python -m benchmarks.sink``           the durable sink: overhead, events/s, restart, writes
+``python -m benchmarks.scale``          joins in the cells of a HyperCube, on Spark
+``python -m benchmarks.work``           counted work, compared with the recorded counts
+``python -m benchmarks.report``         the tables and plots, rendered from ``results/*.json``
 
 A wrong count ends a benchmark with exit status 1: a fast wrong answer is no result. Ratios are
-computed within one run only, because machines, and the other work on them, differ. Peers (the
-other systems) run in processes of their own, so that they can be stopped, and share neither an
-allocator nor threads with the engine.
+computed within one run only, because machines, and the other work on them, differ. Peers run in
+processes of their own, so that they can be stopped, and share neither an allocator nor threads with
+the engine.
 """

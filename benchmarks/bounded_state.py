@@ -33,7 +33,7 @@ CLAIM: Final = "The state of windows, interval joins and sessions does not grow 
 ROWS: Final = "Rows held"
 OPERATORS: Final = "Operators"
 TARGET_GROWTH: Final = 1.25
-SAMPLES: Final = 20  # of the kept rows, over a stream
+SAMPLES: Final = 20  # measurements of the kept rows over a stream
 BLOCK: Final = 1_000_000  # events that numpy counts at a time
 
 SECOND: Final = 10**6  # microseconds, as are the other times
@@ -81,12 +81,12 @@ def keys_of(events: Int64s) -> Int64s:
     return (minute * 100 + _mix(events, 0) % 100) % 2000
 
 
-def arrivals(start: int, stop: int, seed: int, events_in_all: int) -> Int64s:
+def arrivals(start: int, stop: int, seed: int, event_count: int) -> Int64s:
     """Return the numbers of the events that arrive from start to stop, in this order.
 
-    An event arrives up to 4 seconds late, so the last ones arrive after ``events_in_all``.
+    An event arrives up to 4 seconds late, so the last ones arrive after ``event_count``.
     """
-    events = np.arange(max(start - MAX_DELAY_EVENTS, 0), min(stop, events_in_all))
+    events = np.arange(max(start - MAX_DELAY_EVENTS, 0), min(stop, event_count))
     arrival = events + _mix(events, seed) % MAX_DELAY_EVENTS
     chosen = np.flatnonzero((arrival >= start) & (arrival < stop))
     return events[chosen[np.argsort(arrival[chosen], kind="stable")]]
@@ -102,10 +102,10 @@ def tables_of(events: Int64s) -> dict[str, pa.Table]:
     return tables
 
 
-def count_pairs(start: int, stop: int, events_in_all: int) -> int:
+def count_pairs(start: int, stop: int, event_count: int) -> int:
     """Count the pairs of the interval join whose clicks are from start to stop."""
     max_distance = DISTANCE // EVENT_INTERVAL
-    events = np.arange(start, min(stop + max_distance + 1, events_in_all))
+    events = np.arange(start, min(stop + max_distance + 1, event_count))
     buys = events[events % 2 == 1]
     clicks = events[(events % 2 == 0) & (events < stop)]
     scale = 2**44
@@ -115,7 +115,7 @@ def count_pairs(start: int, stop: int, events_in_all: int) -> int:
     return int((ends - np.searchsorted(buy_codes, click_codes)).sum())
 
 
-def count_sessions(start: int, stop: int, events_in_all: int) -> int:
+def count_sessions(start: int, stop: int, event_count: int) -> int:
     """Count the sessions that begin from start to stop."""
     max_distance = GAP // EVENT_INTERVAL
     events = np.arange(max(start - max_distance, 0), stop)
@@ -158,7 +158,7 @@ def measure(name: str, events: int, batch: int, seed: int) -> Measurement:
     circuit = compile_sql(f"{TABLES} CREATE VIEW view AS {QUERIES[name]} EMIT ON WINDOW CLOSE;")
     measurement, seconds = Measurement([], []), 0.0
     most_rows: dict[str, int] = {}
-    most_in_all = 0
+    most_rows_in_all = 0
     steps = -(-events // batch)
     sampled = {steps * sample // SAMPLES for sample in range(1, SAMPLES + 1)}
     for step in range(steps):
@@ -172,11 +172,11 @@ def measure(name: str, events: int, batch: int, seed: int) -> Measurement:
         sizes = circuit.state_sizes()
         for size in sizes:
             most_rows[size.operator] = max(most_rows.get(size.operator, 0), size.rows)
-        most_in_all = max(most_in_all, sum(size.rows for size in sizes))
+        most_rows_in_all = max(most_rows_in_all, sum(size.rows for size in sizes))
         if step + 1 in sampled:
-            row: Row = {"query": name, "events": stop, "rows held": most_in_all}
+            row: Row = {"query": name, "events": stop, "rows held": most_rows_in_all}
             measurement.rows.append(row)
-            most_in_all = 0
+            most_rows_in_all = 0
     for size in circuit.state_sizes():
         measurement.operators.append(
             {
@@ -226,7 +226,9 @@ def _over_blocks(count: Callable[[int, int, int], int], events: int) -> int:
 def main(
     events: Annotated[int, typer.Option(help="The events of each query.")] = 2_000_000,
     batch: Annotated[int, typer.Option(help="The events of a step.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Of the order in which events arrive, from 1.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="The seed of the order in which events arrive, from 1.")
+    ] = 1,
     json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
 ) -> None:
     """Measure all queries; exit status 1 if an answer is wrong."""

@@ -1,7 +1,8 @@
 """Computes the transitive closure of a graph, to check the engine's recursive view.
 
 All nodes of a strongly connected component reach the same nodes. So the closure is computed for
-components, as a set of bits for each: the union of the sets of the components that its edges reach.
+components. The nodes that a component reaches are a bit set: the union of the bit sets of the
+components to which its edges lead, and of the nodes of these components.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ def closure(edges: pa.Table) -> NDArray[np.int64]:
     size = len(nodes)
     graph = csr_array((np.ones(len(source)), (source, target)), shape=(size, size))
     components, component_of = connected_components(graph, connection="strong")
+    # Bit sets of nodes, one row for each component: bit i % 8 of byte i // 8 is node i.
     reached = np.zeros((components, -(-size // 8)), np.uint8)
     starts, ends = component_of[source], component_of[target]
-    # The nodes of each component, which it reaches itself if it has an inner edge.
+    # `members` has the nodes of each component; it reaches them itself if it has an inner edge.
     members = np.zeros_like(reached)
     bit = (1 << (np.arange(size) % 8)).astype(np.uint8)
     np.bitwise_or.at(members, (component_of, np.arange(size) // 8), bit)

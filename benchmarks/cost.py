@@ -1,4 +1,4 @@
-"""Measures seconds of wall time, and of this process's CPU, all threads."""
+"""Measures seconds of wall time, and CPU seconds of all threads of this process."""
 
 from __future__ import annotations
 
@@ -42,4 +42,7 @@ class Clock:
 
 def median(costs: Sequence[Cost]) -> Cost:
     """Return the median of the wall seconds and the median of the CPU seconds."""
-    return Cost(statistics.median(c.wall for c in costs), statistics.median(c.cpu for c in costs))
+    return Cost(
+        statistics.median(cost.wall for cost in costs),
+        statistics.median(cost.cpu for cost in costs),
+    )

@@ -21,45 +21,50 @@ _LOOKUPS_PER_SEARCH = 16  # the look-ups of flags that cost as much as a binary 
 
 
 def count(source: Column, target: Column) -> int:
-    """Rows of ``e(a, b), e(b, c), e(a, c)`` over distinct edges in any order; nodes from 0."""
+    """Count the rows of ``e(a, b), e(b, c), e(a, c)`` over distinct edges in any order.
+
+    Nodes are small integers from 0 on, because arrays have an entry for each node.
+    """
     if not len(source):
         return 0
     return int(_count(*_adjacency(source, target)))
 
 
 @njit(nogil=True)
-def _common(successors, nodes, marked):  # type: ignore[no-untyped-def]
-    """Count the nodes that are among the successors; ``marked`` flags exactly these nodes."""
+def _common(candidates, nodes, marked):  # type: ignore[no-untyped-def]
+    """Count the candidates that are among ``nodes``, which ``marked`` flags; both are ascending."""
     total = 0
-    if len(successors) <= _LOOKUPS_PER_SEARCH * len(nodes):
-        for node in successors:
+    if len(candidates) <= _LOOKUPS_PER_SEARCH * len(nodes):
+        for node in candidates:
             total += marked[node]
     else:
         for node in nodes:
-            position = np.searchsorted(successors, node)
-            total += position < len(successors) and successors[position] == node
+            position = np.searchsorted(candidates, node)
+            total += position < len(candidates) and candidates[position] == node
     return total
 
 
 @njit(cache=True, nogil=True)
-def _count(offsets, heads):  # type: ignore[no-untyped-def]
+def _count(offsets, successors):  # type: ignore[no-untyped-def]
     nodes = len(offsets) - 1
     marked = np.zeros(nodes, np.bool_)
     total = 0
     for a in range(nodes):
         first, last = offsets[a], offsets[a + 1]
         for i in range(first, last):
-            marked[heads[i]] = True
+            marked[successors[i]] = True
         for i in range(first, last):
-            b = heads[i]
-            total += _common(heads[offsets[b] : offsets[b + 1]], heads[first:last], marked)
+            b = successors[i]
+            total += _common(
+                successors[offsets[b] : offsets[b + 1]], successors[first:last], marked
+            )
         for i in range(first, last):
-            marked[heads[i]] = False
+            marked[successors[i]] = False
     return total
 
 
 def count_cliques(source: Column, target: Column) -> int:
-    """Rows of ``e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)`` over distinct edges.
+    """Count the rows of ``e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)``.
 
     >>> count_cliques(np.array([1, 1, 1, 2, 2, 3]), np.array([2, 3, 4, 3, 4, 4]))
     1
@@ -68,7 +73,7 @@ def count_cliques(source: Column, target: Column) -> int:
 
 
 def count_diamonds(source: Column, target: Column) -> int:
-    """Pairs of paths ``a -> b -> c``, ``a -> d -> c`` with ``b < d`` and ``a != c``.
+    """Count the pairs of paths ``a -> b -> c``, ``a -> d -> c`` with ``b < d`` and ``a != c``.
 
     >>> count_diamonds(np.array([1, 1, 2, 3]), np.array([2, 3, 4, 4]))
     1
@@ -77,7 +82,7 @@ def count_diamonds(source: Column, target: Column) -> int:
 
 
 def count_rings(source: Column, target: Column, length: int) -> int:
-    """Directed cycles over ``length`` different nodes, each once.
+    """Count the directed cycles over ``length`` different nodes, each once.
 
     >>> count_rings(np.array([1, 2, 3, 4]), np.array([2, 3, 4, 1]), 4)
     1
@@ -86,7 +91,10 @@ def count_rings(source: Column, target: Column, length: int) -> int:
 
 
 def _adjacency(source: Column, target: Column) -> tuple[Column, NDArray[np.int32]]:
-    """Return where the successors of each node begin, and all successors, ascending per node."""
+    """Return the adjacency arrays (offsets, successors) of a graph.
+
+    The successors of node i are ``successors[offsets[i]:offsets[i + 1]]``, ascending.
+    """
     nodes = int(max(source.max(), target.max())) + 1
     order = np.argsort(source * nodes + target)
     offsets = np.zeros(nodes + 1, np.int64)
@@ -95,55 +103,55 @@ def _adjacency(source: Column, target: Column) -> tuple[Column, NDArray[np.int32
 
 
 @njit(cache=True, nogil=True)
-def _count_cliques(offsets, heads):  # type: ignore[no-untyped-def]
-    # `near` flags the successors of a, `both` those that are also successors of b.
+def _count_cliques(offsets, successors):  # type: ignore[no-untyped-def]
+    # `of_a` flags the successors of a, `of_both` those that are also successors of b.
     nodes = len(offsets) - 1
-    near, both = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
+    of_a, of_both = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
     common = np.empty(nodes, np.int32)
     total = 0
     for a in range(nodes):
         first, last = offsets[a], offsets[a + 1]
         for i in range(first, last):
-            near[heads[i]] = True
+            of_a[successors[i]] = True
         for i in range(first, last):
-            b = heads[i]
+            b = successors[i]
             low, high = offsets[b], offsets[b + 1]
             size = 0
             for j in range(low, high):
-                if near[heads[j]]:
-                    common[size] = heads[j]
-                    both[heads[j]] = True
+                if of_a[successors[j]]:
+                    common[size] = successors[j]
+                    of_both[successors[j]] = True
                     size += 1
             for j in range(size):
                 c = common[j]
-                total += _common(heads[offsets[c] : offsets[c + 1]], common[:size], both)
+                total += _common(successors[offsets[c] : offsets[c + 1]], common[:size], of_both)
             for j in range(size):
-                both[common[j]] = False
+                of_both[common[j]] = False
         for i in range(first, last):
-            near[heads[i]] = False
+            of_a[successors[i]] = False
     return total
 
 
 @njit(cache=True, nogil=True)
-def _count_diamonds(offsets, heads):  # type: ignore[no-untyped-def]
+def _count_diamonds(offsets, successors):  # type: ignore[no-untyped-def]
     nodes = len(offsets) - 1
     paths = np.zeros(nodes, np.int64)
     total = 0
     for a in range(nodes):
         for i in range(offsets[a], offsets[a + 1]):
-            for j in range(offsets[heads[i]], offsets[heads[i] + 1]):
-                c = heads[j]
+            for j in range(offsets[successors[i]], offsets[successors[i] + 1]):
+                c = successors[j]
                 if c != a:
                     total += paths[c]  # pairs of this path with each earlier path to c
                     paths[c] += 1
         for i in range(offsets[a], offsets[a + 1]):
-            for j in range(offsets[heads[i]], offsets[heads[i] + 1]):
-                paths[heads[j]] = 0
+            for j in range(offsets[successors[i]], offsets[successors[i] + 1]):
+                paths[successors[j]] = 0
     return total
 
 
 @njit(cache=True, nogil=True)
-def _count_rings(offsets, heads, length):  # type: ignore[no-untyped-def]
+def _count_rings(offsets, successors, length):  # type: ignore[no-untyped-def]
     # Walk depth-first from each node over larger nodes, so each ring is counted once.
     nodes = len(offsets) - 1
     on_path = np.zeros(nodes, np.bool_)
@@ -158,7 +166,7 @@ def _count_rings(offsets, heads, length):  # type: ignore[no-untyped-def]
                 on_path[node] = False
                 depth -= 1
                 continue
-            following = heads[next_edge[depth]]
+            following = successors[next_edge[depth]]
             next_edge[depth] += 1
             if depth == length - 1:
                 total += following == start

@@ -1,7 +1,7 @@
 """Published figures of dogsdogsdogs, and how to scale them to this machine.
 
-dogsdogsdogs is differential dataflow's delta query with count, propose and validate, in Rust,
-the strongest incremental peer. It was measured on another machine (release build, one worker), on
+dogsdogsdogs is differential dataflow's delta query with count, propose and validate, in Rust. It is
+the fastest incremental peer. It was measured on another machine (release build, one worker), on
 the same inputs and in the same phases: load 90 %, insert the other edges in steps, delete them. It
 is not run here. To compare the machines, Kùzu counts ``e(a, b), e(b, c), e(a, c)`` on an RMAT graph
 of scale 18 with one thread. This took 10.2 CPU seconds on the other machine, and is measured again
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 BATCHES = (1, 10, 100, 1_000, 10_000, 100_000)
 
-# CPU seconds of Kùzu 0.11.3 on one thread of the machine of these figures, for the RMAT graph of
-# scale and edges `PLACE`. The result places that machine relative to this one.
+# CPU seconds of Kùzu 0.11.3 on one thread of the machine of the published figures, for the RMAT
+# graph with the scale and the number of samples in `PLACE`. With Kùzu's time here, it says how many
+# times faster this machine is.
 KUZU_SECONDS = 10.2
 PLACE = (18, 2_000_000)
 
@@ -28,8 +29,8 @@ class Published:
     backfill: float
 
 
-def _published(backfill: float, *thousands: float) -> Published:
-    pairs = zip(BATCHES, thousands, strict=True)
+def _published(backfill: float, *thousand_edges: float) -> Published:
+    pairs = zip(BATCHES, thousand_edges, strict=True)
     return Published({batch: rate * 1000 for batch, rate in pairs}, backfill)
 
 
@@ -43,10 +44,10 @@ PUBLISHED = {
 }
 
 
-def speed(kuzu_seconds: float) -> float:
+def relative_speed(kuzu_seconds: float) -> float:
     """Return how many times faster this machine is, from Kùzu's CPU seconds here.
 
-    >>> speed(5.1)
+    >>> relative_speed(5.1)
     2.0
     """
     return KUZU_SECONDS / kuzu_seconds

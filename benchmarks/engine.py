@@ -1,7 +1,8 @@
 """Counts triangles once with the engine under test, from arrays in memory to the number.
 
-The time includes everything that a user pays for: arrays -> `ZSet` (sort) -> runs (tries) -> join.
-The index (the sorted tries) is then built again alone, so that its time can be shown separately.
+The time includes everything that a user pays for: the sort that makes a `ZSet` of the arrays, the
+runs (tries), and the join. The index (the sorted tries) is then built again alone, so that its time
+can be shown separately.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
 
 QUERY = "n() :- e(a, b), e(b, c), e(a, c)"
 
-# Parts of the work for each thread: hubs make parts uneven, and many small parts balance them.
+# The work is divided into many small parts for each thread, because hubs make parts uneven.
 PARTS_PER_THREAD = 16
 
 
 @dataclass(frozen=True)
-class Counted:
-    """An answer with its cost; ``index`` is the part of ``total`` that sorts and builds tries."""
+class TimedCount:
+    """A count, the cost of counting, and the cost to sort the edges and build their tries alone."""
 
     answer: int
     total: Cost
     index: Cost
 
 
-def count_once(graph: Graph, threads: int) -> Counted:
-    """Count the rows of `QUERY`."""
+def count_once(graph: Graph, threads: int) -> TimedCount:
+    """Count the triangles of a graph, the rows of `QUERY`."""
     with thread_pool(threads) as executor:
         clock = Clock()
         edges = ZSet.from_columns([graph.source, graph.target], executor=executor)
-        sort = clock.read()
+        sorting = clock.read()
         result = generic_join(QUERY, {"e": edges}, executor=executor, parts=part_count(threads))
         answer = count_of(result)
         total = clock.read()
     clock = Clock()
     Trace(2).update(edges)
-    return Counted(answer, total, sort + clock.read())
+    return TimedCount(answer, total, sorting + clock.read())
 
 
 def warm_up(threads: int) -> None:
-    """Compile or load every kernel, and run it on enough rows to be cut into parts."""
+    """Compile or load every kernel, and run it on enough rows to be divided into parts."""
     dbsp_wcoj.warm_up()
     rows = [(i, i + k) for i in range(5_000) for k in (1, 2, 3)]
     edges = ZSet.from_rows(rows)
@@ -63,6 +64,7 @@ def count_of(count: ZSet) -> int:
 
 
 def part_count(threads: int) -> int:
+    """Return the number of parts that the work is divided into."""
     return 1 if threads == 1 else threads * PARTS_PER_THREAD
 
 

@@ -39,6 +39,7 @@ class Graph:
 
     @property
     def edges(self) -> int:
+        """The number of edges."""
         return len(self.source)
 
     @property
@@ -47,14 +48,15 @@ class Graph:
         return PUBLISHED.get(self.name)
 
     def shuffled(self, seed: int) -> Graph:
-        """The same edges in random order."""
+        """Return the same edges in random order."""
         return self.take(np.random.default_rng(seed).permutation(self.edges))
 
     def take(self, rows: Column | slice) -> Graph:
+        """Return the edges with these row numbers, in this order."""
         return Graph(self.name, self.source[rows], self.target[rows])
 
     def write(self, path: Path) -> None:
-        """As Parquet with the columns src and dst."""
+        """Write the edges as Parquet with the columns src and dst."""
         pq.write_table(pa.table({"src": self.source, "dst": self.target}), path)
 
 
@@ -73,10 +75,13 @@ def generate_graph(scale: int, samples: int, seed: int, *, uniform: bool = False
 
 
 def read_graphs(
-    paths: Sequence[Path], sampled: tuple[int, int] | None, seed: int
+    paths: Sequence[Path], rmat_size: tuple[int, int] | None, seed: int
 ) -> Iterator[Graph]:
-    """Yield the graphs that a command line asks for, one in memory at a time."""
+    """Yield the graphs of some files, and an RMAT graph of this scale and number of edges.
+
+    Only one of them is in memory at a time.
+    """
     for path in paths:
         yield read_graph(path)
-    if sampled is not None:
-        yield generate_graph(*sampled, seed)
+    if rmat_size is not None:
+        yield generate_graph(*rmat_size, seed)

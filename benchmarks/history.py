@@ -23,7 +23,10 @@ _DELETE_SHARE = 0.3  # of the generated changes are deletes
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Changes of edges in order; transaction i has the rows from bounds[i] to bounds[i + 1]."""
+    """Changes of edges in order of time: the edges, as two nodes, with weight 1 or -1.
+
+    Transaction i has the rows from ``bounds[i]`` to ``bounds[i + 1]`` of the three arrays.
+    """
 
     name: str
     source: NDArray[np.int64]
@@ -48,7 +51,7 @@ class History:
         exists = np.bincount(edge_numbers.reshape(-1), self.weight[:stop]) > 0
         return pa.table(list(edges[:, exists]), names=["src", "dst"])
 
-    def first(self, transactions: int) -> History:
+    def prefix(self, transactions: int) -> History:
         """Return the history of the first ``transactions`` transactions."""
         bounds = self.bounds[: transactions + 1]
         return History(self.name, self.source, self.target, self.weight, bounds)
@@ -65,7 +68,7 @@ def read_history(folder: Path) -> History:
 
 
 def generate_history(modules: int, transactions: int, seed: int) -> History:
-    """Generate a history of layered modules.
+    """Generate a history of layered modules; the layer of a module is its number.
 
     >>> history = generate_history(30, 20, seed=1)
     >>> len(history), history.edges(20).num_rows > 0
@@ -89,4 +92,4 @@ def generate_history(modules: int, transactions: int, seed: int) -> History:
         edges ^= changed
         bounds.append(len(rows))
     source, target, weight = np.array(rows, np.int64).reshape(-1, 3).T
-    return History(f"{modules:,} made modules", source, target, weight, bounds)
+    return History(f"{modules:,} generated modules", source, target, weight, bounds)

@@ -11,9 +11,9 @@ Inputs: web and social graphs, an RMAT graph of scale 20 with 8 million samples,
 step loads 90 % of the edges (the backfill). For each batch size B the next rows are inserted in
 steps of B and then deleted in another random order, so every B starts from the same state. Small B
 use only a part of the stream (``--rows``, but at least 20 steps); the last step may be shorter.
-After each phase the view's count is compared with an independent one. With ``--place``, Kùzu
-measures how fast this machine is, which scales the published figures
-(`benchmarks.dogsdogsdogs`) and gives the ratios.
+After each phase the view's count is compared with an independent one. With ``--place``, the time of
+Kùzu on this machine scales the published figures to it (`benchmarks.dogsdogsdogs`); only then are
+there ratios.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.counter import count
-from benchmarks.dogsdogsdogs import BATCHES, PLACE, PUBLISHED, speed
+from benchmarks.dogsdogsdogs import BATCHES, PLACE, PUBLISHED, relative_speed
 from benchmarks.engine import QUERY, part_count, thread_pool, warm_up
 from benchmarks.graph import Graph, generate_graph, read_graphs
 from benchmarks.peers.bulk import time_kuzu
@@ -41,8 +41,7 @@ CLAIM = (
 )
 
 _TARGET = 10.0
-
-_MIN_STEPS = 20
+_MIN_STEPS = 20  # of each batch size
 
 
 def main(
@@ -65,11 +64,11 @@ def main(
     result = Result("live", CLAIM, tables)
     progress = terminal()
     warm_up(threads)
-    faster = None
+    machine_speed = None
     if place:
         kuzu = time_kuzu(generate_graph(*PLACE, seed))
-        faster = speed(kuzu.cpu)
-        tables["Place"] = [{"Kùzu CPU seconds": kuzu.cpu, "times faster": faster}]
+        machine_speed = relative_speed(kuzu.cpu)
+        tables["Place"] = [{"Kùzu CPU seconds": kuzu.cpu, "times faster": machine_speed}]
     scaling_graphs = [generate_graph(*PLACE, seed)] if place else []
     for measured in chain(read_graphs(graph or [], rmat, seed), scaling_graphs):
         progress.print(f"{measured.name}: {measured.edges:,} edges ...")
@@ -80,7 +79,7 @@ def main(
             threads=threads,
             seed=seed,
             verdict=verdict,
-            faster=faster,
+            machine_speed=machine_speed,
         )
         tables["LIVE"] += steps
         tables["Backfill and state"].append(state)
@@ -95,39 +94,41 @@ def measure_graph(
     threads: int,
     seed: int,
     verdict: Verdict,
-    faster: float | None = None,
+    machine_speed: float | None = None,
 ) -> tuple[list[Row], Row]:
     """Return two rows for each batch size (inserts, deletes), and the row of backfill and state."""
     shuffled = graph.shuffled(seed + 1)
     loaded = graph.edges * 9 // 10
-    preload, rest = shuffled.take(slice(0, loaded)), shuffled.take(slice(loaded, None))
-    verdict.set_truth(_name(graph, 0), count(preload.source, preload.target))
+    preload, unloaded = shuffled.take(slice(0, loaded)), shuffled.take(slice(loaded, None))
+    verdict.set_truth(_truth_name(graph, 0), count(preload.source, preload.target))
     table: list[Row] = []
     with thread_pool(threads) as executor:
         view = DeltaQuery(QUERY, executor=executor, parts=part_count(threads))
         backfill = insert(view, preload, loaded)
         triangles = backfill.change
-        verdict.compare("after the backfill", _name(graph, 0), triangles)
+        verdict.compare("after the backfill", _truth_name(graph, 0), triangles)
         bytes_loaded = view.stats.bytes / loaded
-        bytes_at_most = bytes_loaded
-        _warm_up_view(view, rest)
+        max_bytes = bytes_loaded
+        _warm_up_view(view, unloaded)
         for batch in batches:
-            streamed = min(rest.edges, max(rows, _MIN_STEPS * batch))
-            edges = rest.take(slice(0, streamed))
+            streamed = min(unloaded.edges, max(rows, _MIN_STEPS * batch))
+            edges = unloaded.take(slice(0, streamed))
             _count_independently(verdict, graph, shuffled, loaded, streamed)
             inserts = insert(view, edges, batch)
             triangles += inserts.change
-            verdict.compare(f"{batch} at once inserted", _name(graph, streamed), triangles)
-            bytes_at_most = max(bytes_at_most, view.stats.bytes / (loaded + streamed))
+            verdict.compare(f"{batch} at once inserted", _truth_name(graph, streamed), triangles)
+            max_bytes = max(max_bytes, view.stats.bytes / (loaded + streamed))
             deletes = delete(view, edges.shuffled(seed + 2), batch)
             triangles += deletes.change
-            verdict.compare(f"{batch} at once deleted", _name(graph, 0), triangles)
+            verdict.compare(f"{batch} at once deleted", _truth_name(graph, 0), triangles)
             ratio = deletes.cpu_rate / inserts.cpu_rate
-            table.append(_row(graph, threads, batch, "insert", inserts, None, faster))
-            table.append(_row(graph, threads, batch, "delete", deletes, ratio, faster))
+            table.append(_row(graph, threads, batch, "insert", inserts, None, machine_speed))
+            table.append(_row(graph, threads, batch, "delete", deletes, ratio, machine_speed))
         bytes_after_deletes = view.stats.bytes / loaded
     published = PUBLISHED.get(graph.name)
-    scaled = None if published is None or faster is None else published.backfill / faster
+    scaled = (
+        None if published is None or machine_speed is None else published.backfill / machine_speed
+    )
     state: Row = {
         "graph": graph.name,
         "edges": graph.edges,
@@ -138,16 +139,16 @@ def measure_graph(
         "dogsdogsdogs here": scaled,
         "times faster": None if scaled is None else scaled / backfill.cost.cpu,
         "bytes/edge": bytes_loaded,
-        "bytes/edge at most": bytes_at_most,
+        "bytes/edge at most": max_bytes,
         "bytes/edge after deletes": bytes_after_deletes,
         "count": triangles,
     }
     return table, state
 
 
-def _warm_up_view(view: DeltaQuery, rest: Graph) -> None:
+def _warm_up_view(view: DeltaQuery, unloaded: Graph) -> None:
     """Insert and delete a few edges, not timed."""
-    edges = rest.take(slice(0, 200))
+    edges = unloaded.take(slice(0, 200))
     insert(view, edges, 10)
     delete(view, edges, 10)
 
@@ -156,14 +157,14 @@ def _count_independently(
     verdict: Verdict, graph: Graph, shuffled: Graph, loaded: int, streamed: int
 ) -> None:
     """Count the triangles after ``streamed`` inserts, once for each such number."""
-    name = _name(graph, streamed)
+    name = _truth_name(graph, streamed)
     if name not in verdict.truths:
         edges = shuffled.take(slice(0, loaded + streamed))
         published = graph.published if edges.edges == graph.edges else None
         verdict.set_truth(name, published, count(edges.source, edges.target))
 
 
-def _name(graph: Graph, streamed: int) -> str:
+def _truth_name(graph: Graph, streamed: int) -> str:
     return f"{graph.name}, 90 % and {streamed}"
 
 
@@ -171,21 +172,24 @@ def _row(
     graph: Graph,
     threads: int,
     batch: int,
-    kind: str,
+    change: str,
     phase: Phase,
     deletes_by_inserts: float | None,
-    faster: float | None,
+    machine_speed: float | None,
 ) -> Row:
-    """Return the row of a phase; ``faster`` is this machine's speed relative to the published."""
+    """Return the row of a phase.
+
+    ``machine_speed`` is how many times faster this machine is than that of the published figures.
+    """
     published = PUBLISHED.get(graph.name)
     rate = None if published is None else published.rates.get(batch)
-    scaled = None if rate is None or faster is None else rate * faster
+    scaled = None if rate is None or machine_speed is None else rate * machine_speed
     return {
         "graph": graph.name,
         "threads": threads,
         "batch": batch,
-        "change": kind,
-        "steps": len(phase.steps),
+        "change": change,
+        "steps": len(phase.step_seconds),
         "edges/s": phase.rate,
         "edges/CPU s": phase.cpu_rate,
         "p50 ms": phase.quantile(0.5),

@@ -11,11 +11,11 @@ from benchmarks import lsqb
 from circuits.compile import compile_sql
 
 
-class Maintained:
+class MaintainedQuery:
     """A circuit with the SQL view of a query and the views that it reads, empty at first.
 
     >>> relations = lsqb.generate_network(30, 0)
-    >>> view = Maintained("q6", lsqb.select_relations(relations, "q6"))
+    >>> view = MaintainedQuery("q6", lsqb.select_relations(relations, "q6"))
     >>> count = view.step(lsqb.select_relations(relations, "q6"))
     >>> view.step(with_weight({"Person_hasInterest_Tag": relations["Person_hasInterest_Tag"]}, -1))
     0

@@ -1,4 +1,4 @@
-"""Run the queries of Nexmark, with the tables, the texts and the events in micro-batches.
+"""Runs the queries of Nexmark over generated events, and measures events per CPU second.
 
     python -m benchmarks.nexmark [--query q3] [--events 200000] [--size 10000] [--check]
 
@@ -47,16 +47,17 @@ FELDERA: Final = {
     **{"q3": 413_000, "q4": 265_000, "q5": 412_000, "q7": 196_000, "q8": 415_000, "q9": 57_000},
     **{"q15": 221_000, "q16": 51_000, "q18": 85_000, "q19": 75_000, "q20": 85_000},
 }
-#: The target, in events per second and core at every size, of a query without published figure.
+#: The target in events per CPU second, at every size, of queries without a published figure.
 MIN_RATES: Final = {"q11": 300_000}
 SIDE_INPUT: Final = "CREATE TABLE side_input (key BIGINT NOT NULL, value VARCHAR);"
 
-_RANKS: Final = """
+# A count ({0}) of the bids below, between and above two prices, with names that begin with {1}.
+_PRICE_RANKS: Final = """
     {0} FILTER (WHERE price < 10000) AS {1}_low,
     {0} FILTER (WHERE price >= 10000 AND price < 1000000) AS {1}_middle,
     {0} FILTER (WHERE price >= 1000000) AS {1}_high"""
 _BIDS, _BIDDERS, _AUCTIONS = (
-    f"{call} AS {name},{_RANKS.format(call, name)}"
+    f"{call} AS {name},{_PRICE_RANKS.format(call, name)}"
     for call, name in (
         ("count(*)", "bids"),
         ("count(DISTINCT bidder)", "bidders"),
@@ -186,8 +187,8 @@ ORACLE_QUERIES: Final = {
 }
 
 
-def program(query: str) -> str:
-    """Return a whole program: the tables and the query as a view."""
+def sql_program(query: str) -> str:
+    """Return the SQL of the tables, and of the query as a view."""
     return f"{TABLES}{SIDE_INPUT}\nCREATE VIEW {query} AS {QUERIES[query]};"
 
 
@@ -233,7 +234,7 @@ def measure(text: str, events: int, size: int, seed: int) -> float:
     return size / median(seconds[1:])  # the first step compiles the kernels
 
 
-def verdict(query: str, size: int, rate: float) -> Row:
+def rate_row(query: str, size: int, rate: float) -> Row:
     """Return the row of a measurement; target and met are None for a query or size without one."""
     published = FELDERA.get(query)
     target: float | None = MIN_RATES.get(query)
@@ -263,7 +264,7 @@ def read_inputs(circuit: Circuit) -> set[str]:
 
 def check(query: str, events: int, size: int, seed: int) -> bool:
     """Return whether the sum of the deltas of a query is DuckDB's answer."""
-    circuit = compile_sql(program(query))
+    circuit = compile_sql(sql_program(query))
     answer: Counter[tuple[Any, ...]] = Counter()
     add_delta(answer, circuit.step({"side_input": side_input()})[query])
     for batch in micro_batches(events, size, seed=seed):
@@ -289,7 +290,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare each answer with DuckDB")
     parser.add_argument("--json", type=Path, help="write the result to this file")
     options = parser.parse_args()
-    texts = {query: program(query) for query in options.query or QUERIES}
+    texts = {query: sql_program(query) for query in options.query or QUERIES}
     if options.texts is not None:
         files = sorted(options.texts.glob("q*.sql"))
         texts = {file.stem: f"{TABLES}{SIDE_INPUT}\n{file.read_text()}" for file in files}
@@ -298,7 +299,7 @@ def main() -> None:
         try:
             for size in options.size or SIZES:
                 rate = measure(text, max(options.events, 3 * size), size, options.seed)
-                result.tables["NEXMARK"].append(verdict(query, size, rate))
+                result.tables["NEXMARK"].append(rate_row(query, size, rate))
                 print(result.tables["NEXMARK"][-1], flush=True)
             if options.check and options.texts is None:
                 is_exact = check(query, 20_000, 1_000, options.seed)

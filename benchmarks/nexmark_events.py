@@ -1,11 +1,11 @@
-"""Generate the events of Nexmark: persons, auctions and bids, as Arrow tables.
+"""Generates the events of Nexmark: persons, auctions and bids, as Arrow tables.
 
 The rules are those of the generator of Apache Beam and Flink: of 50 events one is a person, three
-are auctions and 46 are bids; half of the bids are on a hot auction, three quarters of the bids are
+are auctions and 46 are bids. Half of the bids are on a hot auction, three quarters of the bids are
 by a hot bidder, three quarters of the auctions are by a hot seller, and half of the bids come
-through one of four hot channels. Hot means the last person or auction whose number is a multiple of
-100. Prices are log-uniform. Event times advance by 0.1 ms per event by default. The random
-numbers, names and texts are our own, so the rows are not those of another generator.
+through one of four hot channels. The hot person or auction is the last one whose number is a
+multiple of 100. Prices are log-uniform. Event times advance by 0.1 ms per event by default. The
+random numbers, names and texts are our own, so the rows are not those of another generator.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ AUCTIONS_PER_EPOCH: Final = 3
 FIRST_ID: Final = 1000
 FIRST_CATEGORY: Final = 10
 CATEGORIES: Final = 5
-HOT_DISTANCE: Final = 100
-IN_FLIGHT_AUCTIONS: Final = 100
-ACTIVE_PERSONS: Final = 1000
+HOT_DISTANCE: Final = 100  # the numbers of hot persons and auctions are multiples of it
+IN_FLIGHT_AUCTIONS: Final = 100  # bids that are not on the hot auction are on one of the last ones
+ACTIVE_PERSONS: Final = 1000  # bidders and sellers that are not hot are among the last ones
 MICROSECONDS_PER_EVENT: Final = 100
 BEGIN: Final = 1_767_225_600_000_000  # 2026-01-01, in microseconds
 HOT_CHANNELS: Final = ("Google", "Facebook", "Baidu", "Apple")
 STATES: Final = ("AZ", "CA", "ID", "OR", "WA", "WY")
+# A city for each state.
 CITIES: Final = ("Phoenix", "Palo Alto", "Boise", "Portland", "Seattle", "Cheyenne")
 
 TABLES: Final = """
@@ -66,7 +67,7 @@ def generate(
     random = np.random.default_rng((seed, first))
     number = np.arange(first, first + count, dtype=np.int64)
     epoch, offset = np.divmod(number, EVENTS_PER_EPOCH)
-    time = BEGIN + number * interval // 1000 * 1000
+    time = BEGIN + number * interval // 1000 * 1000  # whole milliseconds
     is_person = offset < PERSONS_PER_EPOCH
     is_auction = ~is_person & (offset < PERSONS_PER_EPOCH + AUCTIONS_PER_EPOCH)
     is_bid = ~is_person & ~is_auction
@@ -92,7 +93,7 @@ def micro_batches(events: int, size: int, *, seed: int = 0) -> list[dict[str, pa
 
 
 def _persons(random: np.random.Generator, person: Integers, time: Integers) -> pa.Table:
-    place = random.integers(0, len(STATES), len(person))
+    city = random.integers(0, len(STATES), len(person))
     ids = (person + FIRST_ID).tolist()
     return pa.table(
         {
@@ -100,8 +101,8 @@ def _persons(random: np.random.Generator, person: Integers, time: Integers) -> p
             "name": [f"name {number % 997}" for number in ids],
             "email_address": [f"{number}@example.org" for number in ids],
             "credit_card": [f"{number * 7919 % 10**16:016d}" for number in ids],
-            "city": np.take(CITIES, place),
-            "state": np.take(STATES, place),
+            "city": np.take(CITIES, city),
+            "state": np.take(STATES, city),
             "date_time": _times(time),
             "extra": _texts(random, len(person)),
         }
@@ -174,7 +175,16 @@ def _choose(
     active: int,
     hot_offset: int,
 ) -> Integers:
-    """Return hot ids, and for one row in ``hot_of`` one of the last ``active`` ids."""
+    """Choose ``count`` ids of persons or auctions.
+
+    Args:
+        random: The source of random numbers.
+        last: For each row, the number of the last person or auction.
+        count: The number of rows.
+        hot_of: One in so many rows does not get the hot id.
+        active: The other rows get one of so many last ids.
+        hot_offset: The hot number is so much larger than a multiple of `HOT_DISTANCE`.
+    """
     hot = last // HOT_DISTANCE * HOT_DISTANCE + hot_offset
     span = np.minimum(last, active) + 1
     cold = last - (random.random(count) * span).astype(np.int64)

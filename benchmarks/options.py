@@ -1,4 +1,4 @@
-"""Checks the options of the benchmarks' command lines."""
+"""Checks the options of the command lines of benchmarks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 import typer
 
 
-def check_names(names: Iterable[str], allowed: Collection[str], what: str) -> None:
-    """Check that all names are allowed.
+def check_names(names: Iterable[str], allowed: Collection[str], option: str) -> None:
+    """Check that all names of an option are allowed.
 
     Raises:
-        typer.BadParameter: A name is not; the message lists the allowed names.
+        typer.BadParameter: A name is not allowed; the message lists the allowed names.
     """
     for name in names:
         if name not in allowed:
-            raise typer.BadParameter(f"unknown {what} {name!r}; choose from {', '.join(allowed)}")
+            raise typer.BadParameter(f"unknown {option} {name!r}; choose from {', '.join(allowed)}")

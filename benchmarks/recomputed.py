@@ -19,17 +19,17 @@ from benchmarks.cost import Clock
 
 @dataclass(frozen=True)
 class Recomputation:
-    """The answer, a single number, and the wall seconds of the ``change`` and of the ``query``."""
+    """The answer of a query, a single number, and the wall seconds of the change and the query."""
 
     answer: int
-    change: float
-    query: float
+    change_seconds: float
+    query_seconds: float
 
 
-class Recomputed:
+class RecomputedQuery:
     """A DuckDB database in memory with the tables and views of a query.
 
-    >>> tables = Recomputed({"e": pa.table({"a": [1, 2]})}, {}, threads=1)
+    >>> tables = RecomputedQuery({"e": pa.table({"a": [1, 2]})}, {}, threads=1)
     >>> tables.step({"e": pa.table({"a": [2]})}, -1, "SELECT count(*) FROM e").answer
     1
     """
@@ -48,20 +48,20 @@ class Recomputed:
         """Insert (weight 1) or delete (-1) the rows, and answer the query."""
         clock = Clock()
         self.change(rows, weight)
-        change = clock.read().wall
+        change_seconds = clock.read().wall
         clock = Clock()
         answer = self.answer(query)
-        return Recomputation(answer, change, clock.read().wall)
+        return Recomputation(answer, change_seconds, clock.read().wall)
 
     def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
         """Insert (weight 1) or delete (-1) the rows."""
-        for name, changed in rows.items():
-            with self._registered(changed) as source:
+        for name, table in rows.items():
+            with self._registered(table) as source:
                 if weight > 0:
                     self._database.execute(f"INSERT INTO {name} SELECT * FROM {source}")
                 else:
                     is_equal = " AND ".join(
-                        f"{name}.{column} = {source}.{column}" for column in changed.column_names
+                        f"{name}.{column} = {source}.{column}" for column in table.column_names
                     )
                     self._database.execute(f"DELETE FROM {name} USING {source} WHERE {is_equal}")
 

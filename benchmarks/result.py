@@ -30,21 +30,12 @@ Row = dict[str, Cell]
 
 # The versions of these packages are recorded, if they are installed.
 _PACKAGES = (
-    *("numpy", "numba", "pyarrow", "pyspark"),
-    *(
-        "kuzu",
-        "real_ladybug",
-        "ladybug",
-        "duckdb",
-        "pathway",
-        "pydbsp",
-        "networkx",
-        "igraph",
-        "clingo",
-    ),
+    *("numpy", "numba", "pyarrow", "pyspark", "kuzu", "real_ladybug", "ladybug", "duckdb"),
+    *("pathway", "pydbsp", "networkx", "igraph", "clingo"),
 )
 _ROOT = Path(__file__).parents[1]
-_ROW_DEPTH = 2  # of the JSON file: fields, tables and rows of a table; a row is one line
+_ROW_DEPTH = 2  # lists and dicts below this depth, such as a row of a table, are one line of JSON
+# Files that benchmarks write; git is asked for changes of all other files.
 _RENDERED = (
     ":!benchmarks/results",
     ":!README.md",
@@ -58,7 +49,7 @@ _RENDERED = (
 class Result:
     """The tables of a benchmark, the claim that they test, and the machine that ran it.
 
-    ``started`` is a reading of `time.perf_counter`.
+    ``started`` is the clock `time.perf_counter` at the start of the run.
     """
 
     benchmark: str
@@ -128,7 +119,7 @@ def as_json(fields: Mapping[str, Any]) -> str:
     return encode(fields, 0) + "\n"
 
 
-def copy_missing_tables(result: Result, before: Result) -> None:
+def copy_missing_tables(result: Result, earlier: Result) -> None:
     """Copy the tables of an earlier result that this one lacks, and record their origin.
 
     >>> old = Result("peers", "", {"BULK": [{"n": 1}], "LIVE": [{"n": 2}]}, {"commit": "a1"})
@@ -137,12 +128,17 @@ def copy_missing_tables(result: Result, before: Result) -> None:
     >>> new.tables, new.machine["LIVE by"]
     ({'BULK': [{'n': 3}], 'LIVE': [{'n': 2}]}, 'None, commit a1, None')
     """
-    machine = before.machine
+    machine = earlier.machine
     origin = f"{machine.get('command')}, commit {machine.get('commit')}, {machine.get('date')}"
-    for name, rows in before.tables.items():
+    for name, rows in earlier.tables.items():
         if name not in result.tables:
             result.tables[name] = rows
             result.machine[f"{name} by"] = machine.get(f"{name} by", origin)
+
+
+def find_table(results: Mapping[str, Result], result: str, table: str) -> list[Row]:
+    """Return the rows of a table of a result; none if the result or the table does not exist."""
+    return results[result].tables.get(table, []) if result in results else []
 
 
 def terminal() -> Console:

@@ -1,9 +1,9 @@
 """Generates RMAT graphs: random graphs with the skew of real graphs.
 
-Each round chooses a quadrant of the adjacency matrix with probabilities (a, b, c, d), which
-determines one bit of the source and one bit of the target [1]. Loops and duplicates are dropped.
-``edges`` is the number of samples before that: 8,000,000 samples at scale 20 leave about 7.80
-million edges, 2,000,000 at scale 18 leave about 1.93 million.
+An edge is sampled in rounds. Each round chooses a quadrant of the adjacency matrix with
+probabilities (a, b, c, d), which determines one bit of the source and one bit of the target [1].
+Loops and duplicates are dropped, so there are fewer edges than samples: 8,000,000 samples at scale
+20 leave about 7.80 million edges, 2,000,000 at scale 18 leave about 1.93 million.
 
 `candidates` measures how hard a graph is for a triangle view: the number of values that the atoms
 with the fewest extensions propose in the three delta terms. At scale 20 it is 401 per edge.
@@ -33,20 +33,20 @@ _CHUNK = 1 << 20  # samples drawn at once: the random numbers then stay in the c
 
 def rmat(
     scale: int,
-    edges: int,
+    samples: int,
     *,
     seed: int = 0,
     quadrants: tuple[float, float, float, float] = SKEWED,
 ) -> tuple[Column, Column]:
-    """Generate distinct loop-free edges among ``2**scale`` nodes, sorted, from ``edges`` samples.
+    """Generate distinct loop-free edges among ``2**scale`` nodes, sorted, from ``samples`` samples.
 
     Deterministic for a seed. Raises ValueError if a packed pair of nodes would not fit 62 bits.
     """
     if not 1 <= scale <= 31:
         raise ValueError(f"scale {scale} is outside 1..31: a pair of nodes must fit one int64")
     generator = np.random.default_rng(seed)
-    keys = np.empty(edges, np.int64)
-    for start in range(0, edges, _CHUNK):
+    keys = np.empty(samples, np.int64)
+    for start in range(0, samples, _CHUNK):
         part = keys[start : start + _CHUNK]
         part[:] = _sample(generator, scale, len(part), quadrants)
     keys.sort()
@@ -57,14 +57,17 @@ def rmat(
 
 
 def candidates(source: Column, target: Column) -> float:
-    """Return the values that the three delta terms propose for an edge, in the mean.
+    """Return how many values the three delta terms propose for an edge, on average.
 
     For a changed edge at ``e(a, b)`` these are the successors of a or of b, whichever are fewer; at
     ``e(b, c)`` the predecessors of b or of c; at ``e(a, c)`` a's successors or c's predecessors.
     """
     nodes = int(max(source.max(), target.max())) + 1
-    out, into = np.bincount(source, minlength=nodes), np.bincount(target, minlength=nodes)
-    terms = ((out, out), (into, into), (out, into))
+    out_degree, in_degree = (
+        np.bincount(source, minlength=nodes),
+        np.bincount(target, minlength=nodes),
+    )
+    terms = ((out_degree, out_degree), (in_degree, in_degree), (out_degree, in_degree))
     return float(sum(np.minimum(left[source], right[target]).mean() for left, right in terms))
 
 
@@ -74,6 +77,7 @@ def _sample(
     count: int,
     quadrants: tuple[float, float, float, float],
 ) -> Column:
+    """Sample ``count`` edges as keys: the source in the high bits, the target in the low ones."""
     a, b, c, _ = quadrants
     source, target = np.zeros(count, np.int32), np.zeros(count, np.int32)
     for _ in range(scale):

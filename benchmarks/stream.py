@@ -1,7 +1,7 @@
-"""Runs a stream of steps through a maintained count, and times each step.
+"""Passes a stream of edges to a maintained count, and times each step.
 
-The time of a step includes everything that a user pays for: two columns and weights -> `ZSet` ->
-`DeltaQuery.step` -> the number. The preparation of the arrays of the whole stream is not timed.
+The time of a step includes everything that a user pays for: the `ZSet` of two columns and weights,
+`DeltaQuery.step`, and the number. The preparation of the arrays of the whole stream is not timed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,19 @@ from dbsp_wcoj import DeltaQuery, ZSet
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """The cost of ``rows`` edges through a view, the wall seconds by step, the count's change."""
+    """Steps of one kind.
+
+    Attributes:
+        rows: The number of edges in all steps.
+        change: The change of the count.
+        cost: The cost of all steps.
+        step_seconds: The wall seconds of each step.
+    """
 
     rows: int
     change: int
     cost: Cost
-    steps: NDArray[np.float64]
+    step_seconds: NDArray[np.float64]
 
     @property
     def rate(self) -> float:
@@ -39,8 +46,8 @@ class Phase:
         return self.rows / self.cost.cpu
 
     def quantile(self, share: float) -> float:
-        """Return a quantile of the steps' wall milliseconds; the largest for 1."""
-        return float(np.quantile(self.steps, share, method="higher")) * 1000
+        """Return a quantile of the wall milliseconds of a step; for 1, the largest."""
+        return float(np.quantile(self.step_seconds, share, method="higher")) * 1000
 
 
 def insert(view: DeltaQuery, edges: Graph, batch: int) -> Phase:
@@ -61,10 +68,10 @@ def _run(view: DeltaQuery, edges: Graph, batch: int, sign: int) -> Phase:
     gc.collect()
     clock = Clock()
     for step in range(len(seconds)):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         rows = slice(step * batch, (step + 1) * batch)
         columns = [source[rows], target[rows]]
         delta = view.step({"e": ZSet.from_columns(columns, weights[: len(columns[0])])})
         change += count_of(delta)
-        seconds[step] = time.perf_counter() - begun
+        seconds[step] = time.perf_counter() - start
     return Phase(edges.edges, change, clock.read(), seconds)

@@ -27,16 +27,16 @@ class Verdict:
 
     def set_truth(self, name: str, *sources: int | None) -> None:
         """Set a truth from sources that must agree; a source without a value is None."""
-        values = [source for source in sources if source is not None]
-        self.truths[name] = values[0]
-        for other in values[1:]:
-            self.compare(f"{name} by another source", name, other)
+        first, *others = (source for source in sources if source is not None)
+        self.truths[name] = first
+        for value in others:
+            self.compare(f"{name} by another source", name, value)
 
-    def compare(self, what: str, truth: str, answer: int) -> None:
-        """Compare an answer with the truth of a name."""
+    def compare(self, subject: str, truth: str, answer: int) -> None:
+        """Compare the answer of ``subject``, such as a system, with the truth of this name."""
         self.comparisons += 1
         if answer != self.truths[truth]:
-            self.differences.append(f"{what}: {answer}, but {truth} is {self.truths[truth]}")
+            self.differences.append(f"{subject}: {answer}, but {truth} is {self.truths[truth]}")
 
     def close(self, result: Result, path: Path | None) -> None:
         """Show the result, and write it, or exit with status 1 if an answer differs."""

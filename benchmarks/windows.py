@@ -27,11 +27,12 @@ from circuits import compile_sql
 CLAIM: Final = "A step of 100 changes in one partition of a million rows takes under 10 CPU ms"
 TABLE: Final = "Window functions"
 TARGET_MS: Final = 10.0
-CHANGES: Final = 100
+CHANGES: Final = 100  # rows of a step: half are deleted, half inserted
 STEPS: Final = 20
-WARM_UP: Final = 3
-LAST_ROWS: Final = 2000
+WARM_UP: Final = 3  # steps that are not timed
+LAST_ROWS: Final = 2000  # the changes of SUFFIX are among these
 SCHEMAS: Final = {"e": "t BIGINT NOT NULL, x BIGINT NOT NULL"}
+# Functions of nearby rows; the changes are at random times.
 NEAR: Final = {
     "lag": "lag(x) OVER (ORDER BY t)",
     "sum of 10 rows": "sum(x) OVER (ORDER BY t ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)",
@@ -39,6 +40,7 @@ NEAR: Final = {
     "first value": "first_value(x) OVER (ORDER BY t)",
     "sum of 10 groups": "sum(x) OVER (ORDER BY t GROUPS BETWEEN 9 PRECEDING AND CURRENT ROW)",
 }
+# Functions whose results change in all later rows; the changes are near the end.
 SUFFIX: Final = {
     "running sum": "sum(x) OVER (ORDER BY t)",
     "row number": "row_number() OVER (ORDER BY t)",
@@ -46,12 +48,12 @@ SUFFIX: Final = {
     "running min": "min(x) OVER (ORDER BY t)",
     "running max": "max(x) OVER (ORDER BY t)",
 }
-#: Aggregates of all rows.
+# Aggregates of all rows.
 TOTAL: Final = {
     "median": "median(x)",
     "percentile": "quantile_disc(x, 0.99)",
 }
-#: Functions that read their whole partition.
+# Functions that read their whole partition.
 WHOLE: Final = {
     "ntile": "ntile(4) OVER (ORDER BY t)",
     "percent rank": "percent_rank() OVER (ORDER BY t)",
@@ -63,24 +65,24 @@ class Stream:
 
     Args:
         rows: The number of rows of the load.
-        first: Changed rows are from this one on.
-        seed: Of the random choices.
+        first: The number of the first row that may change.
+        seed: The seed of the random choices.
     """
 
     def __init__(self, rows: int, first: int, seed: int) -> None:
         self._random = np.random.default_rng(seed)
         self.times = np.arange(rows) * 10
         self.values = self._random.integers(0, 1000, rows)
-        self._changed = first + self._random.permutation(rows - first)
+        self._unchanged = first + self._random.permutation(rows - first)
 
     def load(self) -> pa.Table:
-        """Return all rows as they are now."""
+        """Return all rows, with the changes so far."""
         return pa.table({"t": self.times, "x": self.values})
 
     def step(self) -> pa.Table:
-        """Move some rows to times nearby."""
+        """Replace rows by rows at times nearby; return the deletes and inserts."""
         half = CHANGES // 2
-        chosen, self._changed = self._changed[:half], self._changed[half:]
+        chosen, self._unchanged = self._unchanged[:half], self._unchanged[half:]
         old_times, old_values = self.times[chosen], self.values[chosen]
         self.times[chosen] += 5
         self.values[chosen] = self._random.integers(0, 1000, half)
@@ -103,7 +105,7 @@ def measure(
     seed: int,
     target: float | None = TARGET_MS,
 ) -> Row:
-    """Measure the view of one call, and compare it after the last step."""
+    """Measure the view of one function, and check its rows after the last step."""
     text = f"SELECT {'t, ' if 'OVER' in call else ''}{call} AS y FROM e"
     stream = Stream(rows, rows - LAST_ROWS if near_end else 0, seed)
     circuit = compile_sql(text, SCHEMAS, materialize=True)
@@ -119,13 +121,15 @@ def measure(
         if number >= WARM_UP:
             costs.append(clock.read())
             results += delta.num_rows
-    again = compile_sql(text, SCHEMAS, materialize=True)
-    again.step({"e": stream.load()})
-    views = [one.views["view"] for one in (circuit, again)]
-    views = [view.sort_by([(view.column_names[0], "ascending")]) for view in views]
-    verdict.set_truth(name, views[1].num_rows)
-    same = views[0].num_rows if views[0].equals(views[1]) else -1
-    verdict.compare("rows after all steps, as of one step", name, same)
+    recomputed = compile_sql(text, SCHEMAS, materialize=True)
+    recomputed.step({"e": stream.load()})
+    view, expected = (
+        table.sort_by([(table.column_names[0], "ascending")])
+        for table in (circuit.views["view"], recomputed.views["view"])
+    )
+    verdict.set_truth(f"equal rows of {name}", expected.num_rows)
+    equal_rows = view.num_rows if view.equals(expected) else -1
+    verdict.compare("the view after all steps", f"equal rows of {name}", equal_rows)
     milliseconds = 1000 * median(costs).cpu
     return {
         "function": name,
@@ -140,7 +144,7 @@ def measure(
 
 
 def main(
-    seed: Annotated[int, typer.Option(help="Of the random rows.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the random rows.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="100,000 rows.")] = False,
     json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
 ) -> None:

@@ -39,9 +39,9 @@ def main(
         raise typer.BadParameter("record all cases together, without --only")
     rows = [count_work(case).row(case) for case in chosen]
     result = Result("work", CLAIM, {TABLE: rows})
-    known = read_record(json)
+    recorded = read_record(json)
     changes = [
-        change for row in rows for change in compare_counts(row, known.get(str(row["case"])))
+        change for row in rows for change in compare_counts(row, recorded.get(str(row["case"])))
     ]
     result.show(console)
     Result("work", CLAIM, {"Changes": changes}).show(console)
@@ -68,30 +68,40 @@ def read_record(path: Path) -> dict[str, Row]:
     return {str(row["case"]): row for row in Result.read(path).tables[TABLE]}
 
 
-def compare_counts(row: Row, known: Row | None) -> list[Row]:
+def compare_counts(row: Row, recorded: Row | None) -> list[Row]:
     """Return the differences from the record.
 
     >>> compare_counts({"case": "a", "joins": 3}, {"case": "a", "joins": 4})
     [{'case': 'a', 'count': 'joins', 'recorded': 4, 'now': 3, 'is': 'better'}]
     """
-    if known is None:
+    if recorded is None:
         return [_change(row, "", None, None, "not recorded")]
     changes = []
-    for name, now in row.items():
-        before = known.get(name)
-        if name == "case" or now == before:
+    for name, new_count in row.items():
+        recorded_count = recorded.get(name)
+        if name == "case" or new_count == recorded_count:
             continue
         if name not in COUNTED:
-            changes.append(_change(row, name, before, now, "another answer"))
-        elif isinstance(before, int) and isinstance(now, int) and now < before:
-            changes.append(_change(row, name, before, now, "better"))
+            changes.append(_change(row, name, recorded_count, new_count, "another answer"))
+        elif (
+            isinstance(recorded_count, int)
+            and isinstance(new_count, int)
+            and new_count < recorded_count
+        ):
+            changes.append(_change(row, name, recorded_count, new_count, "better"))
         else:
-            changes.append(_change(row, name, before, now, "worse"))
+            changes.append(_change(row, name, recorded_count, new_count, "worse"))
     return changes
 
 
-def _change(row: Row, count: str, before: Cell, now: Cell, what: str) -> Row:
-    return {"case": row["case"], "count": count, "recorded": before, "now": now, "is": what}
+def _change(row: Row, count: str, recorded_count: Cell, new_count: Cell, verdict: str) -> Row:
+    return {
+        "case": row["case"],
+        "count": count,
+        "recorded": recorded_count,
+        "now": new_count,
+        "is": verdict,
+    }
 
 
 if __name__ == "__main__":

@@ -44,15 +44,25 @@ SQL: Final = """
 """
 SQL_NAME: Final = "SQL: aggregate over an antijoin"
 
-#: The number of steps of one row, the number of larger steps, and the rows of each of these.
-_SINGLES, _BATCHES, _BATCH = 24, 12, 32
+_ONE_ROW_STEPS: Final = 24
+_LARGE_STEPS: Final = 12
+_LARGE_STEP_ROWS: Final = 32
 
 
 @dataclass(frozen=True)
 class Work:
-    """The counted work of a stream of steps; the columns of the table (`row`) name its parts.
+    """The counted work of a stream of steps, and its state at the end.
 
-    ``weight_out`` is the sum of the absolute weights of the output deltas.
+    Attributes:
+        weight_out: The sum of the absolute weights of the output deltas.
+        joins: Executed generic joins.
+        proposals: Values that atoms proposed.
+        intersections: Values that other atoms were asked for.
+        sorted: Rows sorted.
+        built: Rows put into runs.
+        merged: Rows moved by merging runs.
+        runs: Runs of all spines.
+        bytes: Bytes of all spines.
     """
 
     weight_out: int
@@ -66,7 +76,7 @@ class Work:
     bytes: int
 
     def row(self, case: str) -> Row:
-        """As a row of the table."""
+        """Return the row of the table."""
         return {
             "case": case,
             "weight out": self.weight_out,
@@ -81,12 +91,12 @@ class Work:
         }
 
 
-#: The columns that must not grow.
+#: The columns that must not grow: all but the case and the weight of its output.
 COUNTED: Final = tuple(Work(*([0] * 9)).row(""))[2:]
 
 
 def count_work(case: str) -> Work:
-    """Run a case."""
+    """Run a case, and count its work."""
     if case == SQL_NAME:
         return _run_circuit(_graph())
     query, formula = QUERIES[case]
@@ -100,19 +110,19 @@ def case_names() -> tuple[str, ...]:
 
 def steps(graph: Graph) -> Iterator[tuple[Graph, int | list[int]]]:
     """Yield the edges of each step, with their weight or weights."""
-    changed = _SINGLES + _BATCHES * _BATCH
+    changed = _ONE_ROW_STEPS + _LARGE_STEPS * _LARGE_STEP_ROWS
     loaded, streamed = graph.take(slice(changed, None)), graph.take(slice(0, changed))
-    sizes = [1] * _SINGLES + [_BATCH] * _BATCHES
+    sizes = [1] * _ONE_ROW_STEPS + [_LARGE_STEP_ROWS] * _LARGE_STEPS
     yield loaded, 1
     for edges, sign in ((streamed, 1), (streamed.shuffled(2), -1)):
         start = 0
         for size in sizes:
             yield edges.take(slice(start, start + size)), sign
             start += size
-    for start in range(0, 4 * _BATCH, _BATCH):
+    for start in range(0, 4 * _LARGE_STEP_ROWS, _LARGE_STEP_ROWS):
         # Delete some of the loaded edges, and insert as many of the others.
-        deleted = loaded.take(slice(start, start + _BATCH // 2))
-        inserted = streamed.take(slice(start, start + _BATCH // 2))
+        deleted = loaded.take(slice(start, start + _LARGE_STEP_ROWS // 2))
+        inserted = streamed.take(slice(start, start + _LARGE_STEP_ROWS // 2))
         changes = Graph(
             graph.name,
             np.concatenate([deleted.source, inserted.source]),
@@ -167,7 +177,12 @@ def _count_steps(
             weight_out += step(edges, [weight] * edges.edges if isinstance(weight, int) else weight)
     views, traces = read_state()
     stats = [view.stats for view in views]
-    spines = [a.spine for trace in traces if isinstance(trace, Trace) for a in trace.arrangements]
+    spines = [
+        arrangement.spine
+        for trace in traces
+        if isinstance(trace, Trace)
+        for arrangement in trace.arrangements
+    ]
     rows = {name: phase.rows for name, phase in profiler.phases.items()}
     return Work(
         weight_out=weight_out,

@@ -17,14 +17,14 @@ __all__ = ["check_type"]
 _MAX_VALUE_CHARACTERS: Final = 60
 
 
-def check_type(name: str, value: object, kinds: type | tuple[type, ...], what: str) -> None:
+def check_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
     """Check the Python type of an argument.
 
     Args:
         name: The name of the argument.
         value: The argument.
-        kinds: The types that it may have. If this is `int` alone, a bool is not accepted.
-        what: A description of a valid value, for the message.
+        types: The types that it may have. If this is `int` alone, a bool is not accepted.
+        expected: A description of a valid value, for the message.
 
     Raises:
         ArgumentTypeError: The argument has another type.
@@ -34,9 +34,9 @@ def check_type(name: str, value: object, kinds: type | tuple[type, ...], what: s
     ...
     dbsp_wcoj.errors.ArgumentTypeError: text is None, of type NoneType: give a text
     """
-    if isinstance(value, kinds) and not (isinstance(value, bool) and kinds is int):
+    if isinstance(value, types) and not (isinstance(value, bool) and types is int):
         return
     excerpt = repr(value)
     if len(excerpt) > _MAX_VALUE_CHARACTERS:
         excerpt = f"{excerpt[:_MAX_VALUE_CHARACTERS]}..."
-    raise ArgumentTypeError(f"{name} is {excerpt}, of type {type(value).__name__}: give {what}")
+    raise ArgumentTypeError(f"{name} is {excerpt}, of type {type(value).__name__}: give {expected}")

@@ -46,7 +46,7 @@ from dbsp_wcoj.zset import ZSet, accumulate
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
 
 
-# Sums the pieces of a partial delta.
+# Sums the chunks of a partial delta.
 _collect = observed(COLLECT)(accumulate)
 
 
@@ -397,8 +397,8 @@ class DeltaQuery:
         for term in bound_terms.terms:
             if term.target != target:
                 target = term.target
-                pieces = partials.get(target - 1)
-                partial = Partial(_collect(pieces, 0)) if pieces else None
+                chunks = partials.get(target - 1)
+                partial = Partial(_collect(chunks, 0)) if chunks else None
             if term.is_zero(steps, partial):
                 continue
             self._joins += term.joins

@@ -1,4 +1,4 @@
-"""The generic join of some relations, computed once: one function, two engines.
+"""The generic join of relations, computed once, by one of two engines.
 
 The compiled engine runs the same kernel as the terms of a maintained join
 (`dbsp_wcoj.kernels.join.join`). The reference engine (`dbsp_wcoj.reference.join`) is readable
@@ -63,7 +63,7 @@ Engine = Literal["compiled", "reference"]
 MIN_PARALLEL_ROWS = 4096
 # Parts run in parallel only if all need at least this many proposals, which take milliseconds.
 MIN_PARALLEL_PROPOSALS = 1 << 22
-# There are so few parallel parts that each needs at least this many proposals.
+# The number of parallel parts is limited so that each needs at least this many proposals.
 MIN_PART_PROPOSALS = 1 << 19
 
 
@@ -248,9 +248,11 @@ class _OneShotJoin:
             yield value_ranges(smallest, min(parts, max_parts)), None
             return
         low, high = value_ranges(smallest, max_parts)[0]
-        before = physical.counters[:, PROPOSALS].sum()
+        proposals_before = physical.counters[:, PROPOSALS].sum()
         yield [(low, high)], None
-        expected_proposals = max_parts * int(physical.counters[:, PROPOSALS].sum() - before)
+        expected_proposals = max_parts * int(
+            physical.counters[:, PROPOSALS].sum() - proposals_before
+        )
         highest = ALL_VALUES[0][1]
         if high == highest:
             return

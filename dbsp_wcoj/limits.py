@@ -34,7 +34,7 @@ WORD_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class StepLimits:
-    """The limits of one step. None switches a limit off.
+    """The limits of one step. A limit of None is switched off.
 
     Attributes:
         max_step_rows: Rows that one operator may produce in a step, in addition to the number of
@@ -65,7 +65,7 @@ for no limit
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name, kinds, what in (
+        for name, types, expected in (
             ("max_step_rows", (int,), "positive whole number"),
             ("max_step_bytes", (int,), "positive whole number"),
             ("max_seconds", (int, float), "positive number"),
@@ -73,9 +73,9 @@ for no limit
             value = getattr(self, name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+            if isinstance(value, bool) or not isinstance(value, types) or not value > 0:
                 raise LimitError(
-                    f"{name}={value!r} is not a {what}; give one, or None for no limit", name
+                    f"{name}={value!r} is not a {expected}; give one, or None for no limit", name
                 )
 
     @staticmethod

@@ -128,7 +128,7 @@ class Variable(Term):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Term):
-    """A fixed value; query text has integers and strings, Python code any ordered value.
+    """A fixed value: in the text of a query an integer or a string, in Python any ordered value.
 
     >>> str(Constant(-3)), str(Constant("Ada"))
     ('-3', '"Ada"')
@@ -249,10 +249,10 @@ class Query:
         uses = [(variable, f"the head of {self.name!r}") for variable in self.head]
         for comparison in self.comparisons:
             uses += [(variable, f"'{comparison}'") for variable in comparison.variables]
-        for variable, place in uses:
+        for variable, user in uses:
             if variable not in bound:
                 raise UnsafeVariableError(
-                    f"variable {variable!r} of {place} is in no atom; use it in an atom or remove "
+                    f"variable {variable!r} of {user} is in no atom; use it in an atom or remove "
                     f"it; variables of atoms: {', '.join(bound) or 'none'}"
                 )
         arities: dict[str, int] = {}

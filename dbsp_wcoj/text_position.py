@@ -39,6 +39,6 @@ def point_at(text: str, offset: int, message: str) -> tuple[str, int, int]:
     line, column = text.count("\n", 0, offset) + 1, offset - start + 1
     skipped = max(0, offset - start - MAX_EXCERPT_WIDTH // 2)
     excerpt = text[start:].partition("\n")[0][skipped : skipped + MAX_EXCERPT_WIDTH]
-    before = excerpt[: offset - start - skipped]
-    caret = "".join("\t" if character == "\t" else " " for character in before) + "^"
+    text_before = excerpt[: offset - start - skipped]
+    caret = "".join("\t" if character == "\t" else " " for character in text_before) + "^"
     return f"line {line}, column {column}: {message}\n  {excerpt}\n  {caret}", line, column

@@ -94,9 +94,9 @@ def _warm_up_groups() -> None:
     ranges.read(ranges.seek(keys), ranges.seek(keys, after=True))
     # Sums of groups: the number 5 of weight 1, split into digits and summed again. 2**-1074 is the
     # least float64, and the unit of the digits of floats.
-    one = np.ones(1, np.int64)
+    weight = np.ones(1, np.int64)
     digits = np.empty((3, 8), np.int64)
-    written = split_numbers(np.array([[5]]), np.empty(0, np.int64), one, *digits)
+    written = split_numbers(np.array([[5]]), np.empty(0, np.int64), weight, *digits)
     sums = tuple(np.ascontiguousarray(part[:written]) for part in digits)
     sum_to_integers(*sums, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
-    sum_to_floats(*sums, one, 0, -1074, np.zeros(1), np.zeros(1, np.int64))
+    sum_to_floats(*sums, weight, 0, -1074, np.zeros(1), np.zeros(1, np.int64))

@@ -297,17 +297,17 @@ class ZSet:
         assert all(w != 0 and abs(w) <= MAX_INT64 for w in self.weight_array.tolist())
 
 
-def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
-    """Sum Z-sets in O(rows log pieces): sums of similar size are added to each other."""
+def accumulate(zsets: Iterable[ZSet], arity: int) -> ZSet:
+    """Sum Z-sets in O(rows log zsets): sums of similar size are added to each other."""
     stack: list[ZSet] = []
-    for piece in pieces:
-        stack.append(piece)
+    for zset in zsets:
+        stack.append(zset)
         while len(stack) > 1 and 2 * len(stack[-1]) >= len(stack[-2]):
-            piece = stack.pop()
-            stack[-1] = stack[-1] + piece
+            last = stack.pop()
+            stack[-1] = stack[-1] + last
     while len(stack) > 1:
-        piece = stack.pop()
-        stack[-1] = stack[-1] + piece
+        last = stack.pop()
+        stack[-1] = stack[-1] + last
     return stack[0] if stack else ZSet.empty(arity)
 
 
@@ -352,15 +352,15 @@ def _to_int64(values: Any, column: int) -> Int64Array:
                 f"{name} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
             )
     elif array.dtype.kind != "i" and len(array):
-        kind = "integers beyond int64" if _all_to_int64(array) else f"dtype {array.dtype}"
+        content = "integers beyond int64" if _are_all_ints(array) else f"dtype {array.dtype}"
         raise ColumnTypeError(
-            f"{name} has {kind} (first value {array[0]!r}); columns are int64, "
+            f"{name} has {content} (first value {array[0]!r}); columns are int64, "
             f"encode other values as integers, or use circuits, which encodes Arrow columns"
         )
     return array.astype(np.int64)
 
 
-def _all_to_int64(array: npt.NDArray[Any]) -> bool:
+def _are_all_ints(array: npt.NDArray[Any]) -> bool:
     return array.dtype == object and all(isinstance(v, int) for v in array.tolist())
 
 

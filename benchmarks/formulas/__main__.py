@@ -20,11 +20,12 @@ from typing import Annotated
 import typer
 
 from benchmarks.formulas import tables
-from benchmarks.formulas.aggregates import aggregates
-from benchmarks.formulas.claim import judge_claims
+from benchmarks.formulas.aggregates import aggregate
+from benchmarks.formulas.claim import compare_claims
 from benchmarks.formulas.contest import FORMULAS, run_contest
 from benchmarks.formulas.matrix import ALL, cases
 from benchmarks.formulas.shape import SHAPES
+from benchmarks.options import check_names
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import warm_up
@@ -37,16 +38,12 @@ CLAIM = (
 
 def main(
     quick: Annotated[bool, typer.Option(help="A few tiny cases.")] = False,
-    shape: Annotated[list[str] | None, typer.Option(help="Only these shapes.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="Only these shapes; repeatable.")] = None,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
     """Compare the formulas; exit status 1 if their deltas or joins are wrong."""
-    unknown = set(shape or []) - set(SHAPES)
-    if unknown:
-        raise typer.BadParameter(
-            f"unknown shape {', '.join(unknown)}; choose from {', '.join(SHAPES)}"
-        )
+    check_names(shape or [], SHAPES, "shape")
     result = Result("formulas", CLAIM, {})
     warm_up()
     verdict = Verdict()
@@ -57,7 +54,7 @@ def main(
         rows += run_contest(case, FORMULAS, verdict, seed=seed)
         console.print(f"{number} of {len(chosen_cases)}: {case.name}, {case.rows:,} rows")
     tables_of_rows = {
-        "Verdict": judge_claims(rows),
+        "Verdict": compare_claims(rows),
         "Choice": tables.choice_table(rows),
         "Worst choices": tables.worst_choices(rows),
         "Joins": tables.joins_by_n(rows),
@@ -66,11 +63,11 @@ def main(
     }
     result.tables.update(tables_of_rows)
     verdict.close(result, None)
-    large_sizes = {case.rows for case in chosen_cases if case.batches == ALL}
+    large_relations = {case.rows for case in chosen_cases if case.batches == ALL}
     result.tables.update(
-        aggregates(
-            [row for row in rows if row["rows"] not in large_sizes],
-            [row for row in rows if row["rows"] in large_sizes],
+        aggregate(
+            [row for row in rows if row["rows"] not in large_relations],
+            [row for row in rows if row["rows"] in large_relations],
         )
     )
     if json is not None:

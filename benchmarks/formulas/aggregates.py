@@ -1,4 +1,4 @@
-"""Aggregates of the measured cases, which the result file keeps instead of a row for each case.
+"""Aggregates the measured cases, so that the result file need not keep a row for each of them.
 
 A run of all cases has about 4,000 rows: shape, atoms, what changes, data, batch size, formula. The
 result file keeps quartiles of the times relative to the fastest formula, by atoms and by batch
@@ -13,12 +13,12 @@ from statistics import quantiles
 
 from benchmarks.result import Cell, Row
 
-__all__ = ["aggregates", "ratios", "times_by_atoms"]
+__all__ = ["aggregate", "ratios", "times_by_atoms"]
 
 PLOTTED_BATCH = 100
 
 
-def aggregates(small: Sequence[Row], large: Sequence[Row]) -> dict[str, list[Row]]:
+def aggregate(small: Sequence[Row], large: Sequence[Row]) -> dict[str, list[Row]]:
     """Summarize the rows of all cases in tables of a result file.
 
     Args:
@@ -35,6 +35,8 @@ def aggregates(small: Sequence[Row], large: Sequence[Row]) -> dict[str, list[Row
 
 def ratios(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
     """Compute quartiles of the times relative to the fastest formula, by group and formula.
+
+    A ratio of None means that the formula was stopped.
 
     >>> cases = [("auto", 1.0), ("auto", 2.0), ("auto", 3.0), ("auto", None), ("flipped", 1.5)]
     >>> rows = [{"n": 5, "formula": name, "by the fastest": ratio} for name, ratio in cases]
@@ -63,6 +65,7 @@ def times_by_atoms(rows: Iterable[Row]) -> list[Row]:
 
 
 def _summary(group: Sequence[Row]) -> Row:
+    """Count the cases, and compute quartiles of the ratios of those that were not stopped."""
     measured = [float(ratio) for row in group if (ratio := row["by the fastest"]) is not None]
     summary: Row = {"cases": len(group), "stopped": len(group) - len(measured)}
     if measured:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from benchmarks.formulas.tables import (
+    FASTER_RATIO,
     RECURSIVE,
     Contest,
     Key,
@@ -22,15 +23,13 @@ from benchmarks.formulas.tables import (
 )
 from benchmarks.result import Row
 
-__all__ = ["judge_claims"]
+__all__ = ["compare_claims"]
 
-# A recursion is faster if its time is less than this fraction of the time of `collapsed`.
-FASTER = 0.9
-# The number of relations from which the claim says that recursion pays.
+# The number of relations from which on the claim says that recursion pays.
 CLAIMED_RELATIONS = 5
 
 
-def judge_claims(rows: Sequence[Row]) -> list[Row]:
+def compare_claims(rows: Sequence[Row]) -> list[Row]:
     """Return a row for each claim, with the measured answer."""
     return [
         {
@@ -79,7 +78,7 @@ def _compare_times(rows: Sequence[Row]) -> Iterator[str]:
             and (ratio := _ratio(contest)) is not None
         ]
         if ratios:
-            simpler = sum(ratio >= FASTER for ratio in ratios)
+            simpler = sum(ratio >= FASTER_RATIO for ratio in ratios)
             yield (
                 f"of {len(ratios):,} cases of {atoms} atoms `collapsed` is as fast as the best "
                 f"recursion or faster in {simpler:,}, and in the median the recursion takes "
@@ -94,7 +93,7 @@ def _faster_cases(rows: Sequence[Row]) -> Iterator[str]:
         if _ratio(contest) is not None:
             shapes.setdefault(str(key[0]), []).append((key, contest))
     for shape, cases in shapes.items():
-        won = [(key, c) for key, c in cases if (_ratio(c) or 1.0) < FASTER]
+        won = [(key, contest) for key, contest in cases if (_ratio(contest) or 1.0) < FASTER_RATIO]
         sentence = f"{shape}: a recursion is faster in {len(won)} of {len(cases)} cases"
         if won:
             best = min(_ratio(contest) or 1.0 for _, contest in won)

@@ -1,4 +1,4 @@
-"""Gives the same steps to a view of each formula, in turns, and compares their times.
+"""Runs the same steps in a view of each formula, in turns, and compares their times.
 
 Every formula has a view with its own relations, loaded with the same rows. Loading does not
 evaluate the views: a recursive formula would join whole relations, which takes very long. Then for
@@ -10,9 +10,9 @@ equal, and the number of their joins must be that of `dbsp_wcoj.formulas.count_j
 Batch sizes ascend. A view is stopped if its step would exceed the limit, assuming that its time
 grows in proportion to the batch; it gets no figures for that batch size and all larger ones.
 ``auto`` is stopped with the last formula. If ``auto`` seems slower than the fastest formula, it is
-measured again with the two fastest, for longer and on several new loads, and the median of the
-ratios counts. There are two reasons: the smallest of six measurements is small by chance, and the
-position of rows in memory changes the time of the same step by 10 % and more.
+measured again with the two fastest, on several new loads, and the median of the ratios counts.
+There are two reasons: the smallest of six measurements is small by chance, and the position of rows
+in memory changes the time of the same step by 10 % and more.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ __all__ = ["AUTO", "FORMULAS", "Case", "run_contest"]
 AUTO = "auto"
 FORMULAS = (*map(str, Formula), AUTO)
 
-# Seconds that a step may take, and CPU seconds after which a case begins no other batch size.
-STEP_LIMIT = 0.25
-CASE_LIMIT = 5.0
-# CPU seconds for all views at one batch size, and rounds (an insertion and a deletion each).
-ROUNDS_LIMIT = 0.1
+# CPU seconds that a step may take.
+STEP_LIMIT_S = 0.25
+# CPU seconds after which a case begins no other batch size.
+CASE_LIMIT_S = 5.0
+# CPU seconds of all views at one batch size, after which no other round begins.
+ROUNDS_LIMIT_S = 0.1
+# Rounds at one batch size; each is an insertion and a deletion in every view.
 MAX_ROUNDS = 20
 MIN_ROUNDS = 3
 # If ``auto`` seems slower by this factor, it is measured again on this number of new loads.
@@ -96,14 +98,18 @@ class Case:
     @property
     def changed_atoms(self) -> list[int]:
         """The atoms that change."""
-        return [i for i, a in enumerate(self.query.body) if a.relation in self.changing]
+        return [
+            position
+            for position, atom in enumerate(self.query.body)
+            if atom.relation in self.changing
+        ]
 
-    def rows_of(self, seed: int) -> tuple[dict[str, ZSet], dict[str, list[ZSet]]]:
-        """Return the rows that stay, and those that change at each batch size, by relation."""
-        kept: dict[str, ZSet] = {}
+    def generate_rows(self, seed: int) -> tuple[dict[str, ZSet], dict[str, list[ZSet]]]:
+        """Return the loaded rows of each relation, and the rows that change at each batch size."""
+        loaded_rows: dict[str, ZSet] = {}
         changes: dict[str, list[ZSet]] = {}
-        has_large_powers = self.n >= MANY_ATOMS and self.shape != "clique"
-        skewed = MILDLY_SKEWED if has_large_powers else SKEWED
+        has_high_powers = self.n >= MANY_ATOMS and self.shape != "clique"
+        skewed = MILDLY_SKEWED if has_high_powers else SKEWED
         max_batch = self.batches[-1]
         for position, name in enumerate(self.query.relations):
             quadrants = UNIFORM if self.data == "uniform" else skewed
@@ -113,14 +119,14 @@ class Case:
             order = np.random.default_rng(seed + position).permutation(len(columns[0]))
             source, target = (column[order] for column in columns)
             # Skewed samples repeat rows, so there may be fewer rows than requested.
-            changing = min(max_batch, len(source) // 2)
-            kept[name] = ZSet.from_columns([source[changing:], target[changing:]])
+            changed = min(max_batch, len(source) // 2)
+            loaded_rows[name] = ZSet.from_columns([source[changed:], target[changed:]])
             if name in self.changing:
                 changes[name] = [
-                    ZSet.from_columns([source[: min(b, changing)], target[: min(b, changing)]])
-                    for b in self.batches
+                    ZSet.from_columns([source[:size], target[:size]])
+                    for size in (min(batch, changed) for batch in self.batches)
                 ]
-        return kept, changes
+        return loaded_rows, changes
 
 
 @dataclass
@@ -131,16 +137,16 @@ class Contestant:
     view: DeltaQuery
     relations: Relations
     seconds: list[float] = field(default_factory=list)
-    # The batch size before this one, and the least seconds of its steps.
+    # The batch size before this one, and the CPU seconds of its fastest step.
     previous_batch: tuple[int, float] = (0, 0.0)
     stopped: bool = False
 
     @classmethod
-    def loaded(cls, query: Query, formula: str, kept: Mapping[str, ZSet]) -> Contestant:
+    def load(cls, query: Query, formula: str, loaded_rows: Mapping[str, ZSet]) -> Contestant:
         """Create a view over these rows, with plans that suit them."""
         relations = Relations()
         view = DeltaQuery(query, formula=formula, relations=relations)
-        relations.stage(kept).commit()
+        relations.stage(loaded_rows).commit()
         view.resume(None)
         return cls(formula, view, relations)
 
@@ -166,7 +172,7 @@ class Contestant:
     def would_take_too_long(self, batch: int) -> bool:
         """Return whether a step takes more than the limit if its time grows as the batch does."""
         rows, seconds = self.previous_batch
-        return bool(rows) and seconds * batch / rows > STEP_LIMIT
+        return bool(rows) and seconds * batch / rows > STEP_LIMIT_S
 
 
 def run_contest(
@@ -174,25 +180,25 @@ def run_contest(
 ) -> Iterator[Row]:
     """Yield a row for each batch size and formula."""
     start = time.process_time()
-    kept, changes = case.rows_of(seed)
-    contestants = [Contestant.loaded(case.query, formula, kept) for formula in formulas]
+    loaded_rows, changes = case.generate_rows(seed)
+    contestants = [Contestant.load(case.query, formula, loaded_rows) for formula in formulas]
     for position, batch in enumerate(case.batches):
         insertions = {name: deltas[position] for name, deltas in changes.items()}
-        is_late = time.process_time() - start > CASE_LIMIT
+        is_late = time.process_time() - start > CASE_LIMIT_S
         fixed = [view for view in contestants if view.formula != AUTO]
         for view in fixed:
             view.stopped = view.stopped or is_late or view.would_take_too_long(batch)
         for view in contestants:
             if view.formula == AUTO:
-                view.stopped = view.stopped or all(other.stopped for other in fixed)
-        yield from _run_batch_size(case, batch, contestants, kept, insertions, verdict)
+                view.stopped = view.stopped or all(fixed_view.stopped for fixed_view in fixed)
+        yield from _run_batch_size(case, batch, contestants, loaded_rows, insertions, verdict)
 
 
 def _run_batch_size(
     case: Case,
     batch: int,
     contestants: Sequence[Contestant],
-    kept: Mapping[str, ZSet],
+    loaded_rows: Mapping[str, ZSet],
     insertions: Mapping[str, ZSet],
     verdict: Verdict,
 ) -> Iterator[Row]:
@@ -206,12 +212,12 @@ def _run_batch_size(
     fastest = dict.fromkeys(times, min(fixed.values(), default=0.0))
     if fixed and times.get(AUTO, 0.0) > REMEASURE_RATIO * min(fixed.values()):
         best = sorted(fixed, key=fixed.__getitem__)[:2]
-        by_load = _remeasure(case, kept, (AUTO, *best), batch, insertions, deletions)
+        by_load = _remeasure(case, loaded_rows, (AUTO, *best), batch, insertions, deletions)
         times |= {name: median(load_ms) for name, load_ms in by_load.items()}
         fastest |= {name: min(times[formula] for formula in best) for name in by_load}
         # Other work on the machine affects all views of one load alike: compare them load by load.
         fastest[AUTO] = times[AUTO] / max(
-            median(a / b for a, b in zip(by_load[AUTO], by_load[name], strict=True))
+            median(auto / ms for auto, ms in zip(by_load[AUTO], by_load[name], strict=True))
             for name in best
         )
     for view in contestants:
@@ -236,7 +242,7 @@ def _run_batch_size(
 
 def _remeasure(
     case: Case,
-    kept: Mapping[str, ZSet],
+    loaded_rows: Mapping[str, ZSet],
     formulas: Sequence[str],
     batch: int,
     insertions: Mapping[str, ZSet],
@@ -245,7 +251,7 @@ def _remeasure(
     """Return the median milliseconds of each formula on each of several new loads."""
     times: dict[str, list[float]] = {name: [] for name in formulas}
     for load in range(REMEASURE_LOADS):
-        running = [Contestant.loaded(case.query, name, kept) for name in formulas]
+        running = [Contestant.load(case.query, name, loaded_rows) for name in formulas]
         for view in running:
             for delta in (insertions, deletions, insertions, deletions):
                 view.step(delta)
@@ -275,28 +281,32 @@ def _warm_up(
     for contestant in running:
         formula = contestant.formula
         if formula == AUTO:
-            # It tries its candidates first.
+            # It measures its candidate formulas in the first steps.
             for delta in (insertions, deletions, insertions, deletions):
                 contestant.step(delta)
-        before = contestant.view.stats
+        stats_before = contestant.view.stats
         inserted, deleted = contestant.step(insertions), contestant.step(deletions)
-        after = contestant.view.stats
+        stats_after = contestant.view.stats
         expected = inserted if expected is None else expected
         is_equal = inserted == expected and deleted == -inserted
         _check(verdict, f"{subject}: {formula}", is_equal)
-        joins = after.joins - before.joins
-        _check(verdict, f"{subject}: joins of {formula}", _joins_hold(case, batch, formula, joins))
+        joins = stats_after.joins - stats_before.joins
+        _check(
+            verdict,
+            f"{subject}: joins of {formula}",
+            _has_expected_joins(case, batch, formula, joins),
+        )
         contestant.previous_batch = (batch, 0.0)
         counts[formula] = (
             joins / 2,
-            (after.proposals - before.proposals) / 2,
-            (after.intersections - before.intersections) / 2,
+            (stats_after.proposals - stats_before.proposals) / 2,
+            (stats_after.intersections - stats_before.intersections) / 2,
         )
         contestant.seconds.clear()
     return counts
 
 
-def _joins_hold(case: Case, batch: int, formula: str, joins: int) -> bool:
+def _has_expected_joins(case: Case, batch: int, formula: str, joins: int) -> bool:
     """Return whether the joins of two steps are those of the formula.
 
     An empty partial delta is not joined, so a recursive formula may do fewer joins. On stars and
@@ -323,14 +333,14 @@ def _run_rounds(
     seed: int,
 ) -> None:
     """Run insertions and deletions in all views in turns, until the time is used up."""
-    turns = random.Random(seed)
+    order = random.Random(seed)
     gc.collect()
     gc.disable()
     start = time.process_time()
     for rounds_run in range(MAX_ROUNDS if running else 0):
-        if rounds_run >= MIN_ROUNDS and time.process_time() - start > ROUNDS_LIMIT:
+        if rounds_run >= MIN_ROUNDS and time.process_time() - start > ROUNDS_LIMIT_S:
             break
         for change in (insertions, deletions):
-            for view in turns.sample(list(running), len(running)):
+            for view in order.sample(list(running), len(running)):
                 view.step(change)
     gc.enable()

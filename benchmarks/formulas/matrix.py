@@ -1,9 +1,8 @@
-"""Lists the cases that are measured, and their sizes.
+"""Lists the cases of the comparison of formulas, and their sizes.
 
-The full cross product of shape, n (number of atoms), changed relations, batch size and data would
-take too long. Two sets of cases suffice: all n at small and middle batch sizes show from which n a
-recursive formula is faster; a few n over all batch sizes, on larger relations, show from which
-batch size.
+All combinations of shape, n (number of atoms), changed relations, batch size and data would take
+too long. Two sets of cases suffice. All n with small batch sizes show from which n on a recursive
+formula is faster. A few n with all batch sizes, on larger relations, show from which batch size on.
 
 Sizes are chosen so that most steps of the slowest formula stay within a second. The walks over a
 cycle grow with the degree to the power n, so longer cycles have sparser relations. With five atoms
@@ -22,6 +21,7 @@ __all__ = ["ALL", "cases"]
 CHANGED = ("one", "all", "self")
 DATA = ("uniform", "skewed")
 
+# Batch sizes.
 SMALL = (1, 100, 1_000)
 ALL = (1, 10, 100, 1_000, 10_000, 100_000)
 
@@ -48,7 +48,7 @@ QUICK: dict[str, tuple[int, int, int]] = {
 
 
 def cases(*, quick: bool = False) -> Iterator[Case]:
-    """The cases, shape by shape.
+    """Yield the cases, shape by shape.
 
     >>> len(list(cases())), len(list(cases(quick=True)))
     (168, 12)
@@ -56,7 +56,7 @@ def cases(*, quick: bool = False) -> Iterator[Case]:
     if quick:
         for shape, (n, scale, rows) in QUICK.items():
             for changed in CHANGED:
-                data = DATA[changed == "self"]
+                data = "skewed" if changed == "self" else "uniform"
                 yield Case(shape, n, changed, data, scale, rows, (1, 100))
         return
     for sizes, batches in ((BY_N, SMALL), (BY_BATCH, ALL)):

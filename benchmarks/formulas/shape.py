@@ -7,7 +7,8 @@
     cycle    the path, closed: vn is v0
     clique   an atom for each pair of k variables: n = 3, 6, 10 for k = 3, 4, 5
 
-A count has an empty head; a query that ends in "listed" has all variables in its head. In a
+A query counts its rows, so its head is empty. With " listed" after the shape it lists them, and all
+variables are in its head. In a
 self-join all atoms are of the relation ``e``.
 """
 
@@ -22,7 +23,7 @@ LISTED = " listed"
 
 
 def atoms_of(shape: str, n: int) -> list[tuple[str, str]]:
-    """The two variables of each of the ``n`` atoms.
+    """Return the two variables of each of the ``n`` atoms.
 
     >>> atoms_of("cycle", 3), atoms_of("clique", 3)
     ([('a', 'b'), ('b', 'c'), ('c', 'a')], [('a', 'b'), ('a', 'c'), ('b', 'c')])
@@ -42,7 +43,7 @@ def atoms_of(shape: str, n: int) -> list[tuple[str, str]]:
 
 
 def query_text(shape: str, n: int, *, selfjoin: bool) -> str:
-    """The query; its relations are ``e1`` to ``en``, or ``e`` in a self-join.
+    """Return the query; its relations are ``e1`` to ``en``, or ``e`` in a self-join.
 
     >>> query_text("path", 2, selfjoin=False)
     'n() :- e1(a, b), e2(b, c)'

@@ -19,11 +19,13 @@ __all__ = ["choice_table", "crossover_table", "joins_by_n", "times_table", "wors
 FIXED = tuple(name for name in FORMULAS if name != AUTO)
 RECURSIVE = tuple(name for name in FIXED if name.startswith("recursive"))
 # A formula is faster if its time is below this share of the other's; a smaller difference is a tie.
-FASTER = 0.9
-# ``auto`` meets its target up to this multiple of the fastest formula's time.
-WITHIN = 1.1
+FASTER_RATIO = 0.9
+# ``auto`` meets its target if its time is at most this multiple of the fastest formula's.
+AUTO_TARGET = 1.1
 
+# The rows of one case and batch size, by formula.
 Contest = dict[str, Row]
+# The case and batch size: shape, n, changed relations, data, batch.
 Key = tuple[Cell, ...]
 
 
@@ -36,14 +38,14 @@ def contests(rows: Sequence[Row]) -> Iterator[tuple[Key, Contest]]:
 
 def joins_by_n(rows: Sequence[Row]) -> list[Row]:
     """Count the joins of a step by n and changed relations, on paths with full partial deltas."""
-    found: dict[Key, Row] = {}
+    row_by_key: dict[Key, Row] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
         if shape == "path" and changed != "self" and as_number(batch) >= 100:
-            row = found.setdefault((changed, n), {"changed": changed, "n": n})
+            row = row_by_key.setdefault((changed, n), {"changed": changed, "n": n})
             for name in FIXED:
-                ran = contest[name]["joins/step"] if name in contest else None
-                row[name] = row.get(name) if ran is None else _whole(ran)
-    return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), as_number(key[1])))]
+                joins = contest[name]["joins/step"] if name in contest else None
+                row[name] = row.get(name) if joins is None else _without_fraction(joins)
+    return sorted(row_by_key.values(), key=lambda row: (str(row["changed"]), as_number(row["n"])))
 
 
 def times_table(rows: Sequence[Row]) -> list[Row]:
@@ -56,24 +58,26 @@ def times_table(rows: Sequence[Row]) -> list[Row]:
             continue
         key = (shape, "2 to 4" if as_number(n) <= 4 else "5 and more", changed, batch)
         for name in FORMULAS:
-            by = contest[name]["by the fastest"] if name in contest else None
-            if by is not None:
-                ratios.setdefault(key, {}).setdefault(name, []).append(float(by))
+            ratio = contest[name]["by the fastest"] if name in contest else None
+            if ratio is not None:
+                ratios.setdefault(key, {}).setdefault(name, []).append(float(ratio))
             elif name in FIXED:
                 stopped[key] = stopped.get(key, 0) + 1
-        fastest.setdefault(key, []).append(min(step_ms(contest, n) or 1e9 for n in FIXED))
+        fastest.setdefault(key, []).append(min(step_ms(contest, name) or 1e9 for name in FIXED))
     return [
         {
             **dict(zip(("shape", "n", "changed", "batch"), key, strict=True)),
             "cases": len(fastest[key]),
             "fastest ms": median(fastest[key]),
             **{
-                name: median(by[name]) if len(by.get(name, [])) * 2 > len(fastest[key]) else None
+                name: median(ratios_of_key[name])
+                if len(ratios_of_key.get(name, [])) * 2 > len(fastest[key])
+                else None
                 for name in FORMULAS
             },
             "stopped": stopped.get(key),
         }
-        for key, by in ratios.items()
+        for key, ratios_of_key in ratios.items()
     ]
 
 
@@ -82,23 +86,29 @@ def crossover_table(rows: Sequence[Row]) -> list[Row]:
 
     "from n" holds for that n and every larger one that was measured at the batch size.
     """
-    found: dict[Key, dict[int, dict[str, tuple[bool, bool]]]] = {}
+    # For each shape, changed relations and batch: by n and data, whether the recursion has fewer
+    # joins, and whether it is faster.
+    wins: dict[Key, dict[int, dict[str, tuple[bool, bool]]]] = {}
     for (shape, n, changed, data, batch), contest in contests(rows):
-        plain = step_ms(contest, "collapsed")
-        others = [spent for name in RECURSIVE if (spent := step_ms(contest, name)) is not None]
-        if plain is None and not others:
+        collapsed_ms = step_ms(contest, "collapsed")
+        recursive_ms = [ms for name in RECURSIVE if (ms := step_ms(contest, name)) is not None]
+        if collapsed_ms is None and not recursive_ms:
             continue
         atoms = {int(as_number(n)) // 2} if changed == "one" else None
-        least = min(count_joins(name, int(as_number(n)), changed=atoms) for name in RECURSIVE)
-        fewer = least < count_joins("collapsed", int(as_number(n)), changed=atoms)
-        faster = plain is None or (bool(others) and min(others) < FASTER * plain)
-        by_n = found.setdefault((shape, changed, batch), {})
-        by_n.setdefault(int(as_number(n)), {}).setdefault(str(data), (fewer, faster))
+        fewest = min(count_joins(name, int(as_number(n)), changed=atoms) for name in RECURSIVE)
+        has_fewer_joins = fewest < count_joins("collapsed", int(as_number(n)), changed=atoms)
+        is_faster = collapsed_ms is None or (
+            bool(recursive_ms) and min(recursive_ms) < FASTER_RATIO * collapsed_ms
+        )
+        by_n = wins.setdefault((shape, changed, batch), {})
+        by_n.setdefault(int(as_number(n)), {}).setdefault(str(data), (has_fewer_joins, is_faster))
     return [
         {
             **dict(zip(("shape", "changed", "batch"), key, strict=True)),
             "measured n": ", ".join(map(str, sorted(by_n))),
-            "fewer joins from n": _from(by_n, lambda by_data: all(f for f, _ in by_data.values())),
+            "fewer joins from n": _from(
+                by_n, lambda by_data: all(fewer for fewer, _ in by_data.values())
+            ),
             **{
                 f"faster from n, {data}": _from(
                     {n: by_data for n, by_data in by_n.items() if data in by_data},
@@ -107,48 +117,46 @@ def crossover_table(rows: Sequence[Row]) -> list[Row]:
                 for data in ("uniform", "skewed")
             },
         }
-        for key, by_n in found.items()
+        for key, by_n in wins.items()
     ]
 
 
 def choice_table(rows: Sequence[Row]) -> list[Row]:
     """Compare ``auto`` and each formula with the best formula of each case, over all cases."""
-    found = [
-        (key, contest)
-        for key, contest in contests(rows)
-        if any(step_ms(contest, name) for name in FIXED)
+    measured = [
+        contest for _, contest in contests(rows) if any(step_ms(contest, name) for name in FIXED)
     ]
     table: list[Row] = []
     for name in (AUTO, *FIXED):
-        by = [
+        ratios = [
             float(row["by the fastest"])
-            for _, contest in found
+            for contest in measured
             if (row := contest.get(name)) is not None and row["by the fastest"] is not None
         ]
-        if by:
+        if ratios:
             table.append(
                 {
                     "formula": name,
-                    "cases": len(found),
-                    "stopped": len(found) - len(by),
-                    "within 10 %": sum(ratio <= WITHIN for ratio in by),
-                    "by the fastest, mean": geometric_mean(by),
-                    "worst": max(by),
+                    "cases": len(measured),
+                    "stopped": len(measured) - len(ratios),
+                    "within 10 %": sum(ratio <= AUTO_TARGET for ratio in ratios),
+                    "by the fastest, mean": geometric_mean(ratios),
+                    "worst": max(ratios),
                 }
             )
     return table
 
 
-def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
+def worst_choices(rows: Sequence[Row], max_rows: int = 10) -> list[Row]:
     """Return the cases in which ``auto`` is slowest relative to the fastest formula."""
-    found: list[Row] = []
+    choices: list[Row] = []
     for (shape, n, changed, data, batch), contest in contests(rows):
         row = contest.get(AUTO)
         if row is None or not any(step_ms(contest, name) for name in FIXED):
             continue
         best = min(FIXED, key=lambda name: step_ms(contest, name) or 1e9)
-        by = row["by the fastest"]
-        found.append(
+        ratio = row["by the fastest"]
+        choices.append(
             {
                 "shape": shape,
                 "n": n,
@@ -158,33 +166,34 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
                 "best formula": best,
                 "best ms": step_ms(contest, best),
                 "auto ms": row["ms/step p50"],
-                "auto runs": _as(contest),
-                "auto by the best": by,
-                "met": by is not None and float(by) <= WITHIN,
+                "auto runs": _formula_of_auto(contest),
+                "auto by the best": ratio,
+                "met": ratio is not None and float(ratio) <= AUTO_TARGET,
             }
         )
-    found.sort(key=lambda row: -float(row["auto by the best"] or 1e9))
-    return found[:most]
+    choices.sort(key=lambda row: -float(row["auto by the best"] or 1e9))
+    return choices[:max_rows]
 
 
 def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type: ignore[no-untyped-def]
     """Return the smallest n from which on ``holds`` is true for every larger n; else "never"."""
-    least: Cell = "never"
+    smallest: Cell = "never"
     for n in sorted(by_n, reverse=True):
         if not holds(by_n[n]):
             break
-        least = n
-    return least
+        smallest = n
+    return smallest
 
 
-def _as(contest: Contest) -> Cell:
+def _formula_of_auto(contest: Contest) -> Cell:
     """Return the formula with the same counted work as ``auto``; None if it used several."""
     counts = ("proposals/step", "intersections/step")
     return next(
         (
             name
             for name in ("collapsed", "recursive_collapsed")
-            if name in contest and all(contest[name][c] == contest[AUTO][c] for c in counts)
+            if name in contest
+            and all(contest[name][count] == contest[AUTO][count] for count in counts)
         ),
         None,
     )
@@ -201,6 +210,7 @@ def as_number(cell: Cell) -> float:
     return float(cell or 0)
 
 
-def _whole(cell: Cell) -> Cell:
-    found = as_number(cell)
-    return int(found) if found == int(found) else found
+def _without_fraction(cell: Cell) -> Cell:
+    """Return a number as an int if it is whole."""
+    number = as_number(cell)
+    return int(number) if number == int(number) else number

@@ -87,10 +87,10 @@ def main(
 ) -> None:
     """Measure; exit status 1 if an answer is wrong."""
     check_names(part, PARTS, "part")
-    measure(QUICK if quick else FULL, part=part, most=most, seed=seed, json=json)
+    measure(QUICK if quick else FULL, part=part, max_rows=most, seed=seed, json=json)
 
 
-def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path | None) -> None:
+def measure(sizes: Sizes, *, part: list[str], max_rows: int, seed: int, json: Path | None) -> None:
     """Run the parts, each with its table, and fit the growth exponents."""
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
@@ -102,7 +102,9 @@ def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path |
     if "state" in part:
         tables[STATE] = []
         for skew, states in ((0.0, sizes.state), (0.75, sizes.skewed)):
-            state_sizes = tuple(size_ for size_ in states if size_ <= most)
+            state_sizes = tuple(
+                rows_of_state for rows_of_state in states if rows_of_state <= max_rows
+            )
             rows = measure_by_state(state_sizes, sizes.state_steps, skew=skew, setting=setting)
             tables[STATE] += rows
             if not rows:

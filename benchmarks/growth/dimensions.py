@@ -12,15 +12,15 @@ import numpy as np
 from benchmarks.counter import count
 from benchmarks.engine import QUERY, thread_pool
 from benchmarks.growth.edges import Keys, columns, generate_keys, split_keys
-from benchmarks.growth.held import LoadedViews, Steps, peak_memory_gb
+from benchmarks.growth.loaded_views import LoadedViews, Steps, peak_memory_gb
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
-# The most times slower a step may be than over a state of BASE rows.
+# A step over a larger state may take at most this many times as long as over BASE_ROWS rows.
 TARGET: Final = 2.0
-# The size of state that others are compared with, and the largest that is counted independently.
-BASE: Final = 1_000_000
-MAX_COUNTED: Final = 1_000_000
+BASE_ROWS: Final = 1_000_000
+# The largest state whose changes are also counted independently.
+MAX_COUNTED_ROWS: Final = 1_000_000
 
 # Views that read the relation in the same two orders.
 QUERIES: Final = (
@@ -57,19 +57,21 @@ def measure_by_state(
     for size in sizes:
         setting.report(f"state, {graph}, {size:,} rows ...")
         max_streamed = max(batch * steps for batch, steps in batches.items())
-        loaded, kept, streamed, seconds = _load(
+        loaded, loaded_keys, streamed, seconds = _load(
             [QUERY], size, skew, setting.seed, min(max_streamed, size // 4)
         )
         for batch, steps in batches.items():
             timed = loaded.insert_and_delete(streamed, batch, steps)
-            _check(setting.verdict, f"{graph}, {size}, {batch}", timed)
-            if size <= MAX_COUNTED:
-                _check_count(setting.verdict, f"{graph}, {size}, {batch}", kept, streamed, timed)
+            _check_restored(setting.verdict, f"{graph}, {size}, {batch}", timed)
+            if size <= MAX_COUNTED_ROWS:
+                _check_inserts(
+                    setting.verdict, f"{graph}, {size}, {batch}", loaded_keys, streamed, timed
+                )
             median_ms = timed.quantile(0.5)
-            if size == BASE:
+            if size == BASE_ROWS:
                 base[batch] = median_ms
             growth = median_ms / base[batch] if batch in base else None
-            target = TARGET if skew == 0.0 and size > BASE else None
+            target = TARGET if skew == 0.0 and size > BASE_ROWS else None
             rows.append(
                 {
                     "graph": graph,
@@ -83,13 +85,13 @@ def measure_by_state(
                     "growth": growth,
                     "target": target,
                     "met": None if target is None or growth is None else growth <= target,
-                    **_bound(timed),
-                    **_memory(loaded, size),
+                    **_candidate_cells(timed),
+                    **_memory_cells(loaded, size),
                     "load s": seconds,
                     "peak GB": peak_memory_gb(),
                 }
             )
-        del loaded, kept, streamed
+        del loaded, loaded_keys, streamed
         gc.collect()
     return rows
 
@@ -102,7 +104,7 @@ def measure_by_delta(size: int, batches: dict[int, int], *, setting: Setting) ->
     rows: list[Row] = []
     for batch, steps in batches.items():
         timed = loaded.insert_and_delete(streamed, batch, steps)
-        _check(setting.verdict, f"delta {batch}", timed)
+        _check_restored(setting.verdict, f"delta {batch}", timed)
         median_ms = timed.quantile(0.5)
         rows.append(
             {
@@ -112,7 +114,7 @@ def measure_by_delta(size: int, batches: dict[int, int], *, setting: Setting) ->
                 "step ms": median_ms,
                 "p99 ms": timed.quantile(0.99),
                 "µs/row": 1000 * median_ms / batch,
-                **_bound(timed),
+                **_candidate_cells(timed),
             }
         )
     return rows
@@ -127,7 +129,7 @@ def measure_by_skew(
         setting.report(f"skew, Zipf's exponent {skew:g} ...")
         loaded, _, streamed, _ = _load([QUERY], size, skew, setting.seed, batch * steps)
         timed = loaded.insert_and_delete(streamed, batch, steps)
-        _check(setting.verdict, f"skew {skew}", timed)
+        _check_restored(setting.verdict, f"skew {skew}", timed)
         rows.append(
             {
                 "Zipf": skew,
@@ -135,8 +137,8 @@ def measure_by_skew(
                 "batch": batch,
                 "step ms": timed.quantile(0.5),
                 "p99 ms": timed.quantile(0.99),
-                **_bound(timed),
-                **_memory(loaded, size),
+                **_candidate_cells(timed),
+                **_memory_cells(loaded, size),
             }
         )
     return rows
@@ -152,7 +154,7 @@ def measure_by_views(
         queries = [QUERIES[k % len(QUERIES)] for k in range(views)]
         loaded, _, streamed, _ = _load(queries, size, 0.0, setting.seed, batch * steps)
         timed = loaded.insert_and_delete(streamed, batch, steps)
-        _check(setting.verdict, f"{views} views", timed)
+        _check_restored(setting.verdict, f"{views} views", timed)
         rows.append(
             {
                 "views": views,
@@ -160,8 +162,8 @@ def measure_by_views(
                 "batch": batch,
                 "step ms": timed.quantile(0.5),
                 "ms/view": timed.quantile(0.5) / views,
-                **_bound(timed),
-                **_memory(loaded, size),
+                **_candidate_cells(timed),
+                **_memory_cells(loaded, size),
             }
         )
     return rows
@@ -182,7 +184,7 @@ def measure_by_threads(
             )
             for batch, steps in batches.items():
                 timed = loaded.insert_and_delete(streamed, batch, steps)
-                _check(setting.verdict, f"{thread_count} threads, {batch}", timed)
+                _check_restored(setting.verdict, f"{thread_count} threads, {batch}", timed)
                 median_ms = timed.quantile(0.5)
                 first_ms.setdefault(batch, median_ms)
                 rows.append(
@@ -192,7 +194,7 @@ def measure_by_threads(
                         "batch": batch,
                         "step ms": median_ms,
                         "times faster": first_ms[batch] / median_ms,
-                        **_bound(timed),
+                        **_candidate_cells(timed),
                     }
                 )
     return rows
@@ -201,22 +203,32 @@ def measure_by_threads(
 def _load(
     queries: list[str], size: int, skew: float, seed: int, streamed: int, *workers: Any
 ) -> tuple[LoadedViews, Keys, Keys, float]:
-    """Load views; return them, rows to count (empty if many), rows to stream, and the seconds."""
+    """Load views.
+
+    Returns:
+        The views; the keys of the loaded rows, or none if they are too many to count; the keys of
+        the rows to stream; and the seconds of loading.
+    """
     loaded = LoadedViews(queries, *workers)
-    kept, rest = split_keys(
+    loaded_keys, streamed_keys = split_keys(
         generate_keys(size + streamed, exponent=skew, seed=seed), streamed, seed + 1
     )
-    seconds = loaded.load(kept)
-    return loaded, kept if size <= MAX_COUNTED else kept[:0], rest, seconds
+    seconds = loaded.load(loaded_keys)
+    return (
+        loaded,
+        loaded_keys if size <= MAX_COUNTED_ROWS else loaded_keys[:0],
+        streamed_keys,
+        seconds,
+    )
 
 
-def _bound(timed: Steps) -> Row:
-    """Return candidates by row, and nanoseconds by candidate."""
+def _candidate_cells(timed: Steps) -> Row:
+    """Return the candidates for each changed row, and the nanoseconds for each candidate."""
     return {"candidates/row": timed.candidates / timed.rows, "ns/candidate": timed.nanoseconds}
 
 
-def _memory(loaded: LoadedViews, rows: int) -> Row:
-    """Return the bytes by row, also divided by 8 for each column of each arrangement."""
+def _memory_cells(loaded: LoadedViews, rows: int) -> Row:
+    """Return the bytes for each row, also divided by 8 for each column of each arrangement."""
     by_row = loaded.bytes / rows
     return {
         "MB": loaded.bytes / 1e6,
@@ -225,14 +237,16 @@ def _memory(loaded: LoadedViews, rows: int) -> Row:
     }
 
 
-def _check(verdict: Verdict, case: str, timed: Steps) -> None:
-    verdict.set_truth("nothing left", 0)
-    verdict.compare(case, "nothing left", timed.change)
+def _check_restored(verdict: Verdict, case: str, timed: Steps) -> None:
+    verdict.set_truth("change of insert and delete", 0)
+    verdict.compare(case, "change of insert and delete", timed.change)
 
 
-def _check_count(verdict: Verdict, case: str, kept: Keys, streamed: Keys, timed: Steps) -> None:
+def _check_inserts(
+    verdict: Verdict, case: str, loaded_keys: Keys, streamed: Keys, timed: Steps
+) -> None:
     """Compare the change of inserting with independent counts before and after."""
-    after = np.concatenate([kept, streamed[: timed.rows // 2]])
+    after_inserts = np.concatenate([loaded_keys, streamed[: timed.rows // 2]])
     truth = f"{case}, counted"
-    verdict.set_truth(truth, count(*columns(after)) - count(*columns(kept)))
+    verdict.set_truth(truth, count(*columns(after_inserts)) - count(*columns(loaded_keys)))
     verdict.compare(case, truth, timed.inserted_change)

@@ -1,9 +1,9 @@
-"""Edges by the hundred million: distinct, loop-free, as sorted packed keys.
+"""Generates up to hundreds of millions of edges: distinct, loop-free, as sorted packed keys.
 
 A key is ``source << 32 | target``, so distinct rows need one sort of one column in place: 10⁸ keys
-take 0.8 GB and some ten seconds. The ends of edges have ranks that follow Zipf's law up to the
-number of nodes; they are drawn by inverting its continuous form. Ranks are scattered over the node
-numbers, because hubs with successive numbers would share cache lines.
+take 0.8 GB and some ten seconds. The ends of edges are nodes whose ranks follow Zipf's law;
+they are drawn by inverting its continuous form. Ranks are scattered over the node numbers, because
+hubs with successive numbers would share cache lines.
 
 >>> keys = generate_keys(1_000, exponent=0.0, seed=1)
 >>> len(keys), bool((keys[1:] > keys[:-1]).all())
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.int64]
 
-DEGREE: Final = 8
-BITS: Final = 32
+DEGREE: Final = 8  # edges per node
+BITS: Final = 32  # of a node in a key
 
 _CHUNK: Final = 1 << 20  # samples drawn at once
 # A prime beyond every number of nodes, so that multiplying by it permutes them.
@@ -45,12 +45,12 @@ def generate_keys(rows: int, *, exponent: float, seed: int) -> Keys:
             part = samples[start : start + _CHUNK]
             part[:] = _ends(generator, len(part), nodes, exponent) << BITS
             part |= _ends(generator, len(part), nodes, exponent)
-        keys = distinct(samples)
+        keys = sort_distinct(samples)
     surplus = generator.choice(len(keys), len(keys) - rows, replace=False, shuffle=False)
     return np.delete(keys, surplus) if len(surplus) else keys
 
 
-def distinct(keys: Keys) -> Keys:
+def sort_distinct(keys: Keys) -> Keys:
     """Sort the keys in place; return them without loops and duplicates."""
     keys.sort()
     keep = (keys >> BITS) != (keys & ((1 << BITS) - 1))
@@ -70,6 +70,7 @@ def columns(keys: Keys) -> list[Keys]:
 
 
 def _ends(generator: np.random.Generator, count: int, nodes: int, exponent: float) -> Keys:
+    """Draw ``count`` nodes."""
     draw = generator.random(count)
     if exponent == 0.0:
         rank = (draw * nodes).astype(np.int64)

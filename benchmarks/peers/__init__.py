@@ -3,7 +3,7 @@
 ``python -m benchmarks.peers`` runs `bulk` (one count from scratch), `live` (a maintained count) and
 `lsqb` (nine maintained counts over a social network); ``--help`` says how to run a part. Modules:
 
-`pattern`    the counted patterns, in the language of each system
+`pattern`    the counted patterns, in the query language of each system
 `systems`    a module for each system; each loads edges, then counts or steps
 `driver`     the child process: loads one system, measures it, and prints JSON
 `process`    the parent: starts a driver, watches its time and memory, stops it

@@ -79,52 +79,53 @@ def main(
     check_names(names, SYSTEMS, "peer")
     check_names([part], PARTS, "part")
     progress = terminal()
-    if (absent := note_missing_graphs()) and not quick:
-        progress.print(absent)
+    note = note_missing_graphs()
+    if note is not None and not quick:
+        progress.print(note)
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
     result = Result("peers", CLAIM, tables)
-    bytes_ = int(memory * (1 << 30))
+    memory_bytes = int(memory * (1 << 30))
     warm_up(1)  # the drivers then find the kernels in the cache
     if part in ("bulk", "all"):
         bulk = Bulk(
-            _select(BULK, names),
-            threads or ([1] if quick else [1, 2]),
-            limit,
-            plan_limit,
-            allowance,
-            bytes_,
-            verdict,
-            progress.print,
-            again=not quick,
+            peers=_select(BULK, names),
+            threads=threads or ([1] if quick else [1, 2]),
+            limit=limit,
+            plan_limit=plan_limit,
+            allowance=allowance,
+            memory=memory_bytes,
+            verdict=verdict,
+            progress=progress.print,
+            runs_engine_twice=not quick,
         )
         tables["BULK"] = bulk.run(bulk_cases(graph or [], quick=quick, seed=seed))
         tables["Plans"] = plans(tables["BULK"])
     if part in ("live", "all"):
         live = Live(
-            _select(LIVE, names),
-            1,
-            seconds if not quick else 0.2,
-            step_limit,
-            loading,
-            bytes_,
-            verdict,
-            progress.print,
+            peers=_select(LIVE, names),
+            threads=1,
+            seconds=seconds if not quick else 0.2,
+            limit=step_limit,
+            loading=loading,
+            memory=memory_bytes,
+            verdict=verdict,
+            progress=progress.print,
         )
         tables["LIVE"] = live.run(live_streams(graph or [], quick=quick, seed=seed))
     if part in ("lsqb", "all"):
         lsqb = Lsqb(
-            _select(LSQB, names),
-            1,
-            100 if not quick else 10,
-            12 if not quick else 4,
-            view_seconds,
-            view_loading,
-            view_loading,
-            bytes_,
-            verdict,
-            progress.print,
-            again=not quick,
+            peers=_select(LSQB, names),
+            threads=1,
+            rows=100 if not quick else 10,
+            deletes=12 if not quick else 4,
+            seconds=view_seconds,
+            limit=view_loading,
+            loading=view_loading,
+            memory=memory_bytes,
+            verdict=verdict,
+            progress=progress.print,
+            runs_engine_twice=not quick,
         )
         tables["LSQB"] = lsqb.run(lsqb_network(quick=quick, seed=seed), seed)
     if part != "all" and json is not None and json.exists():

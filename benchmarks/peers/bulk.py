@@ -33,7 +33,7 @@ from benchmarks.peers.truth import count_rows
 from benchmarks.result import Cell, Row
 from benchmarks.verdict import Verdict
 
-#: How many times faster than a worst-case-optimal plan the engine has to be.
+#: How many times faster than a worst-case-optimal (WCO) plan the engine has to be.
 TARGET = 10.0
 _WCO, _BINARY = "WCO plan", "binary joins"
 
@@ -43,13 +43,13 @@ class Case:
     """A pattern on a graph.
 
     Attributes:
-        known: The published count, if any.
+        published: The published count, if any.
         binary: True if forced plans of binary joins take part.
     """
 
     pattern: Pattern
     graph: Graph
-    known: int | None = None
+    published: int | None = None
     binary: bool = True
 
 
@@ -58,7 +58,7 @@ class Bulk:
     """The settings of a run, the failures of its peers, and the time that they used.
 
     Attributes:
-        peers: In the order in which they run.
+        peers: The peers in the order in which they run.
         threads: The numbers of threads to run with.
         limit: Seconds for one count.
         plan_limit: Seconds for one count by a forced plan of binary joins.
@@ -67,7 +67,7 @@ class Bulk:
         verdict: Collects the answers.
         progress: Prints a line of progress.
         repeat: How often each process counts, unless that is long; the first count is left out.
-        again: True if the engine also runs after the peers.
+        runs_engine_twice: True if the engine also runs after the peers.
     """
 
     peers: Sequence[System]
@@ -79,7 +79,7 @@ class Bulk:
     verdict: Verdict
     progress: Callable[[str], None]
     repeat: int = 4
-    again: bool = True
+    runs_engine_twice: bool = True
     # By system and pattern: the graph on which the system failed, and the seconds that it used.
     _failed_on: dict[tuple[str, str], str] = field(default_factory=dict)
     _seconds_used: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -113,9 +113,9 @@ class Bulk:
                 continue
             if peer is KUZU or threads == max(self.threads):
                 peer_runs.append((peer, self._run_peer(case, peer, threads, folder)))
-        counts = _warmed_up(first)
-        if self.peers and self.again:
-            counts = counts + _warmed_up(self._count(case, ENGINE, threads, folder))
+        counts = _counts_after_warm_up(first)
+        if self.peers and self.runs_engine_twice:
+            counts = counts + _counts_after_warm_up(self._count(case, ENGINE, threads, folder))
         engine = median([_cost(message) for message in counts]) if counts else None
         indexed = first.messages_of("indexed")
         index = min((message["wall"] for message in indexed), default=None)
@@ -147,13 +147,14 @@ class Bulk:
     def _count(
         self, case: Case, system: System, threads: int, folder: Path, limit: float | None = None
     ) -> DriverRun:
+        """Run a system, and compare its answers with the truth."""
         job_folder = Path(tempfile.mkdtemp(dir=folder))
         (job_folder / "edges.npy").symlink_to(folder / "edges.npy")
         job = Job(
             folder=job_folder,
             system=system.name,
             pattern=case.pattern.name,
-            kind="bulk",
+            part="bulk",
             threads=threads,
             memory=self.memory,
             seconds=2.0,
@@ -167,8 +168,8 @@ class Bulk:
         return ended
 
     def _set_truths(self, case: Case, edges: Edges) -> None:
-        known = case.known
-        self.verdict.set_truth(_truth(case, ENGINE), known, count_rows(case.pattern, edges))
+        answer = count_rows(case.pattern, edges)
+        self.verdict.set_truth(_truth(case, ENGINE), case.published, answer)
         for peer in self.peers:
             if peer.undirected and _truth(case, peer) not in self.verdict.truths:
                 answer = count_rows(case.pattern, edges, undirected=True)
@@ -176,8 +177,8 @@ class Bulk:
 
 
 def _truth(case: Case, system: System) -> str:
-    kind = "undirected " if system.undirected else ""
-    return f"{kind}{case.pattern.name} of {case.graph.name}"
+    prefix = "undirected " if system.undirected else ""
+    return f"{prefix}{case.pattern.name} of {case.graph.name}"
 
 
 def _cost(message: Message) -> Cost:
@@ -196,7 +197,7 @@ def _peer_row(
 ) -> Row:
     if isinstance(end, str):
         return _row(case, peer, threads, None, engine=engine, note=end)
-    counted = _warmed_up(end)
+    counted = _counts_after_warm_up(end)
     if counted:
         cost = median([_cost(message) for message in counted])
         answer = counted[0]["answer"]
@@ -209,7 +210,7 @@ def _peer_row(
     return _row(case, peer, threads, end.cost, engine=engine, note=note)
 
 
-def _warmed_up(ended: DriverRun) -> list[Message]:
+def _counts_after_warm_up(ended: DriverRun) -> list[Message]:
     """Return the counts of a process without the first one, if there are several."""
     counted = ended.messages_of("counted")
     return list(counted[1:] or counted)

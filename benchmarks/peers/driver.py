@@ -43,7 +43,7 @@ def main() -> None:
     """Run the job of the folder that is the only argument."""
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     job = Job.read(Path(sys.argv[1]))
-    {"bulk": _bulk, "live": _live, "lsqb": _lsqb}[job.kind](job)
+    {"bulk": _bulk, "live": _live, "lsqb": _lsqb}[job.part](job)
 
 
 def _exit_with_parent(parent: int) -> None:
@@ -77,10 +77,10 @@ def _bulk(job: Job) -> None:
 def _live(job: Job) -> None:
     system = SYSTEMS[job.system]
     loaded: Edges = np.load(job.folder / "edges.npy")
-    unloaded: Edges = np.load(job.folder / "rest.npy")
+    unloaded: Edges = np.load(job.folder / "unloaded.npy")
     for _ in range(job.repeat):
         _send("load")
-        system.driver()  # imports its package, which is not timed
+        system.load_module()  # importing is not timed
         gc.collect()
         gc.freeze()  # the garbage collector then skips all modules
         wall, cpu = time.perf_counter(), cpu_seconds()
@@ -118,32 +118,34 @@ def _lsqb(job: Job) -> None:
                 break
             _send("step")
             gc.collect()
-            before = time.perf_counter()
+            step_start = time.perf_counter()
             view.change(rows, weight)
-            changed = time.perf_counter()
+            count_start = time.perf_counter()
             answer = view.count()
-            after = time.perf_counter()
-            wall, count = after - before, after - changed
+            end = time.perf_counter()
+            wall, count = end - step_start, end - count_start
             _send("stepped", number=number, answer=answer, wall=wall, count=count)
 
 
 def _run_phases(maintainer: Maintainer, job: Job, loaded: Edges, unloaded: Edges) -> float:
     """Run all phases and their reverse; return the seconds of the shortest."""
-    # One step that is not timed, and its reverse.
-    few = unloaded[:, :_WARM_UP_EDGES]
-    maintainer.step(*_weighted(few, None))
-    added = 0 if job.deletes else _WARM_UP_EDGES
+    # A warm-up: one step that is not timed, and its reverse.
+    warm_up_edges = unloaded[:, :_WARM_UP_EDGES]
+    maintainer.step(*_weighted(warm_up_edges, None))
+    added = 0 if job.deletes else _WARM_UP_EDGES  # edges inserted so far
     if job.deletes:
-        maintainer.step(*_weighted(None, few))
+        maintainer.step(*_weighted(None, warm_up_edges))
     shortest = math.inf
     for number, (batch, change, max_steps) in enumerate(job.phases, start=1):
         steps = max(1, min(max_steps, unloaded.shape[1] // batch))
         if change == "update":
             half = batch // 2
-            forward = [(_part(unloaded, half, i), _part(loaded, half, i)) for i in range(steps)]
+            forward = [
+                (_part(unloaded, half, step), _part(loaded, half, step)) for step in range(steps)
+            ]
         else:
-            new = (_part(unloaded[:, added:], batch, step) for step in range(steps))
-            forward = [(part, None) for part in new if part.size]
+            new_edges = (_part(unloaded[:, added:], batch, step) for step in range(steps))
+            forward = [(edges, None) for edges in new_edges if edges.size]
         steps_run, wall = _run_phase(maintainer, job, batch, change, forward, added)
         shortest = min(shortest, wall)
         if change == "update":
@@ -168,13 +170,21 @@ def _run_phase(
     batch: int,
     change: str,
     steps: list[tuple[Edges | None, Edges | None]],
-    before: int = 0,
+    added_before: int = 0,
 ) -> tuple[int, float]:
-    """Run steps of inserts and deletes; return how many were run, and the seconds.
+    """Run the steps of a phase, and send its measurement; return their number and the wall seconds.
 
     Deletes, and the reverse of updates, always run to their end, so that the state is restored.
+
+    Args:
+        maintainer: The system.
+        job: Its limit of time.
+        batch: Rows in a step.
+        change: ``insert``, ``delete``, ``update`` or ``update back``.
+        steps: The inserted and the deleted edges of each step.
+        added_before: The number of edges inserted by earlier phases.
     """
-    forward = change in ("insert", "update")
+    may_stop = change in ("insert", "update")
     prepared = [_weighted(new, deleted) for new, deleted in steps]
     _send("phase", batch=batch, change=change)
     gc.collect()
@@ -182,14 +192,14 @@ def _run_phase(
     answer = 0
     cpu, start = cpu_seconds(), time.perf_counter()
     for edges, weights in prepared:
-        now = time.perf_counter()
-        if seconds and forward and now - start > job.seconds:
+        step_start = time.perf_counter()
+        if seconds and may_stop and step_start - start > job.seconds:
             break
         answer = maintainer.step(edges, weights)
-        seconds.append(time.perf_counter() - now)
+        seconds.append(time.perf_counter() - step_start)
     wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
     rows = sum(edges.shape[1] for edges, _ in prepared[: len(seconds)])
-    added = {"insert": before + rows, "update": rows // 2}.get(change, 0)
+    added = {"insert": added_before + rows, "update": rows // 2}.get(change, 0)
     _send(
         "measured",
         batch=batch,
@@ -208,6 +218,7 @@ def _run_phase(
 
 
 def _weighted(new: Edges | None, deleted: Edges | None) -> tuple[Edges, NDArray[np.int64]]:
+    """Return the changed edges of a step and their weights; deletes come first."""
     parts = [part for part in (deleted, new) if part is not None]
     signs = [sign for part, sign in ((deleted, -1), (new, 1)) if part is not None]
     weights = [np.full(part.shape[1], sign) for part, sign in zip(parts, signs, strict=True)]
@@ -215,6 +226,7 @@ def _weighted(new: Edges | None, deleted: Edges | None) -> tuple[Edges, NDArray[
 
 
 def _part(edges: Edges, batch: int, number: int) -> Edges:
+    """Return the edges of step ``number``."""
     return edges[:, number * batch : (number + 1) * batch]
 
 
@@ -223,6 +235,7 @@ def _resources(job: Job) -> Resources:
 
 
 def _send(event: str, **fields: Any) -> None:
+    """Print an event as a line of JSON."""
     sys.stdout.write(json.dumps({"event": event, "cpu so far": cpu_seconds(), **fields}) + "\n")
     sys.stdout.flush()
 

@@ -7,12 +7,11 @@ inserts new rows. After each phase the count is compared with an independent one
 
 A slow system takes fewer steps, and early steps are cheaper, because there are fewer edges. So
 after each peer the engine runs exactly the peer's steps, and the ratios compare these. If a phase
-is short, it is the median of five runs with new views. The engine's own rows are of all steps that
-it completes in the time that each peer has. Each system runs in a process of its own.
+is short, its time is the median of five runs with new views. The engine's own rows are of all steps
+that it completes in the time that each peer has. Each system runs in a process of its own.
 
 If a peer is stopped while it deletes its inserts, its time is a lower bound, because its steps are
-known.
-If it is stopped earlier, there is no ratio.
+known. If it is stopped earlier, there is no ratio.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.graph import Graph
-from benchmarks.peers.job import Job, Steps
+from benchmarks.peers.job import Job, PhaseSteps
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, Edges, System
@@ -45,16 +44,20 @@ CHANGES = ("insert", "delete", "update")
 
 @dataclass(frozen=True)
 class Stream:
-    """A pattern over edges in their order of arrival; the first ``held`` edges are loaded.
+    """A pattern over edges in their order of arrival.
 
     Attributes:
-        family: If a peer fails on a pattern, it does not run the larger ones of the same family.
+        pattern: The counted pattern.
+        graph: The edges.
+        loaded: The number of edges that are loaded first; the others are inserted.
+        batches: The numbers of rows in a step.
         peers: Names of the peers that take part.
+        family: If a peer fails on a pattern, it does not run the larger ones of the same family.
     """
 
     pattern: Pattern
     graph: Graph
-    held: int
+    loaded: int
     batches: tuple[int, ...]
     peers: tuple[str, ...]
     family: str
@@ -71,6 +74,8 @@ class Live:
         limit: Seconds that a phase may take longer before the system is stopped.
         loading: Seconds that a system may take to load.
         memory: Bytes for one system.
+        verdict: Collects the answers.
+        progress: Prints a line of progress.
     """
 
     peers: Sequence[System]
@@ -85,6 +90,7 @@ class Live:
     _failed_on: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def run(self, streams: Iterable[Stream]) -> list[Row]:
+        """Measure all streams; return their rows."""
         rows: list[Row] = []
         for stream in streams:
             rows += self._run_stream(stream)
@@ -92,24 +98,26 @@ class Live:
 
     def _run_stream(self, stream: Stream) -> list[Row]:
         edges = np.stack([stream.graph.source, stream.graph.target])
-        held, rest = edges[:, : stream.held], edges[:, stream.held :]
+        loaded, unloaded = edges[:, : stream.loaded], edges[:, stream.loaded :]
         self.progress(
-            f"{stream.pattern.name} on {stream.graph.name}: {stream.held:,} edges held, "
+            f"{stream.pattern.name} on {stream.graph.name}: {stream.loaded:,} edges loaded, "
             f"threads: {self.threads} ..."
         )
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            np.save(folder / "edges.npy", held)
-            np.save(folder / "rest.npy", rest)
-            own = self._maintain(stream, ENGINE, folder, held, rest, self._job(stream, ENGINE))
-            rows = _rows(stream, ENGINE, self.threads, own, _phases(own), {})
+            np.save(folder / "edges.npy", loaded)
+            np.save(folder / "unloaded.npy", unloaded)
+            engine = self._maintain(
+                stream, ENGINE, folder, loaded, unloaded, self._job(stream, ENGINE)
+            )
+            rows = _rows(stream, ENGINE, self.threads, engine, _phases(engine), {})
             for peer in self.peers:
                 if peer.name in stream.peers:
-                    rows += self._run_peer(stream, peer, folder, held, rest)
+                    rows += self._run_peer(stream, peer, folder, loaded, unloaded)
         return rows
 
     def _run_peer(
-        self, stream: Stream, peer: System, folder: Path, held: Edges, rest: Edges
+        self, stream: Stream, peer: System, folder: Path, loaded: Edges, unloaded: Edges
     ) -> list[Row]:
         """Return the rows of a peer, with the engine's time for the same steps.
 
@@ -120,14 +128,14 @@ class Live:
             note = f"not run: failed on {failed_on}"
             return [_row(stream, peer, self.threads, (stream.batches[0], "insert"), note=note)]
         job = self._job(stream, peer)
-        ended = self._maintain(stream, peer, folder, held, rest, job)
+        ended = self._maintain(stream, peer, folder, loaded, unloaded, job)
         measured = _phases(ended)
         if ended.failure and not measured:
             self._failed_on[peer.name, stream.family] = stream.pattern.name
         engine_job = same_steps(job, ended.messages_of("measured"))
         if not engine_job.phases:
             return _rows(stream, peer, self.threads, ended, {}, {})
-        engine = self._maintain(stream, ENGINE, folder, held, rest, engine_job)
+        engine = self._maintain(stream, ENGINE, folder, loaded, unloaded, engine_job)
         return _rows(stream, peer, self.threads, ended, measured, _phases(engine))
 
     def _job(self, stream: Stream, system: System) -> Job:
@@ -136,12 +144,12 @@ class Live:
             folder=Path(),
             system=system.name,
             pattern=stream.pattern.name,
-            kind="live",
+            part="live",
             threads=self.threads,
             memory=self.memory,
             seconds=self.seconds,
             phases=tuple(
-                Steps(batch, change, MAX_STEPS)
+                PhaseSteps(batch, change, MAX_STEPS)
                 for batch in stream.batches
                 for change in changes
                 if batch > 1 or change == "insert"
@@ -150,16 +158,16 @@ class Live:
         )
 
     def _maintain(
-        self, stream: Stream, system: System, folder: Path, held: Edges, rest: Edges, job: Job
+        self, stream: Stream, system: System, folder: Path, loaded: Edges, unloaded: Edges, job: Job
     ) -> DriverRun:
         job_folder = Path(tempfile.mkdtemp(dir=folder))
-        for name in ("edges.npy", "rest.npy"):
+        for name in ("edges.npy", "unloaded.npy"):
             (job_folder / name).symlink_to(folder / name)
         job = replace(job, folder=job_folder)
         ended = run(job, system, limit=self.seconds + self.limit, loading=self.loading)
         for message in ended.messages_of("measured"):
             deleted, added = message["deleted"], message["added"]
-            edges = np.concatenate([held[:, deleted:], rest[:, :added]], axis=1)
+            edges = np.concatenate([loaded[:, deleted:], unloaded[:, :added]], axis=1)
             name = (
                 f"{'undirected ' if system.undirected else ''}{stream.pattern.name} of "
                 f"{stream.graph.name}, {deleted} deleted, {added} added"
@@ -178,7 +186,7 @@ class Live:
 def same_steps(job: Job, measured: Sequence[Message]) -> Job:
     """Return a job in which the engine runs exactly the steps of a peer, several times."""
     steps = tuple(
-        Steps(message["batch"], message["change"], message["steps"])
+        PhaseSteps(message["batch"], message["change"], message["steps"])
         for message in measured
         if message["change"] in ("insert", "update")
     )
@@ -187,7 +195,7 @@ def same_steps(job: Job, measured: Sequence[Message]) -> Job:
 
 @dataclass(frozen=True)
 class _Phase:
-    """All runs of one phase together."""
+    """The number of steps and rows of a phase, and its times in seconds."""
 
     steps: int
     rows: int
@@ -197,7 +205,9 @@ class _Phase:
     p99: float
 
     @staticmethod
-    def of(messages: Sequence[Message]) -> _Phase:
+    def from_runs(messages: Sequence[Message]) -> _Phase:
+        """Return the medians of several runs of the same steps."""
+
         def median(name: str) -> float:
             return statistics.median(message[name] for message in messages)
 
@@ -220,7 +230,7 @@ def _phases(ended: DriverRun) -> _Phases:
     for message in ended.messages_of("measured"):
         if message["change"] in CHANGES:
             runs.setdefault((message["batch"], message["change"]), []).append(message)
-    return {key: _Phase.of(messages) for key, messages in runs.items()}
+    return {key: _Phase.from_runs(messages) for key, messages in runs.items()}
 
 
 def _rows(
@@ -266,7 +276,7 @@ def _row(
     faster = phase.wall / engine.wall if phase and engine else None
     return {
         "graph": stream.graph.name,
-        "edges held": stream.held,
+        "edges held": stream.loaded,
         "query": stream.pattern.name,
         "system": system.name,
         "method": system.method,

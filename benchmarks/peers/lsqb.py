@@ -4,8 +4,8 @@ Every system loads the relations that a query reads, and counts once. Then it de
 inserts 100 rows in turn (the rows of the delete before the last one), and counts after each step.
 Relations that graph databases store as nodes (forums) do not change, because the databases would
 have to delete the edges of the nodes as well. Some systems count from scratch after each change; a
-column shows the time of that count alone. It is the smaller of two medians, over the steps and over
-the unchanged tables, because Kùzu often chooses a slow plan after inserts.
+column shows the time of that count alone. It is the smaller of two medians, one over the steps and
+one over the unchanged tables, because Kùzu often chooses a slow plan after inserts.
 
 Each system runs in a process of its own with one thread. The engine runs before and after the peers
 of a query, so that a change of the machine's load affects both. The first steps are a warm-up. A
@@ -14,8 +14,8 @@ answers are checked by DuckDB in this process after each step, and on the sample
 answers.
 
 pydbsp is left out, because most queries have millions of intermediate rows, which are Python tuples
-there. Pathway and delta SQL are left out for q7 (see `lsqb_joins`). Spark takes 20 s for a query
-and runs a few.
+there. Pathway and delta SQL are left out for q7 (see `lsqb_joins`). Spark takes 20 s for a query,
+so it runs only a few.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from benchmarks.peers.job import Job
 from benchmarks.peers.lsqb_joins import JOINS
 from benchmarks.peers.process import DriverRun, Message, run
 from benchmarks.peers.systems import ENGINE, System
-from benchmarks.recomputed import Recomputed
+from benchmarks.recomputed import RecomputedQuery
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
@@ -51,7 +51,7 @@ class Lsqb:
     """The settings of a run.
 
     Attributes:
-        peers: In the order in which they run.
+        peers: The peers in the order in which they run.
         threads: The number of threads of each system.
         rows: The rows of a step.
         deletes: The number of steps that delete; as many insert.
@@ -60,7 +60,9 @@ class Lsqb:
         limit: Seconds for one step.
         loading: Seconds for loading and the first count.
         memory: Bytes for one system.
-        again: True if the engine also runs after the peers.
+        runs_engine_twice: True if the engine also runs after the peers.
+        verdict: Collects the answers.
+        progress: Prints a line of progress.
     """
 
     peers: Sequence[System]
@@ -73,7 +75,7 @@ class Lsqb:
     memory: int
     verdict: Verdict
     progress: Callable[[str], None]
-    again: bool = True
+    runs_engine_twice: bool = True
 
     def run(self, network: lsqb.Network, seed: int) -> list[Row]:
         """Measure all queries of the network; return their rows."""
@@ -97,14 +99,18 @@ class Lsqb:
             np.save(folder / "row_numbers.npy", row_numbers)
             for position, (relation, rows) in enumerate(ordered.items()):
                 pq.write_table(rows, folder / f"{position:02}.{relation}.parquet")
-            first = self._view(query, ENGINE, folder)
+            first = self._run_system(query, ENGINE, folder)
             peer_runs = [
-                (peer, self._view(query, peer, folder))
+                (peer, self._run_system(query, peer, folder))
                 for peer in self.peers
                 if query in ONLY_QUERIES.get(peer.name, network.queries)
             ]
-            again = [self._view(query, ENGINE, folder)] if self.peers and self.again else []
-        engine = [_steps(ended) for ended in (first, *again)]
+            second = (
+                [self._run_system(query, ENGINE, folder)]
+                if self.peers and self.runs_engine_twice
+                else []
+            )
+        engine = [_steps(ended) for ended in (first, *second)]
         runs = [(ENGINE, first), *peer_runs]
         common: Row = {
             "network": network.name,
@@ -123,7 +129,7 @@ class Lsqb:
         row_numbers: NDArray[np.int64],
     ) -> None:
         """Compute the true count before the first and after each step."""
-        tables = Recomputed(relations, lsqb.views_of(query), threads=self.threads)
+        tables = RecomputedQuery(relations, lsqb.views_of(query), threads=self.threads)
         text = lsqb.QUERIES[query]
         self.verdict.set_truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
         steps = lsqb.alternate_changes(relations, row_numbers)
@@ -132,7 +138,7 @@ class Lsqb:
             self.verdict.set_truth(_truth(query, number), tables.answer(text))
         self.verdict.compare("DuckDB at the end", _truth(query, 0), tables.answer(text))
 
-    def _view(self, query: str, system: System, folder: Path) -> DriverRun | str:
+    def _run_system(self, query: str, system: System, folder: Path) -> DriverRun | str:
         """Run a system; return the run, or the reason why it was left out."""
         if not system.recounts and system is not ENGINE and query not in JOINS:
             return "not written: an outer join"

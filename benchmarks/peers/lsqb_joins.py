@@ -18,7 +18,7 @@ from typing import Final
 
 Atom = tuple[str, tuple[str, ...]]
 
-# Which relations a view is the union of, and whether their two columns are swapped.
+# For each view the relations that it is the union of, and whether their two columns are swapped.
 PARTS: Final[dict[str, tuple[tuple[str, bool], ...]]] = {
     "knows": (("Person_knows_Person", False), ("Person_knows_Person", True)),
     "Message_hasTag_Tag": (("Post_hasTag_Tag", False), ("Comment_hasTag_Tag", False)),
@@ -54,19 +54,19 @@ class Conjunction:
             states: For each atom the prefix of its table: ``o`` (old), ``d`` (delta), ``n`` (new).
         """
         first: dict[str, str] = {}
-        tests: list[str] = []
+        conditions: list[str] = []
         for position, (_, variables) in enumerate(self.atoms):
             for variable, column in zip(variables, "ab", strict=False):
                 cell = f"t{position}.{column}"
                 if variable in first:
-                    tests.append(f"{cell} = {first[variable]}")
+                    conditions.append(f"{cell} = {first[variable]}")
                 first.setdefault(variable, cell)
-        tests += [f"{first[x]} <> {first[y]}" for x, y in self.unequal]
+        conditions += [f"{first[x]} <> {first[y]}" for x, y in self.unequal]
         tables = (
             f"{state}_{relation} t{i}"
             for i, (state, (relation, _)) in enumerate(zip(states, self.atoms, strict=True))
         )
-        return f"FROM {', '.join(tables)} WHERE {' AND '.join(tests)}"
+        return f"FROM {', '.join(tables)} WHERE {' AND '.join(conditions)}"
 
 
 _Q5: Final = (
@@ -143,17 +143,16 @@ JOINS: Final[dict[str, tuple[Conjunction, ...]]] = {
 }
 
 
-def parts(relation: str) -> tuple[tuple[str, bool], ...]:
-    """Return the relations that a view is the union of, and whether their columns are swapped."""
+def union_parts(relation: str) -> tuple[tuple[str, bool], ...]:
+    """Return an entry of `PARTS`; a relation that is no view is its own only part."""
     return PARTS.get(relation, ((relation, False),))
 
 
 def delta_sql(query: str, changed: Collection[str]) -> str:
     """Return SQL for the change of the count: the terms of the collapsed formula.
 
-    Tables are prefixed ``o`` (old), ``d`` (delta) and ``n`` (new), and have a weight ``w``.
-
-    A term whose changed relation has no changed rows is left out.
+    Tables are prefixed ``o`` (old), ``d`` (delta) and ``n`` (new), and have a weight ``w``. Terms
+    of relations without changed rows are left out.
 
     >>> delta_sql("q6", {"Person_hasInterest_Tag"}).count("UNION ALL")
     0
@@ -167,6 +166,6 @@ def _terms(query: str, changed: Collection[str]) -> Iterator[str]:
         size = len(join.atoms)
         weight = " * ".join(f"t{i}.w" for i in range(size))
         for position, (relation, _) in enumerate(join.atoms):
-            if any(part in changed for part, _ in parts(relation)):
+            if any(part in changed for part, _ in union_parts(relation)):
                 states = ["o"] * position + ["d"] + ["n"] * (size - position - 1)
                 yield f"SELECT coalesce(sum({weight}), 0) * {join.sign} AS w {join.sql(states)}"

@@ -133,18 +133,20 @@ _SQL = {"<": "<", "!=": "<>"}
 
 
 def ring(length: int) -> Pattern:
-    """A cycle over ``length`` different nodes, each counted once: from its smallest node.
+    """Return the pattern of cycles over ``length`` different nodes.
+
+    Each cycle is counted once, from its smallest node.
 
     >>> ring(4).body
     'e(a, b), e(b, c), e(c, d), e(d, a), a < b, a < c, a < d, b != d'
     """
     nodes = "abcdfg"[:length]
     atoms = tuple((x, nodes[(i + 1) % length]) for i, x in enumerate(nodes))
-    smallest = tuple(("a", "<", other) for other in nodes[1:])
-    apart = tuple(
+    from_smallest = tuple(("a", "<", node) for node in nodes[1:])
+    different = tuple(
         (x, "!=", y) for i, x in enumerate(nodes[1:]) for y in nodes[1:][i + 2 :]
     )  # neighbours differ already: no edge is a loop
-    return Pattern(f"{length}-rings", atoms, smallest + apart)
+    return Pattern(f"{length}-rings", atoms, from_smallest + different)
 
 
 TRIANGLES = Pattern("triangles", (("a", "b"), ("b", "c"), ("a", "c")))

@@ -12,7 +12,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process (all threads) and its children so far."""
+    """Return the CPU seconds so far of this process (all threads) and its children."""
     times = os.times()
     ended_children = times.children_user + times.children_system
     return (
@@ -23,7 +23,7 @@ def cpu_seconds() -> float:
 
 
 def cpu_seconds_of(process: int) -> float:
-    """Return the CPU seconds of a process and of its children that still run."""
+    """Return the CPU seconds of a process and its running children."""
     return sum(_own_cpu_seconds(member) for member in [process, *_descendants(process)])
 
 
@@ -34,7 +34,7 @@ def resident_bytes(process: int) -> int:
         try:
             total += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * _PAGE_BYTES
         except (OSError, IndexError):
-            continue  # it has just ended
+            continue  # the process has just ended
     return total
 
 
@@ -60,7 +60,7 @@ def _descendants(process: int) -> list[int]:
 def _children(process: int) -> list[int]:
     tasks = Path(f"/proc/{process}/task")
     children: list[int] = []
-    with suppress(OSError):  # it has just ended
+    with suppress(OSError):  # the process has just ended
         for task in os.listdir(tasks):
             with suppress(OSError):
                 children += map(int, (tasks / task / "children").read_text().split())

@@ -6,7 +6,6 @@ one count by each peer takes four minutes. The union of the web graphs is as lar
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from benchmarks.peers.bulk import Case
 from benchmarks.peers.live import Stream
 from benchmarks.peers.pattern import CLIQUES, DIAMONDS, TRIANGLES, ring
 from benchmarks.peers.truth import CLIQUES_PUBLISHED
+from benchmarks.shared_data import SHARED
 
-SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
 GRAPHS = SHARED / "data" / "graphs"
 LSQB = SHARED / "data" / "lsqb" / "ldbc-snb-sample"
 PAYMENTS = SHARED / "data" / "fraud" / "20K_cycle200.parquet"
@@ -30,7 +29,7 @@ UNION = "union of the web graphs"
 BULK_TRIANGLES = ("email-Eu-core", "wiki-Vote", "soc-Epinions1", *WEB)
 BULK_CLIQUES = ("email-Eu-core", "NR-ca-HepPh", "web-NotreDame")
 RMAT = (18, 2_000_000)
-PLANS = ("email-Eu-core", "uk-2007-05-100000")  # where plans are compared
+PLANS = ("email-Eu-core", "uk-2007-05-100000")  # graphs with forced plans of binary joins
 
 
 def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Case]:
@@ -60,7 +59,7 @@ def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Cas
         yield Case(CLIQUES, graph, CLIQUES_PUBLISHED.get(graph.name), binary=False)
 
 
-# Peers by the size of the work that they can complete.
+# The peers of LIVE, by the size of the work that they can complete.
 ALL = (
     "duckdb-delta",
     "duckdb-recompute",
@@ -77,12 +76,18 @@ RINGS = ("duckdb-delta", "pathway", "pydbsp")
 BATCHES = (1, 100, 1_000)
 SMALL, MIDDLE, LARGE = "email-Eu-core", "wiki-Vote", "uk-2007-05-100000"
 #: The number of loaded edges; fewer for cliques, because their intermediate results are larger.
-SMALL_HELD, CLIQUES_HELD = 20_000, 10_000
-PAYMENTS_HELD, PAYMENTS_ALL = 40_000, 44_000
+SMALL_LOADED, CLIQUES_LOADED = 20_000, 10_000
+PAYMENTS_LOADED, PAYMENTS_ALL = 40_000, 44_000
 
 
 def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Stream]:
-    """Yield small streams for all peers first, then larger ones for fewer peers."""
+    """Yield small streams for all peers first, then larger ones for fewer peers.
+
+    Args:
+        chosen: Names of graphs, ``rmat`` or ``payments``; empty for all that exist.
+        quick: Only a generated graph.
+        seed: The seed of generated graphs and of the order of edges.
+    """
     if quick:
         small = generate_graph(8, 1_500, seed).shuffled(seed + 1)
         for pattern in (TRIANGLES, CLIQUES):
@@ -90,27 +95,27 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
         return
     if (not GRAPHS.is_dir() and not chosen) or "rmat" in chosen:
         small = generate_graph(10, 14_000, seed).shuffled(seed + 1)
-        held = small.edges * 8 // 10
-        yield Stream(TRIANGLES, small, held, BATCHES, ALL, "triangles")
-        yield Stream(CLIQUES, small, held, (100,), INCREMENTAL, "cliques")
+        loaded = small.edges * 8 // 10
+        yield Stream(TRIANGLES, small, loaded, BATCHES, ALL, "triangles")
+        yield Stream(CLIQUES, small, loaded, (100,), INCREMENTAL, "cliques")
     if _is_selected(SMALL, chosen):
         small = read_graph(_path(SMALL)).shuffled(seed + 1)
-        yield Stream(TRIANGLES, small, SMALL_HELD, BATCHES, ALL, "triangles")
-        yield Stream(CLIQUES, small, CLIQUES_HELD, (100,), INCREMENTAL, "cliques")
+        yield Stream(TRIANGLES, small, SMALL_LOADED, BATCHES, ALL, "triangles")
+        yield Stream(CLIQUES, small, CLIQUES_LOADED, (100,), INCREMENTAL, "cliques")
     if PAYMENTS.is_file() and (not chosen or "payments" in chosen):
-        paid = payments()
-        yield Stream(DIAMONDS, paid, PAYMENTS_HELD, (100,), INCREMENTAL, "diamonds")
+        payments = read_payments()
+        yield Stream(DIAMONDS, payments, PAYMENTS_LOADED, (100,), INCREMENTAL, "diamonds")
         for length in (3, 4, 5, 6):
-            yield Stream(ring(length), paid, PAYMENTS_HELD, (100,), RINGS, "rings")
+            yield Stream(ring(length), payments, PAYMENTS_LOADED, (100,), RINGS, "rings")
     if _is_selected(MIDDLE, chosen):
         middle = read_graph(_path(MIDDLE)).shuffled(seed + 1)
         peers = ("duckdb-delta", "pathway", "spark-delta")
-        held = middle.edges * 9 // 10
-        yield Stream(TRIANGLES, middle, held, (100,), peers, "triangles, middle")
+        loaded = middle.edges * 9 // 10
+        yield Stream(TRIANGLES, middle, loaded, (100,), peers, "triangles, middle")
     if _is_selected(LARGE, chosen):
         large = read_graph(_path(LARGE)).shuffled(seed + 1)
-        held = large.edges * 9 // 10
-        yield Stream(TRIANGLES, large, held, (100, 1_000), ("duckdb-delta",), "triangles, large")
+        loaded = large.edges * 9 // 10
+        yield Stream(TRIANGLES, large, loaded, (100, 1_000), ("duckdb-delta",), "triangles, large")
 
 
 def lsqb_network(*, quick: bool, seed: int) -> lsqb.Network:
@@ -118,8 +123,8 @@ def lsqb_network(*, quick: bool, seed: int) -> lsqb.Network:
     return lsqb.load_network(None if quick else LSQB, people=100 if quick else 2_000, seed=seed)
 
 
-def payments() -> Graph:
-    """Read the first pairs of payer and payee, each once, in the order of their first payment."""
+def read_payments() -> Graph:
+    """Read pairs of payer and payee, each once, in the order of their first payment."""
     table = pq.read_table(PAYMENTS, columns=["src", "dst"])
     pairs = np.stack([table[name].to_numpy().astype(np.int64) for name in ("src", "dst")])
     pairs = pairs[:, pairs[0] != pairs[1]]
@@ -141,8 +146,8 @@ def note_missing_graphs() -> str | None:
 def disjoint_union(graphs: Sequence[Graph]) -> Graph:
     """Return all edges of the graphs, renumbered so that the graphs share no node.
 
-    >>> one = Graph("one", np.array([0, 1]), np.array([1, 2]))
-    >>> disjoint_union([one, one]).source.tolist()
+    >>> path = Graph("path", np.array([0, 1]), np.array([1, 2]))
+    >>> disjoint_union([path, path]).source.tolist()
     [0, 1, 3, 4]
     """
     sources, targets, first = [], [], 0

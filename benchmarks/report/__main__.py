@@ -23,7 +23,7 @@ PLOTS = Path("docs") / "pictures" / "benchmarks"
 BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
 END = "<!-- benchmarks: end -->"
 
-_HERE = Path(__file__).parents[1]
+_CHECKOUT = Path(__file__).parents[2]
 _MAX_UNFOLDED_ROWS = 12  # a longer table is folded
 _MAX_ROWS = 1_000  # a longer table is left out
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
@@ -35,7 +35,7 @@ class MarkerError(Exception):
 
 
 def main(
-    root: Annotated[Path, typer.Option(help="The checkout.")] = _HERE.parent,
+    root: Annotated[Path, typer.Option(help="The checkout.")] = _CHECKOUT,
     check: Annotated[bool, typer.Option(help="Only compare.")] = False,
 ) -> None:
     """Render the result files into the pages and the plots."""
@@ -50,9 +50,9 @@ def main(
         root / "benchmarks" / "README.md": all_tables(results),
     }
     changed = {
-        path: after
+        path: new_text
         for path, tables in texts.items()
-        if (after := with_tables(path.read_text(), tables, path.name)) != path.read_text()
+        if (new_text := with_tables(path.read_text(), tables, path.name)) != path.read_text()
     }
     if check:
         for path in [*changed, *(plots / chart.name for chart in stale), *obsolete]:
@@ -63,8 +63,8 @@ def main(
         console.print(f"drew {chart.name}")
     for path in obsolete:
         path.unlink()
-    for path, after in changed.items():
-        path.write_text(after)
+    for path, new_text in changed.items():
+        path.write_text(new_text)
         console.print(f"changed {path.relative_to(root)}")
     for selection in PAGE_TABLES:
         if selection.result in results and not selection.rows(results):
@@ -75,7 +75,9 @@ def read_results(folder: Path) -> dict[str, Result]:
     """Read the results of a folder, named after their files, in the order of the sections."""
     results = {path.stem: Result.read(path) for path in sorted(folder.glob("*.json"))}
     order = [name for name in SECTIONS if name in results]
-    return {name: results[name] for name in [*order, *(n for n in results if n not in order)]}
+    return {
+        name: results[name] for name in [*order, *(name for name in results if name not in order)]
+    }
 
 
 def charts_with_data(results: Mapping[str, Result]) -> list[Chart]:
@@ -85,14 +87,14 @@ def charts_with_data(results: Mapping[str, Result]) -> list[Chart]:
 
 def obsolete_plots(results: Mapping[str, Result], folder: Path) -> list[Path]:
     """Return the plots in the folder that belong to no chart with data."""
-    wanted = {name for chart in charts_with_data(results) for name in file_names(chart)}
-    return [path for path in sorted(folder.glob("*.*")) if path.name not in wanted]
+    current = {name for chart in charts_with_data(results) for name in file_names(chart)}
+    return [path for path in sorted(folder.glob("*.*")) if path.name not in current]
 
 
 def readme_section(results: Mapping[str, Result]) -> str:
     """Render the section of README.md: one plot and one table."""
-    rows = [row for each in HEADLINES for row in each.rows(results)]
-    shown = dict.fromkeys(each.result for each in HEADLINES if each.rows(results))
+    rows = [row for headline in HEADLINES for row in headline.rows(results)]
+    shown = dict.fromkeys(headline.result for headline in HEADLINES if headline.rows(results))
     lines = [
         line
         for chart in charts_with_data(results)
@@ -106,18 +108,20 @@ def readme_section(results: Mapping[str, Result]) -> str:
 def page_tables(results: Mapping[str, Result]) -> str:
     """Render the tables and plots of docs/benchmarks.md."""
     lines: list[str] = []
-    for name in dict.fromkeys(each.result for each in PAGE_TABLES):
-        tables = [each for each in PAGE_TABLES if each.result == name and each.rows(results)]
-        if tables:
+    shown: list[Result] = []
+    for name in dict.fromkeys(selection.result for selection in PAGE_TABLES):
+        selections = [
+            selection
+            for selection in PAGE_TABLES
+            if selection.result == name and selection.rows(results)
+        ]
+        if selections:
+            shown.append(results[name])
             lines += [f"## {SECTIONS[name]}", "", _claim(results[name]), ""]
             for chart in charts_with_data(results):
                 if chart.result == name and chart.on_page:
                     lines += [_picture(chart, "pictures/benchmarks"), ""]
-            lines += [_captioned(each, results) for each in tables]
-    shown = [
-        results[name]
-        for name in dict.fromkeys(each.result for each in PAGE_TABLES if each.rows(results))
-    ]
+            lines += [_captioned_table(selection, results) for selection in selections]
     return "\n".join([*lines, *_machines(shown)])
 
 
@@ -126,8 +130,8 @@ def all_tables(results: Mapping[str, Result]) -> str:
     return "\n".join(_section(name, result, results) for name, result in results.items())
 
 
-def with_tables(readme: str, tables: str, name: str = "README.md") -> str:
-    """Replace the text between the markers.
+def with_tables(page: str, tables: str, name: str = "README.md") -> str:
+    """Return the text of a page with other tables between the markers.
 
     Raises:
         MarkerError: A marker is missing, or they are in the wrong order.
@@ -135,15 +139,15 @@ def with_tables(readme: str, tables: str, name: str = "README.md") -> str:
     >>> with_tables(f"above {BEGIN} old {END} below", "new") == f"above {BEGIN}\\nnew\\n{END} below"
     True
     """
-    above, begin, rest = readme.partition(BEGIN)
-    _, end, below = rest.partition(END)
+    above, begin, after_begin = page.partition(BEGIN)
+    _, end, below = after_begin.partition(END)
     if not begin or not end:
         raise MarkerError(f"{name} needs the lines {BEGIN!r} and {END!r}, in this order")
     return f"{above}{BEGIN}\n{tables}\n{END}{below}"
 
 
-def _captioned(each: Selection, results: Mapping[str, Result]) -> str:
-    return f"{each.caption}:\n\n{_table(each.rows(results))}"
+def _captioned_table(selection: Selection, results: Mapping[str, Result]) -> str:
+    return f"{selection.caption}:\n\n{_table(selection.rows(results))}"
 
 
 def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
@@ -159,11 +163,11 @@ def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
 
 def _machines(results: list[Result]) -> Iterator[str]:
     """Yield a line for each machine, with the first and the last date."""
-    machines = [tuple(each.machine.get(fact) for fact in _MACHINE) for each in results]
+    machines = [tuple(result.machine.get(fact) for fact in _MACHINE) for result in results]
     for machine in dict.fromkeys(machines):
         dates = [
-            text(each.machine.get("date"))[:10]
-            for each, its_machine in zip(results, machines, strict=True)
+            text(result.machine.get("date"))[:10]
+            for result, its_machine in zip(results, machines, strict=True)
             if its_machine == machine
         ]
         days = " to ".join(dict.fromkeys((min(dates), max(dates))))
@@ -188,8 +192,11 @@ def _conditions(name: str, result: Result) -> Iterator[str]:
     run = machine.get("run seconds")
     if run is not None:
         facts.append(f"ran {text(run)} s")
-    versions = [f"{k} {v}" for k, v in machine.items() if isinstance(v, str) and v[:1].isdigit()]
-    versions = [each for each in versions if not each.startswith(("date", "commit"))]
+    versions = [
+        f"{name} {value}"
+        for name, value in machine.items()
+        if isinstance(value, str) and value[:1].isdigit() and name not in ("date", "commit")
+    ]
     yield f"<sub>{name}.json: {', '.join(facts)}. {', '.join(versions)}.</sub>\n"
 
 

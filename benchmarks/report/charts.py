@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from benchmarks.result import Cell, Result, Row, text
+from benchmarks.result import Cell, Result, Row, find_table, text
 
 
 class Point(NamedTuple):
@@ -40,7 +40,7 @@ class Chart:
         result: Name of the result file, without its ending.
         table: Title of the table.
         title: Title of the chart.
-        x: Column along the horizontal axis, and its label.
+        x: The column along the horizontal axis, and its label.
         y: Columns that are drawn, with their labels in the legend.
         y_label: Quantity and unit of the vertical axis.
         lines: Columns; each combination of their values is a line, or a kind of bar.
@@ -51,7 +51,7 @@ class Chart:
         log: Which axes are logarithmic.
         kind: Lines, or bars over values of ``x`` that are not numbers.
         marks: Horizontal lines to compare with.
-        stopped: A column, and the beginning of its text in rows whose ``y`` is a lower bound.
+        stopped: A column, and how its text begins in rows whose ``y`` is a lower bound.
         on_page: docs/benchmarks.md shows the chart, too.
     """
 
@@ -85,14 +85,13 @@ class Chart:
         left out of the plot.
 
         >>> rows = [{"n": n, "kind": k, "ms": 2.0 * n} for n in (1, 2) for k in "ab"]
-        >>> found = {"race": Result("race", "Claim", {"Times": rows})}
+        >>> results = {"race": Result("race", "Claim", {"Times": rows})}
         >>> chart = Chart("a", "race", "Times", "", ("n", "n"), {"ms": ""}, "ms", lines=("kind",))
-        >>> chart.panels(found)[""]["b"]
+        >>> chart.panels(results)[""]["b"]
         [Point(x=1, y=2.0, open=False), Point(x=2, y=4.0, open=False)]
         """
-        result = results.get(self.result)
         panels: Panels = {}
-        for row in [] if result is None else result.tables.get(self.table, []):
+        for row in find_table(results, self.result, self.table):
             if all(row.get(name) in values for name, values in self.where.items()):
                 self._add(panels, row)
         if self.kind == "bars":
@@ -275,7 +274,7 @@ CHARTS: tuple[Chart, ...] = (
     Chart(
         "recursion",
         "recursion",
-        "Asked again",
+        "Recomputation",
         "The closure of Kafka's imports: a median step, and recomputing it",
         ("until", "commits of Kafka's history"),
         {"CPU s": ""},

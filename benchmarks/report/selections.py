@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.result import Cell, Result, Row, text
+from benchmarks.result import Cell, Result, Row, find_table, text
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,10 @@ class Selection:
         table: Title of the table.
         caption: The sentence before the table.
         columns: The columns to show, in this order; a mapping renames them; empty for all.
-        where: For some columns the accepted values.
-        across: A column whose values become columns; None if the table is not turned.
-        value: The column whose cells they contain; the row's note stands for a missing cell.
+        where: The accepted values of some columns; other rows are left out.
+        across: A column whose values become the names of new columns (a pivot); None for no pivot.
+        value: The column whose cells fill the new columns; a missing cell is replaced by the note
+            of its row.
     """
 
     result: str
@@ -37,15 +38,14 @@ class Selection:
     value: str | None = None
 
     def rows(self, results: Mapping[str, Result]) -> list[Row]:
-        """The rows to show; none if the result is not there.
+        """Return the rows to show; none if the result does not exist.
 
         >>> table = [{"n": n, "system": s, "ms": n * t} for n in (1, 2) for s, t in ("a2", "b3")]
-        >>> found = {"race": Result("race", "Claim", {"Times": table})}
-        >>> Selection("race", "Times", "", ("n",), across="system", value="ms").rows(found)
+        >>> results = {"race": Result("race", "Claim", {"Times": table})}
+        >>> Selection("race", "Times", "", ("n",), across="system", value="ms").rows(results)
         [{'n': 1, 'a': '2', 'b': '3'}, {'n': 2, 'a': '22', 'b': '33'}]
         """
-        result = results.get(self.result)
-        table = [] if result is None else result.tables.get(self.table, [])
+        table = find_table(results, self.result, self.table)
         rows = [row for row in table if _matches(row, self.where)]
         columns = self.columns or tuple(dict.fromkeys(name for row in rows for name in row))
         titles = columns if isinstance(columns, Mapping) else {n: n for n in columns}
@@ -55,7 +55,7 @@ class Selection:
         return self._pivot(rows, titles)
 
     def _pivot(self, rows: list[Row], titles: Mapping[str, str]) -> list[Row]:
-        """One row for each combination of values in the columns with a title."""
+        """Return one row for each combination of values in the columns of ``titles``."""
         across, value = self.across or "", self.value or ""
         if not any(across in row and value in row for row in rows):
             return []
@@ -69,7 +69,7 @@ class Selection:
 
 
 def _cell_or_note(row: Row, value: str) -> Cell:
-    """A cell as text: a lower bound if the system was stopped, the note if there is no value.
+    """Return a cell, a lower bound if the system was stopped, or the note if there is no value.
 
     >>> _cell_or_note({"times": 20.0, "note": "stopped after 9 s"}, "times")
     '> 20'
@@ -87,7 +87,7 @@ def _matches(row: Row, where: Mapping[str, tuple[Cell, ...]]) -> bool:
 
 @dataclass(frozen=True)
 class Headline:
-    """A row of the README's table: one measurement against one other system.
+    """A row of the README's table: one measurement compared with one other system.
 
     Args:
         task: The work that both systems did.
@@ -104,14 +104,13 @@ class Headline:
     against: str
 
     def rows(self, results: Mapping[str, Result]) -> list[Row]:
-        """The row, or none if the table has none.
+        """Return the row in a list; an empty list if the table has no such row.
 
-        >>> found = {"race": Result("race", "Claim", {"Times": [{"n": 1, "times faster": 12.34}]})}
-        >>> Headline("a race", "race", "Times", {"n": 1}, "the other").rows(found)
+        >>> results = {"race": Result("race", "", {"Times": [{"n": 1, "times faster": 12.34}]})}
+        >>> Headline("a race", "race", "Times", {"n": 1}, "the other").rows(results)
         [{'task': 'a race', 'compared with': 'the other', 'times faster': 12.34}]
         """
-        result = results.get(self.result)
-        table = [] if result is None else result.tables.get(self.table, [])
+        table = find_table(results, self.result, self.table)
         rows = [row for row in table if self.where.items() <= row.items()]
         return [
             {
@@ -125,31 +124,25 @@ class Headline:
 
 README_CHART = "peers-live"
 
+_EMAIL_INSERTS: Mapping[str, Cell] = {
+    "query": "triangles",
+    "graph": "email-Eu-core",
+    "change": "insert",
+    "batch": 100,
+}
 HEADLINES: tuple[Headline, ...] = (
     Headline(
         "triangles of the graph email-Eu-core, kept up to date: 100 new edges",
         "peers",
         "LIVE",
-        {
-            "query": "triangles",
-            "graph": "email-Eu-core",
-            "change": "insert",
-            "batch": 100,
-            "system": "spark-streams",
-        },
+        {**_EMAIL_INSERTS, "system": "spark-streams"},
         "stream-stream joins of Spark",
     ),
     Headline(
         "the same",
         "peers",
         "LIVE",
-        {
-            "query": "triangles",
-            "graph": "email-Eu-core",
-            "change": "insert",
-            "batch": 100,
-            "system": "pathway",
-        },
+        {**_EMAIL_INSERTS, "system": "pathway"},
         "Pathway",
     ),
     Headline(
@@ -174,7 +167,7 @@ HEADLINES: tuple[Headline, ...] = (
     Headline(
         "a recursive view of Kafka's imports: one commit",
         "recursion",
-        "Median step against asking again",
+        "Median step against recomputation",
         {"system": "DuckDB"},
         "WITH RECURSIVE in DuckDB, recomputed",
     ),
@@ -277,24 +270,20 @@ PAGE_TABLES: tuple[Selection, ...] = (
     ),
     Selection(
         "recursion",
-        "Median step against asking again",
+        "Median step against recomputation",
         "A commit of Kafka's history: the closure of its imports kept up to date, and recomputed",
-        {
-            "system": "system",
-            "asked again CPU s": "recompute CPU s",
-            **{name: name for name in ("step CPU ms", "times faster", "target", "met")},
-        },
+        ("system", "recompute CPU s", "step CPU ms", "times faster", "target", "met"),
     ),
     Selection(
         "recursion",
-        "Kept live by another system",
+        "Maintained by another system",
         "The same view in pydbsp, for as many commits as pydbsp processes in a minute",
         {
             "transactions": "commits",
             "pairs": "pairs",
             "step CPU ms": "step CPU ms",
-            "its step CPU ms": "pydbsp step CPU ms",
-            "its last steps CPU ms": "pydbsp last steps CPU ms",
+            "pydbsp step CPU ms": "pydbsp step CPU ms",
+            "pydbsp last steps CPU ms": "pydbsp last steps CPU ms",
             "times faster": "times faster",
         },
     ),

@@ -62,7 +62,7 @@ SYSTEMS: Final[dict[str, Style]] = {
     "dbsp_wcoj": _OURS,
     "dbsp-wcoj": _OURS,
     "dbsp-wcoj, step": _OURS,
-    "this engine, kept live: a step": _OURS,
+    "this engine, maintained: a step": _OURS,
     "dbsp_wcoj-binary": Style(_BLUE, "p", _DOTTED, "---"),
     "this engine, a new view": Style(_BLUE, "d", _DASHED, "xxx"),
     "this engine, a query": Style(_BLUE, "h", _DASH_DOT, "+++"),
@@ -97,7 +97,7 @@ _HATCHES: Final = ("", "---", "xxx", "+++", "|||")
 
 
 def styles_of(labels: Iterable[str]) -> dict[str, Style]:
-    """The style of each label of a plot, all different as lines and as bars.
+    """Return the style of each label of a plot, all different as lines and as bars.
 
     Raises:
         ValueError: Two labels name the same system, or there are more labels than styles.

@@ -19,26 +19,23 @@ Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pyspark.sql import SparkSession
 
 from benchmarks.engine import warm_up
 from benchmarks.graph import Graph, generate_graph, read_graph
 from benchmarks.options import check_names
+from benchmarks.parts import PartsRun, open_run
 from benchmarks.result import Result, Row, copy_missing_tables, terminal
-from benchmarks.scale.batches import micro_batches
-from benchmarks.scale.cells import CLIQUES, TRIANGLES, Pattern, generate_hub_graph, measure_cells
+from benchmarks.scale.batches import BatchSizes, measure_batches
+from benchmarks.scale.cells import CLIQUES, TRIANGLES, generate_hub_graph, measure_cells
 from benchmarks.scale.shuffled_bytes import measure_shuffled_bytes
 from benchmarks.scale.speed import Scaling, measure_speed_ups
-from benchmarks.verdict import Verdict
-from streaming import start_session
+from benchmarks.shared_data import SHARED
 
 CLAIM = (
     "HyperCube: with 8 cells, no cell has more than 1.3 times the mean load on the real graph, nor "
@@ -49,9 +46,9 @@ CLAIM = (
 CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
 SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
 PARTS = ("cells", "bytes", "speed", "batches")
+PATTERNS = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
 
-_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
-_GRAPH = _SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
+_GRAPH = SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
 
 Numbers = tuple[int, ...]
 
@@ -61,70 +58,63 @@ class Sizes:
     """The sizes of all parts.
 
     Attributes:
-        rmat, large, fewer: Scale and edges of RMAT graphs: the usual one, a large one for the part
-            ``cells``, and a small one for the part ``speed``.
+        rmat: Scale and edges of the RMAT graph of the parts ``bytes``, ``speed`` and ``batches``.
+        large_rmat: The same for the part ``cells``.
+        small_rmat: The same for cliques in the part ``speed``.
         hub: Scale and edges of the graph with a hub.
-        cells: The numbers of cells by pattern, for the part ``cells``.
-        bytes: The numbers of cells for the part ``bytes``.
-        sampled: The number of sampled rows of the part ``bytes``.
-        speed: By kind of graph and pattern, for the part ``speed``.
-        batches: The numbers of cells by pattern, for the part ``batches``.
-        rows: New edges in a micro-batch.
-        rounds: The number of timed micro-batches.
-        warm: The number of micro-batches before them that are not timed.
+        cells: For the part ``cells``: the numbers of cells by pattern.
+        shuffle_cells: For the part ``bytes``: the numbers of cells.
+        sampled_rows: For the part ``bytes``: the number of sampled rows.
+        speed: For the part ``speed``: the measurements by kind of graph and pattern.
+        batch_cells: For the part ``batches``: the numbers of cells by pattern.
+        batches: For the part ``batches``: rows and numbers of micro-batches.
     """
 
     rmat: tuple[int, int]
-    large: tuple[int, int]
+    large_rmat: tuple[int, int]
+    small_rmat: tuple[int, int]
     hub: tuple[int, int]
     cells: dict[str, Numbers]
-    bytes: Numbers
-    sampled: int
-    fewer: tuple[int, int]
+    shuffle_cells: Numbers
+    sampled_rows: int
     speed: dict[tuple[str, str], Scaling]
-    batches: dict[str, Numbers]
-    rows: int
-    rounds: int
-    warm: int
+    batch_cells: dict[str, Numbers]
+    batches: BatchSizes
 
 
 FULL = Sizes(
     rmat=(14, 120_000),
-    large=(18, 2_000_000),
+    large_rmat=(18, 2_000_000),
     hub=(17, 60_000),
     cells={TRIANGLES.name: (2, 4, 8, 64, 512), CLIQUES.name: (2, 4, 8, 64)},
-    bytes=(2, 8, 64, 512),
-    sampled=1_000,
-    fewer=(13, 50_000),
+    shuffle_cells=(2, 8, 64, 512),
+    sampled_rows=1_000,
+    small_rmat=(13, 50_000),
     speed={
         ("real", TRIANGLES.name): Scaling((1, 2, 4, 8, 64)),
-        ("real", CLIQUES.name): Scaling((1, 2, 4, 8), edges=100, is_counted=False),
+        ("real", CLIQUES.name): Scaling((1, 2, 4, 8), one_in=100, is_counted=False),
         ("rmat", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
-        ("fewer", CLIQUES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
+        ("small rmat", CLIQUES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
         ("hub", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
     },
-    batches={TRIANGLES.name: (1, 2, 4, 8), CLIQUES.name: (1, 2, 4, 8)},
-    rows=1_000,
-    rounds=8,
-    warm=2,
+    batch_cells={TRIANGLES.name: (1, 2, 4, 8), CLIQUES.name: (1, 2, 4, 8)},
+    batches=BatchSizes(rows=1_000, timed=8, warm_up=2),
 )
 QUICK = Sizes(
     rmat=(8, 1_500),
-    large=(9, 3_000),
+    large_rmat=(9, 3_000),
     hub=(11, 600),
     cells={TRIANGLES.name: (8, 64), CLIQUES.name: (8,)},
-    bytes=(8,),
-    sampled=50,
-    fewer=(7, 400),
+    shuffle_cells=(8,),
+    sampled_rows=50,
+    small_rmat=(7, 400),
     speed={
         ("rmat", TRIANGLES.name): Scaling((8,)),
-        ("fewer", CLIQUES.name): Scaling((4,), edges=5, is_counted=False),
+        ("small rmat", CLIQUES.name): Scaling((4,), one_in=5, is_counted=False),
         ("hub", TRIANGLES.name): Scaling((8,)),
     },
-    batches={TRIANGLES.name: (2,)},
-    rows=20,
-    rounds=2,
-    warm=1,
+    batch_cells={TRIANGLES.name: (2,)},
+    batches=BatchSizes(rows=20, timed=2, warm_up=1),
 )
 
 
@@ -149,87 +139,80 @@ def main(
         reason = "--quick is set" if quick else f"there is no {graph.name}"
         terminal().print(f"the real graph is left out: {reason}")
     warm_up(1)
-    with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-scale-") as folder:
-        measure(
-            Path(folder),
-            QUICK if quick else FULL,
-            part=part,
-            real=real,
-            seed=seed,
-            json=json,
-            start=lambda log: start_session("benchmarks.scale", log=log),
-        )
+    with open_run("scale", part, seed=seed, json=json) as run:
+        measure(run, QUICK if quick else FULL, real)
 
 
-def measure(
-    folder: Path,
-    sizes: Sizes,
-    *,
-    part: list[str],
-    real: Graph | None,
-    seed: int,
-    json: Path | None,
-    start: Callable[[Path], SparkSession],
-) -> None:
-    """Run the parts; those without Spark run before its session starts."""
-    verdict = Verdict()
-    titles = zip(PARTS, (CELLS, BYTES, SPEED, BATCHES), strict=True)
-    tables: dict[str, list[Row]] = {title: [] for name, title in titles if name in part}
+def measure(run: PartsRun, sizes: Sizes, real: Graph | None) -> None:
+    """Run the parts, and write the result; ``real`` is the real graph, if there is one."""
+    tables: dict[str, list[Row]] = {}
     result = Result("scale", CLAIM, tables)
-    report = terminal().print
-    patterns = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
-    small = generate_graph(*sizes.rmat, seed)
-    graphs = {"real": real, "rmat": small, "hub": generate_hub_graph(*sizes.hub, seed)}
-    if "cells" in part:
-        large = generate_graph(*sizes.large, seed)
-        for kind, graph in {**graphs, "rmat": large}.items():
-            if graph is None:
-                continue
-            for name, cells in sizes.cells.items():
-                report(f"cells of {name} of {graph.name} ...")
-                for max_cells in cells:
-                    tables[CELLS] += measure_cells(
-                        patterns[name], graph, max_cells, kind=kind, seed=seed
-                    )
-    if "bytes" in part:
-        for kind in ("real", "rmat"):
-            for pattern in patterns.values():
-                tables[BYTES] += _bytes(pattern, graphs[kind], sizes, seed)
-    if "speed" in part:
-        kinds = {**graphs, "fewer": generate_graph(*sizes.fewer, seed)}
-        for (kind, name), scaling in sizes.speed.items():
-            graph = kinds[kind]
-            if graph is not None:
-                report(f"speed-up of {name} of {graph.name} ...")
-                tables[SPEED] += measure_speed_ups(
-                    patterns[name], graph, scaling, seed=seed, verdict=verdict
-                )
-    if "batches" in part:
-        session = start(folder / "spark.log")
-        session.sparkContext.setLogLevel("ERROR")
-        for name, cells in sizes.batches.items():
-            report(f"micro-batches of {name} of {small.name} ...")
-            tables[BATCHES] += micro_batches(
-                session,
-                folder,
-                patterns[name],
-                small,
-                cells,
-                rows=sizes.rows,
-                rounds=sizes.rounds,
-                warm=sizes.warm,
-                seed=seed,
-                verdict=verdict,
+    graphs = {
+        "rmat": generate_graph(*sizes.rmat, run.seed),
+        "hub": generate_hub_graph(*sizes.hub, run.seed),
+    }
+    if real is not None:
+        graphs = {"real": real, **graphs}
+    if "cells" in run.parts:
+        tables[CELLS] = _measure_cells(run, sizes, graphs)
+    if "bytes" in run.parts:
+        tables[BYTES] = _measure_bytes(run, sizes, graphs)
+    if "speed" in run.parts:
+        tables[SPEED] = _measure_speed(run, sizes, graphs)
+    if "batches" in run.parts:
+        tables[BATCHES] = _measure_batches(run, sizes, graphs["rmat"])
+    if run.json is not None and run.json.exists():
+        copy_missing_tables(result, Result.read(run.json))
+    run.verdict.close(result, run.json)
+
+
+def _measure_cells(run: PartsRun, sizes: Sizes, graphs: Mapping[str, Graph]) -> list[Row]:
+    """Return the rows of all graphs; the RMAT graph is the large one."""
+    rows: list[Row] = []
+    large = generate_graph(*sizes.large_rmat, run.seed)
+    for kind, graph in {**graphs, "rmat": large}.items():
+        for name, cells in sizes.cells.items():
+            run.report(f"cells of {name} of {graph.name} ...")
+            for max_cells in cells:
+                rows += measure_cells(PATTERNS[name], graph, max_cells, kind=kind, seed=run.seed)
+    return rows
+
+
+def _measure_bytes(run: PartsRun, sizes: Sizes, graphs: Mapping[str, Graph]) -> list[Row]:
+    """Return the rows of the real graph and of the RMAT graph."""
+    return [
+        row
+        for kind in ("real", "rmat")
+        if kind in graphs
+        for pattern in PATTERNS.values()
+        for row in measure_shuffled_bytes(
+            pattern, graphs[kind], sizes.shuffle_cells, rows=sizes.sampled_rows, seed=run.seed
+        )
+    ]
+
+
+def _measure_speed(run: PartsRun, sizes: Sizes, graphs: Mapping[str, Graph]) -> list[Row]:
+    """Return the rows of all graphs, and of a small RMAT graph for cliques."""
+    graphs = {**graphs, "small rmat": generate_graph(*sizes.small_rmat, run.seed)}
+    rows: list[Row] = []
+    for (kind, name), scaling in sizes.speed.items():
+        if kind in graphs:
+            graph = graphs[kind]
+            run.report(f"speed-up of {name} of {graph.name} ...")
+            rows += measure_speed_ups(
+                PATTERNS[name], graph, scaling, seed=run.seed, verdict=run.verdict
             )
-    if json is not None and json.exists():
-        copy_missing_tables(result, Result.read(json))
-    verdict.close(result, json)
+    return rows
 
 
-def _bytes(pattern: Pattern, graph: Graph | None, sizes: Sizes, seed: int) -> list[Row]:
-    if graph is None:
-        return []
-    return measure_shuffled_bytes(pattern, graph, sizes.bytes, rows=sizes.sampled, seed=seed)
+def _measure_batches(run: PartsRun, sizes: Sizes, graph: Graph) -> list[Row]:
+    """Return the rows of micro-batches on Spark."""
+    session = run.start_spark()
+    rows: list[Row] = []
+    for name, cells in sizes.batch_cells.items():
+        run.report(f"micro-batches of {name} of {graph.name} ...")
+        rows += measure_batches(session, run, PATTERNS[name], graph, cells, sizes.batches)
+    return rows
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.graph import Graph
+from benchmarks.parts import PartsRun
 from benchmarks.result import Row
 from benchmarks.scale.cells import Pattern
 from benchmarks.scale.speed import COUNTERS
@@ -39,16 +40,25 @@ SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64
 
 
 @dataclass(frozen=True)
+class BatchSizes:
+    """The rows of a micro-batch, and how many are timed after how many that are not."""
+
+    rows: int
+    timed: int
+    warm_up: int
+
+
+@dataclass(frozen=True)
 class Shuffled:
-    """Shuffled rows and bytes, as Spark counts them, and the id of the last stage."""
+    """Shuffled rows and bytes, as Spark counts them, and the id of Spark's last stage."""
 
     rows: int
     bytes: int
-    last: int
+    last_stage: int
 
     @staticmethod
     def since(session: SparkSession, stage: int) -> Shuffled:
-        """Add up the stages with a larger id than ``stage``; bytes are compressed."""
+        """Add up the stages of Spark with a larger id than ``stage``; bytes are compressed."""
         context = session.sparkContext
         store, jvm = context._jsc.sc().statusStore(), context._jvm
         assert jvm is not None and context._gateway is not None
@@ -69,8 +79,8 @@ class MeasuredSink:
     Attributes:
         cells: The number of cells; None for the embedded sink.
         folder: The state directory.
-        sink: The sink.
-        count: The sum of its deltas.
+        view_sink: The sink.
+        count: The count of the pattern, which is the sum of the deltas.
         batch: The id of the next micro-batch.
         load_s: The seconds of the first micro-batch.
         shuffled: The shuffled rows and bytes of the first micro-batch.
@@ -79,7 +89,7 @@ class MeasuredSink:
 
     cells: int | None
     folder: Path
-    sink: ViewSink
+    view_sink: ViewSink
     count: int = 0
     batch: int = 0
     load_s: float = 0.0
@@ -92,96 +102,96 @@ class MeasuredSink:
         """Pass a micro-batch to the sink; return the seconds that it took."""
         frame = session.createDataFrame(table)
         start = time.perf_counter()
-        self.sink(frame, self.batch)
+        self.view_sink(frame, self.batch)
         seconds = time.perf_counter() - start
         self.batch += 1
-        assert self.sink.last is not None
-        self.count += count_change(self.sink.last.outputs["n"])
+        assert self.view_sink.last is not None
+        self.count += count_change(self.view_sink.last.outputs["n"])
         return seconds
 
 
-def micro_batches(
+def measure_batches(
     session: SparkSession,
-    folder: Path,
+    run: PartsRun,
     pattern: Pattern,
     graph: Graph,
     cells: tuple[int, ...],
-    *,
-    rows: int,
-    rounds: int,
-    warm: int,
-    seed: int,
-    verdict: Verdict,
+    sizes: BatchSizes,
 ) -> list[Row]:
     """Return a row for the embedded sink and one for each number of cells.
 
     Args:
         session: The Spark session.
-        folder: The folder for the state directories.
+        run: The folder for the state directories, the seed of the order of edges, the verdict.
         pattern: The pattern that the view counts.
         graph: The edges.
         cells: The numbers of cells.
-        rows: New edges in a micro-batch.
-        rounds: Number of timed micro-batches.
-        warm: Number of micro-batches before them that are not timed.
-        seed: The seed of the order of edges.
-        verdict: Compares counts.
+        sizes: Rows and numbers of micro-batches.
     """
-    shuffled_graph = graph.shuffled(seed)
-    streamed = rows * (rounds + warm) + rounds
+    shuffled_graph = graph.shuffled(run.seed)
+    streamed = sizes.rows * (sizes.timed + sizes.warm_up) + sizes.timed
     loaded = shuffled_graph.take(slice(streamed, None))
     truth = f"{pattern.name} of {graph.name}"
-    verdict.set_truth(truth, COUNTERS[pattern.name](graph.source, graph.target))
-    turns = []
-    for max_cells in (None, *cells):
-        state = folder / f"{pattern.name}-{graph.name}-{max_cells}"
-        if max_cells is None:
-            sink = ViewSink(circuit_of(pattern), state_dir=state)
-        else:
-            sink = ViewSink(
-                circuit_of(pattern), state_dir=state, mode="distributed", cells=max_cells
-            )
-        turns.append(MeasuredSink(max_cells, state, sink))
-    last = Shuffled.since(session, -1).last
-    for turn in turns:
-        turn.load_s = turn.step(session, changes_table(loaded.source, loaded.target))
-        turn.shuffled = Shuffled.since(session, last)
-        last = turn.shuffled.last
+    run.verdict.set_truth(truth, COUNTERS[pattern.name](graph.source, graph.target))
+    sinks = [
+        _open_sink(pattern, run.folder / f"{pattern.name}-{graph.name}-{max_cells}", max_cells)
+        for max_cells in (None, *cells)
+    ]
+    _load(session, sinks, loaded)
     position = 0
-    for number in range(warm + rounds):
-        edges = shuffled_graph.take(slice(position, position + rows))
-        position += rows
-        for turn in turns:
-            seconds = turn.step(session, changes_table(edges.source, edges.target))
-            if number >= warm:
-                turn.batch_s.append(seconds)
-        _compare(verdict, f"{truth} by the embedded sink, micro-batch {number}", turns)
-    for _ in range(rounds):
+    for number in range(sizes.warm_up + sizes.timed):
+        edges = shuffled_graph.take(slice(position, position + sizes.rows))
+        position += sizes.rows
+        for sink in sinks:
+            seconds = sink.step(session, changes_table(edges.source, edges.target))
+            if number >= sizes.warm_up:
+                sink.batch_s.append(seconds)
+        _compare_counts(run.verdict, f"{truth} by the embedded sink, micro-batch {number}", sinks)
+    for _ in range(sizes.timed):
         edge, position = shuffled_graph.take(slice(position, position + 1)), position + 1
-        for turn in turns:
-            turn.one_row_s.append(turn.step(session, changes_table(edge.source, edge.target)))
-            turn.idle_s.append(turn.step(session, changes_table(edge.source[:0], edge.target[:0])))
-    stages = _stages(circuit_of(pattern))
+        for sink in sinks:
+            sink.one_row_s.append(sink.step(session, changes_table(edge.source, edge.target)))
+            sink.idle_s.append(sink.step(session, changes_table(edge.source[:0], edge.target[:0])))
+    stages = _stages(build_circuit(pattern))
     table = []
-    for turn in turns:
-        turn.sink.close()
-        name = "embedded" if turn.cells is None else f"{turn.cells} cells"
-        verdict.compare(name, truth, turn.count)
-        row = _row(pattern, graph, turn, turns[0], rows, stages)
-        table.append(row | _sent(turn, loaded.edges))
+    for sink in sinks:
+        sink.view_sink.close()
+        name = "embedded" if sink.cells is None else f"{sink.cells} cells"
+        run.verdict.compare(name, truth, sink.count)
+        row = _row(pattern, graph, sink, sinks[0], sizes.rows, stages)
+        table.append(row | _shuffled_by_row(sink, loaded.edges))
     return table
 
 
-def _compare(verdict: Verdict, truth: str, turns: list[MeasuredSink]) -> None:
+def _open_sink(pattern: Pattern, folder: Path, max_cells: int | None) -> MeasuredSink:
+    """Open a distributed sink, or without ``max_cells`` an embedded one."""
+    circuit = build_circuit(pattern)
+    if max_cells is None:
+        view_sink = ViewSink(circuit, state_dir=folder)
+    else:
+        view_sink = ViewSink(circuit, state_dir=folder, mode="distributed", cells=max_cells)
+    return MeasuredSink(max_cells, folder, view_sink)
+
+
+def _load(session: SparkSession, sinks: list[MeasuredSink], edges: Graph) -> None:
+    """Pass all edges to each sink in one micro-batch, and record what it shuffled."""
+    last_stage = Shuffled.since(session, -1).last_stage
+    for sink in sinks:
+        sink.load_s = sink.step(session, changes_table(edges.source, edges.target))
+        sink.shuffled = Shuffled.since(session, last_stage)
+        last_stage = sink.shuffled.last_stage
+
+
+def _compare_counts(verdict: Verdict, truth: str, sinks: list[MeasuredSink]) -> None:
     """Compare the counts of the distributed sinks with that of the embedded one."""
-    embedded, *others = turns
+    embedded, *distributed = sinks
     verdict.set_truth(truth, embedded.count)
-    for turn in others:
-        verdict.compare(f"{turn.cells} cells", truth, turn.count)
+    for sink in distributed:
+        verdict.compare(f"{sink.cells} cells", truth, sink.count)
 
 
-def circuit_of(pattern: Pattern) -> Circuit:
-    """Return the circuit of a view ``n`` that counts the pattern in ``e(src, dst)``."""
+def build_circuit(pattern: Pattern) -> Circuit:
+    """Compile the circuit of a view ``n`` that counts the pattern in ``e(src, dst)``."""
     columns = ("src", "dst")
     column_of: dict[str, str] = {}
     text = ""
@@ -200,43 +210,43 @@ def circuit_of(pattern: Pattern) -> Circuit:
 def _row(
     pattern: Pattern,
     graph: Graph,
-    turn: MeasuredSink,
+    sink: MeasuredSink,
     embedded: MeasuredSink,
     rows: int,
     stages: tuple[Stage, ...],
 ) -> Row:
-    seconds, idle = statistics.median(turn.batch_s), statistics.median(turn.idle_s)
-    target = IDLE_TARGET_S if turn.cells == IDLE_TARGET_CELLS else None
+    seconds, idle = statistics.median(sink.batch_s), statistics.median(sink.idle_s)
+    target = IDLE_TARGET_S if sink.cells == IDLE_TARGET_CELLS else None
     return {
         "query": pattern.name,
         "graph": graph.name,
-        "cells": turn.cells,
-        "stages": None if turn.cells is None else len(stages),
-        "max/mean": _load_ratio(turn, stages),
+        "cells": sink.cells,
+        "stages": None if sink.cells is None else len(stages),
+        "max/mean": _load_ratio(sink, stages),
         "rows/batch": rows,
-        "load s": turn.load_s,
+        "load s": sink.load_s,
         "batch s": seconds,
         "by embedded": seconds / statistics.median(embedded.batch_s),
-        "one row s": statistics.median(turn.one_row_s),
+        "one row s": statistics.median(sink.one_row_s),
         "idle s": idle,
         "target s": target,
         "met": None if target is None else idle <= target,
     }
 
 
-def _sent(turn: MeasuredSink, rows: int) -> Row:
-    """Return the shuffled copies and bytes of a row of the load."""
-    if turn.shuffled is None or not turn.shuffled.rows:
+def _shuffled_by_row(sink: MeasuredSink, rows: int) -> Row:
+    """Return the copies and the bytes that Spark shuffled for each row of the load."""
+    if sink.shuffled is None or not sink.shuffled.rows:
         return {"copies by Spark": None, "bytes by Spark": None}
     return {
-        "copies by Spark": turn.shuffled.rows / rows,
-        "bytes by Spark": turn.shuffled.bytes / rows,
+        "copies by Spark": sink.shuffled.rows / rows,
+        "bytes by Spark": sink.shuffled.bytes / rows,
     }
 
 
-def _load_ratio(turn: MeasuredSink, stages: tuple[Stage, ...]) -> float | None:
-    """Return the rows of the fullest cell of the join, divided by the mean."""
-    cells = read_newest_cells(LocalFiles(turn.folder))
+def _load_ratio(sink: MeasuredSink, stages: tuple[Stage, ...]) -> float | None:
+    """Return the rows of the fullest cell of the join divided by the mean, if there are cells."""
+    cells = read_newest_cells(LocalFiles(sink.folder))
     if cells is None:
         return None
     (join,) = (stage for stage in stages if stage.atoms)

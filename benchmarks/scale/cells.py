@@ -24,8 +24,8 @@ from streaming.distributed.planning.skew import count_values, skew_grid
 TARGET = 1.3  # largest load divided by the mean, on real graphs with TARGET_CELLS cells
 TARGET_CELLS = 8
 HUB_TARGET = 2.0  # largest load divided by the mean, on graphs with a hub whose rows are spread
-COPIES_TARGET = 5.0  # difference from theory in per cent
-SAMPLE = 50_000
+COPIES_TARGET_PERCENT = 5.0  # largest difference from theory
+SAMPLE = 50_000  # edges whose copies are counted
 _CHUNK = 1 << 16
 
 
@@ -91,7 +91,7 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
         load = count_cell_rows(pattern, graph, grid)
         measured = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
         theory = expected_copies(grid, sample)
-        difference = 100 * abs(measured / theory - 1)
+        difference_percent = 100 * abs(measured / theory - 1)
         balance = float(load.max() / load.mean())
         target = TARGET if kind == "real" and cells == TARGET_CELLS else None
         if kind == "hub" and grid_kind == "spread":
@@ -110,8 +110,8 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
                 "met": None if target is None else balance <= target,
                 "copies": measured,
                 "theory": theory,
-                "off %": difference,
-                "copies met": difference <= COPIES_TARGET,
+                "off %": difference_percent,
+                "copies met": difference_percent <= COPIES_TARGET_PERCENT,
             }
         )
     return rows
@@ -128,7 +128,11 @@ def count_cell_rows(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
 
 
 def expected_copies(grid: Grid, graph: Graph) -> float:
-    """Return the copies of an edge by theory, averaged over which of its values are heavy."""
+    """Return the mean number of copies of an edge by theory.
+
+    The theory depends on which values of the edge are heavy. So the edges are counted by the groups
+    of their values: 0 for a value that is not heavy, and group numbers from 1 on.
+    """
     shares, columns = grid.shares, _columns(graph)
     group_of_edge: dict[tuple[str, tuple[int, ...]], Integers] = {}
     for heavy in grid.heavy:
@@ -140,7 +144,9 @@ def expected_copies(grid: Grid, graph: Graph) -> float:
                 is_heavy = np.isin(hashes, np.array(heavy.hashes))
                 number = 1 + grid.groups(heavy.variable).index(heavy)
                 group_of_edge.setdefault(key, np.zeros(graph.edges, np.int64))[is_heavy] = number
-    combinations = Counter(zip(*(kind.tolist() for kind in group_of_edge.values()), strict=True))
+    combinations = Counter(
+        zip(*(numbers.tolist() for numbers in group_of_edge.values()), strict=True)
+    )
     if not combinations:
         return shares.copies("e")
     total = 0.0

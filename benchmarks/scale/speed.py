@@ -37,13 +37,13 @@ COUNTERS: dict[str, Callable[[Integers, Integers], int]] = {
 
 @dataclass(frozen=True, eq=False)
 class RowsByCell:
-    """The rows of one atom by cell: those of cell k from ``bounds[k]`` to ``bounds[k + 1]``."""
+    """The rows of one atom, sorted by cell: cell k has rows ``bounds[k]`` to ``bounds[k + 1]``."""
 
     source: Integers
     target: Integers
     bounds: Integers
 
-    def of(self, cell: int) -> ZSet:
+    def rows_of(self, cell: int) -> ZSet:
         """Return the rows of a cell."""
         rows = slice(self.bounds[cell], self.bounds[cell + 1])
         return ZSet.from_columns([self.source[rows], self.target[rows]])
@@ -59,12 +59,12 @@ class Scaling:
 
     Attributes:
         cells: The numbers of cells.
-        edges: One of so many edges is inserted; the rest are there before.
+        one_in: One in so many edges is inserted; the others are loaded before.
         is_counted: Whether to check by an independent count.
     """
 
     cells: tuple[int, ...]
-    edges: int = 10
+    one_in: int = 10
     is_counted: bool = True
 
 
@@ -73,13 +73,15 @@ def measure_speed_ups(
 ) -> list[Row]:
     """Return a row of the table for each number of cells, with heavy values spread and hashed."""
     shuffled = graph.shuffled(seed)
-    new_edges = shuffled.edges // scaling.edges
-    delta, kept = shuffled.take(slice(0, new_edges)), shuffled.take(slice(new_edges, None))
-    alone, change = count_work(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
+    new_edges = shuffled.edges // scaling.one_in
+    inserted, loaded = shuffled.take(slice(0, new_edges)), shuffled.take(slice(new_edges, None))
+    single_work, change = count_work(
+        pattern, Grid(choose_shares(pattern.atoms, 1)), loaded, inserted
+    )
     counted_change = None
     if scaling.is_counted:
         counter = COUNTERS[pattern.name]
-        before = counter(kept.source, kept.target)
+        before = counter(loaded.source, loaded.target)
         counted_change = counter(shuffled.source, shuffled.target) - before
     truth = f"new {pattern.name} of {graph.name}"
     verdict.set_truth(truth, counted_change, change)
@@ -87,10 +89,10 @@ def measure_speed_ups(
     for max_cells in scaling.cells:
         work, spread = {}, 0
         for placement, grid in build_grids(pattern, graph, max_cells).items():
-            work[placement], change = count_work(pattern, grid, kept, delta)
+            work[placement], change = count_work(pattern, grid, loaded, inserted)
             verdict.compare(f"{grid.cells} cells, {placement}", truth, change)
             spread = sum(len(heavy.hashes) for heavy in grid.heavy)
-        speed_up = {name: float(alone.sum() / cells.max()) for name, cells in work.items()}
+        speed_up = {name: float(single_work.sum() / cells.max()) for name, cells in work.items()}
         skew = {name: float(cells.max() / cells.mean()) for name, cells in work.items()}
         rows.append(
             {
@@ -104,25 +106,27 @@ def measure_speed_ups(
                 "of ideal": speed_up["spread"] / len(work["spread"]),
                 "work max/mean": skew["spread"],
                 "max/mean, not spread": skew["hashed"],
-                "work in all": float(work["spread"].sum() / alone.sum()),
-                "in all, not spread": float(work["hashed"].sum() / alone.sum()),
+                "work in all": float(work["spread"].sum() / single_work.sum()),
+                "in all, not spread": float(work["hashed"].sum() / single_work.sum()),
             }
         )
     return rows
 
 
-def count_work(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
-    """Return the work of each cell, and the change of the pattern count summed over all cells."""
+def count_work(
+    pattern: Pattern, grid: Grid, loaded: Graph, inserted: Graph
+) -> tuple[Integers, int]:
+    """Count the work of each cell; also return the change of the count, summed over all cells."""
     before, changed = (
         [_sort_by_cell(atom, graph, grid) for atom in range(len(pattern.edges))]
-        for graph in (kept, delta)
+        for graph in (loaded, inserted)
     )
 
     def step(cell: int) -> tuple[int, int]:
         relations = Relations()
         view = DeltaQuery(pattern.query, relations=relations)
-        relations.stage({f"e{n}": rows.of(cell) for n, rows in enumerate(before)}).commit()
-        deltas = {f"e{n}": rows.of(cell) for n, rows in enumerate(changed)}
+        relations.stage({f"e{n}": rows.rows_of(cell) for n, rows in enumerate(before)}).commit()
+        deltas = {f"e{n}": rows.rows_of(cell) for n, rows in enumerate(changed)}
         change = count_of(view.evaluate(relations.stage(deltas)))
         received = sum(rows.size(cell) for rows in changed)
         return view.stats.proposals + view.stats.intersections + received, change

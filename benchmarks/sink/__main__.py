@@ -18,9 +18,6 @@ small sizes, to check that they work; its figures mean little.
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -30,13 +27,13 @@ from pyspark.sql import SparkSession
 
 import dbsp_wcoj
 from benchmarks.options import check_names
-from benchmarks.result import Result, Row, terminal
+from benchmarks.parts import PartsRun, open_run
+from benchmarks.result import Result, Row
+from benchmarks.shared_data import SHARED
 from benchmarks.sink.overhead import measure_overhead
 from benchmarks.sink.restart import measure_restart
 from benchmarks.sink.stream import generate_stream, measure_stream, read_stream
 from benchmarks.sink.writes import measure_writes
-from benchmarks.verdict import Verdict
-from streaming import start_session
 
 CLAIM = (
     "The durable sink takes at most 1.5 times as long as a function that only fetches the rows, "
@@ -47,8 +44,7 @@ OVERHEAD, STREAM = "Overhead of a durable sink", "Triangles of a stream, durably
 RESTART, WRITES = "Restart", "Bytes written for a byte of change"
 PARTS = ("overhead", "stream", "restart", "writes")
 
-_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
-_EVENTS = _SHARED / "data" / "sx-mathoverflow" / "sx-mathoverflow-window-events.parquet"
+_EVENTS = SHARED / "data" / "sx-mathoverflow" / "sx-mathoverflow-window-events.parquet"
 
 
 @dataclass(frozen=True)
@@ -56,32 +52,32 @@ class Sizes:
     """The sizes of all parts."""
 
     overhead: dict[int, int]  # rows of a micro-batch: rounds
-    warm: int  # rounds before them that are not timed
+    warm_up_rounds: int  # rounds before them that are not timed
     stream: dict[int, int]  # events of a micro-batch: maximum number of micro-batches
-    generated: int  # edges of the generated stream
+    generated_edges: int  # edges of the generated stream
     restart: tuple[int, ...]  # rows of state
-    texts: int  # rows of state with strings
+    restart_strings: int  # rows of state with strings
     writes: dict[int, int]  # rows of a micro-batch: micro-batches
     target_rows: int  # the rows of a micro-batch that ``writes`` has a target for
 
 
 FULL = Sizes(
     overhead={0: 40, 1_000: 40, 100_000: 40, 1_000_000: 20},
-    warm=8,
+    warm_up_rounds=8,
     stream={100: 200, 1_000: 200, 10_000: 30},
-    generated=200_000,
+    generated_edges=200_000,
     restart=(100_000, 1_000_000, 10_000_000),
-    texts=1_000_000,
+    restart_strings=1_000_000,
     writes={1_000: 1_000, 100: 1_000, 10: 1_000},
     target_rows=1_000,
 )
 QUICK = Sizes(
     overhead={0: 2, 100: 2},
-    warm=1,
+    warm_up_rounds=1,
     stream={50: 4},
-    generated=1_000,
+    generated_edges=1_000,
     restart=(2_000,),
-    texts=500,
+    restart_strings=500,
     writes={40: 12, 4: 6},
     target_rows=40,
 )
@@ -103,82 +99,92 @@ def main(
     """Measure; exit status 1 if an answer is wrong."""
     check_names(part, PARTS, "part")
     dbsp_wcoj.warm_up()
-    with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-sink-", dir=folder) as name:
-        measure(
-            Path(name),
-            QUICK if quick else FULL,
-            part=part,
-            events=events,
-            seed=seed,
-            json=json,
-            start=lambda log: start_session("benchmarks.sink", log=log),
-        )
+    with open_run("sink", part, seed=seed, json=json, parent_folder=folder) as run:
+        measure(run, QUICK if quick else FULL, events)
 
 
-def measure(
-    folder: Path,
-    sizes: Sizes,
-    *,
-    part: list[str],
-    events: Path,
-    seed: int,
-    json: Path | None,
-    start: Callable[[Path], SparkSession],
-) -> None:
-    """Run the parts; those without Spark run before its session starts."""
-    verdict = Verdict()
+def measure(run: PartsRun, sizes: Sizes, events: Path) -> None:
+    """Run the parts, and write the result; ``events`` is the file of the stream."""
     tables: dict[str, list[Row]] = {OVERHEAD: [], STREAM: [], RESTART: [], WRITES: []}
     result = Result("sink", CLAIM, tables)
-    progress = terminal()
-    if "restart" in part:
-        for rows, texts in [*((rows, False) for rows in sizes.restart), (sizes.texts, True)]:
-            progress.print(f"restart, {rows:,} rows{' of strings' if texts else ''} ...")
-            state = folder / f"restart-{rows}-{texts}"
-            tables[RESTART].append(
-                measure_restart(state, rows=rows, texts=texts, seed=seed, verdict=verdict)
+    if "restart" in run.parts:
+        tables[RESTART] = _measure_restarts(run, sizes)
+    if "writes" in run.parts:
+        tables[WRITES] = _measure_writes(run, sizes)
+    if {"overhead", "stream"} & set(run.parts):
+        session = run.start_spark()
+        if "overhead" in run.parts:
+            tables[OVERHEAD] = _measure_overhead(session, run, sizes)
+        if "stream" in run.parts:
+            tables[STREAM] = _measure_streams(session, run, sizes, events)
+    run.verdict.close(result, run.json)
+
+
+def _measure_restarts(run: PartsRun, sizes: Sizes) -> list[Row]:
+    rows: list[Row] = []
+    cases = [*((size, False) for size in sizes.restart), (sizes.restart_strings, True)]
+    for size, strings in cases:
+        run.report(f"restart, {size:,} rows{' of strings' if strings else ''} ...")
+        state = run.folder / f"restart-{size}-{strings}"
+        rows.append(
+            measure_restart(state, rows=size, strings=strings, seed=run.seed, verdict=run.verdict)
+        )
+    return rows
+
+
+def _measure_writes(run: PartsRun, sizes: Sizes) -> list[Row]:
+    rows: list[Row] = []
+    for size, batches in sizes.writes.items():
+        run.report(f"writes, {batches:,} micro-batches of {size:,} rows ...")
+        has_target = size == sizes.target_rows
+        rows += measure_writes(
+            run.folder / f"writes-{size}",
+            rows=size,
+            batches=batches,
+            deletes=has_target,
+            has_target=has_target,
+            seed=run.seed,
+            verdict=run.verdict,
+        )
+    return rows
+
+
+def _measure_overhead(session: SparkSession, run: PartsRun, sizes: Sizes) -> list[Row]:
+    rows: list[Row] = []
+    for size, rounds in sizes.overhead.items():
+        run.report(f"overhead, micro-batches of {size:,} rows ...")
+        rows += measure_overhead(
+            session,
+            run.folder / f"overhead-{size}",
+            rows=size,
+            rounds=rounds,
+            warm_up_rounds=sizes.warm_up_rounds,
+            verdict=run.verdict,
+        )
+    return rows
+
+
+def _measure_streams(session: SparkSession, run: PartsRun, sizes: Sizes, events: Path) -> list[Row]:
+    """Return the rows of the stream in the file, or of a generated one if there is no file."""
+    if events.is_file():
+        stream = read_stream(events)
+    else:
+        run.report(f"no stream at {events}: a generated one is used instead")
+        stream = generate_stream(sizes.generated_edges, run.folder, run.seed)
+    rows: list[Row] = []
+    for size, max_batches in sizes.stream.items():
+        run.report(f"stream, {size:,} events in a micro-batch ...")
+        rows.append(
+            measure_stream(
+                session,
+                run.folder,
+                stream,
+                size=size,
+                max_batches=max_batches,
+                verdict=run.verdict,
             )
-    if "writes" in part:
-        for rows, batches in sizes.writes.items():
-            progress.print(f"writes, {batches:,} micro-batches of {rows:,} rows ...")
-            has_target = rows == sizes.target_rows
-            tables[WRITES] += measure_writes(
-                folder / f"writes-{rows}",
-                rows=rows,
-                batches=batches,
-                deletes=has_target,
-                target=has_target,
-                seed=seed,
-                verdict=verdict,
-            )
-    if {"overhead", "stream"} & set(part):
-        session = start(folder / "spark.log")
-        session.sparkContext.setLogLevel("ERROR")
-        if "overhead" in part:
-            for rows, rounds in sizes.overhead.items():
-                progress.print(f"overhead, micro-batches of {rows:,} rows ...")
-                state = folder / f"overhead-{rows}"
-                tables[OVERHEAD] += measure_overhead(
-                    session, state, rows=rows, rounds=rounds, warm=sizes.warm, verdict=verdict
-                )
-        if "stream" in part:
-            if events.is_file():
-                stream = read_stream(events)
-            else:
-                progress.print(f"no stream at {events}: a generated one is used instead")
-                stream = generate_stream(sizes.generated, folder, seed)
-            for size, max_batches in sizes.stream.items():
-                progress.print(f"stream, {size:,} events in a micro-batch ...")
-                tables[STREAM].append(
-                    measure_stream(
-                        session,
-                        folder,
-                        stream,
-                        size=size,
-                        max_batches=max_batches,
-                        verdict=verdict,
-                    )
-                )
-    verdict.close(result, json)
+        )
+    return rows
 
 
 if __name__ == "__main__":

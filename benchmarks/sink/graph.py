@@ -27,10 +27,10 @@ def micro_batch_of(table: pa.Table) -> Any:
     return SimpleNamespace(toArrow=lambda: table, sparkSession=SimpleNamespace())
 
 
-def triangles_circuit(values: pa.DataType | None = None) -> Circuit:
-    """The circuit of the view ``triangles`` over ``e(src, dst)``, int64 unless another is given."""
-    column = pa.int64() if values is None else values
-    schema = pa.schema([pa.field("src", column, False), pa.field("dst", column, False)])
+def triangles_circuit(column_type: pa.DataType | None = None) -> Circuit:
+    """Compile the view ``triangles`` over ``e(src, dst)`` of columns of this type, or of int64."""
+    column_type = column_type or pa.int64()
+    schema = pa.schema([pa.field("src", column_type, False), pa.field("dst", column_type, False)])
     return compile_sql(TRIANGLES, {"e": schema}, name="triangles")
 
 

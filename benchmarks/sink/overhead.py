@@ -1,12 +1,14 @@
 """Measures a durable sink against a function that only fetches the rows of each micro-batch.
 
-In one stream and one session, the functions take turns: micro-batch ``b`` is passed to function ``b
-% functions``, so that other work on the machine affects all of them alike. Each sink has its own
-state directory, and gets the batch ids 0, 1, 2 ... The view keeps one row in a hundred, or every
-second one, and has no state. So the figures show the cost of reading and writing rows and files.
+In one stream and one session, the functions take turns: of n functions, function i gets the
+micro-batches i, i + n, i + 2n ... So other work on the machine affects all of them alike. Each sink
+has its own state directory, and gets the batch ids 0, 1, 2 ... The view keeps one row in a hundred,
+or every second one, and has no state. So the figures show the cost of reading and writing rows and
+files.
 
-Two times of a micro-batch are shown: the function alone, and Spark's whole trigger around it. The
-target is for the function alone, because Spark's own work would hide the sink's.
+Two times of a micro-batch are shown: that of the function alone, and that of Spark's whole trigger,
+which calls it. The target is for the function alone, because Spark's own work would hide the
+sink's.
 """
 
 from __future__ import annotations
@@ -55,16 +57,16 @@ def measure_overhead(
     *,
     rows: int,
     rounds: int,
-    warm: int,
+    warm_up_rounds: int,
     verdict: Verdict,
 ) -> list[Row]:
-    """Return a row for each sink, at one size of micro-batches; the first rounds are a warm-up."""
+    """Return a row for each sink, at one size of micro-batches; a warm-up is not timed."""
     functions = [MeasuredFunction("bare", lambda df, _: df.toArrow())]
     counted_rows: list[int] = []
     for name, divisor in DIVISORS.items():
         functions.append(_sink(name, divisor, folder / name.replace(" ", "")))
     functions.append(_sink("50 %", 2, folder / "counted", counted_rows))
-    triggers = _run(session, functions, folder, rows=rows, rounds=rounds + warm)
+    triggers = _run(session, functions, folder, rows=rows, rounds=rounds + warm_up_rounds)
     bare = functions[0]
     results: list[Row] = []
     for function in functions[1:]:
@@ -76,7 +78,7 @@ def measure_overhead(
         verdict.compare("its deltas", case, sum(delta_rows))
         if function.on_delta:
             verdict.compare("the frames given to on_delta", case, sum(counted_rows))
-        results.append(_row(rows, bare, function, triggers, warm))
+        results.append(_row(rows, bare, function, triggers, warm_up_rounds))
         function.sink.close()
     return results
 
@@ -149,11 +151,18 @@ def _count_kept(rows: int, batch: int, divisor: int) -> int:
 
 
 def _row(
-    rows: int, bare: MeasuredFunction, function: MeasuredFunction, triggers: list[float], warm: int
+    rows: int,
+    bare: MeasuredFunction,
+    function: MeasuredFunction,
+    triggers: list[float],
+    warm_up_rounds: int,
 ) -> Row:
     assert function.sink is not None
-    metrics = list(function.sink.metrics)[warm:]
-    sink_ms, bare_ms = _median(function.seconds[warm:]), _median(bare.seconds[warm:])
+    metrics = list(function.sink.metrics)[warm_up_rounds:]
+    sink_ms, bare_ms = (
+        _median(function.seconds[warm_up_rounds:]),
+        _median(bare.seconds[warm_up_rounds:]),
+    )
     # Counting the rows in ``on_delta`` runs a Spark job, so such a sink has no target.
     target = None if function.on_delta else FACTOR * bare_ms + MILLISECONDS
     return {
@@ -170,8 +179,10 @@ def _row(
             f"{phase} ms": _median([batch.seconds.get(phase, 0.0) for batch in metrics])
             for phase in PHASES
         },
-        "bare trigger ms": _median([triggers[batch] for batch in bare.batches[warm:]]),
-        "sink trigger ms": _median([triggers[batch] for batch in function.batches[warm:]]),
+        "bare trigger ms": _median([triggers[batch] for batch in bare.batches[warm_up_rounds:]]),
+        "sink trigger ms": _median(
+            [triggers[batch] for batch in function.batches[warm_up_rounds:]]
+        ),
     }
 
 

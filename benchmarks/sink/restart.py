@@ -2,10 +2,10 @@
 
 The view of triangles over random edges ``e(src, dst)`` is built in twenty micro-batches, so that
 each arrangement consists of several files. Then the circuit, the store and the sink are created
-again, as in a new process: the files are mapped, their checksums are compared, and a micro-batch of
-100 rows is processed. "Cold" is the same after the operating system has dropped the files from
-memory, so that they are read from disk. "Rebuild" is one step with all rows, which are in memory
-already; no source is read.
+again, as in a new process: the files are memory-mapped, their checksums are compared, and a
+micro-batch of 100 rows is processed. "Cold" is the same after the operating system has dropped the
+files from memory, so that they are read from disk. "Rebuild" is one step with all rows, which are
+in memory already; no source is read.
 
 At the end the restarted view and the rebuilt view must have the same count.
 """
@@ -36,22 +36,22 @@ from streaming import ViewSink
 BATCHES = 20
 NEXT_ROWS = 100  # rows of the first micro-batch after a restart
 TARGET_ROWS, TARGET_SECONDS = 10_000_000, 2.0
-DEGREE = 4
+DEGREE = 4  # edges of a node
 
 
-def measure_restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict) -> Row:
-    """Build, restart warm and cold, and rebuild."""
+def measure_restart(folder: Path, *, rows: int, strings: bool, seed: int, verdict: Verdict) -> Row:
+    """Build a state of ``rows`` rows, restart it warm and cold, and rebuild it; return the row."""
     random = np.random.default_rng(seed)
     nodes = max(rows // DEGREE, 20)
     source, target = (random.integers(0, nodes, rows + 2 * NEXT_ROWS) for _ in range(2))
-    circuit = triangles_circuit(pa.string() if texts else None)
+    circuit = triangles_circuit(pa.string() if strings else None)
     spec = pickle.dumps(circuit.spec)
     start = time.perf_counter()
     sink = ViewSink(circuit, state_dir=folder)
     total = 0
-    for number, places in enumerate(np.array_split(np.arange(rows), BATCHES)):
-        sink(micro_batch_of(_table(source[places], target[places], texts)), number)
-        total += _last_change(sink)
+    for number, row_numbers in enumerate(np.array_split(np.arange(rows), BATCHES)):
+        sink(micro_batch_of(_table(source[row_numbers], target[row_numbers], strings)), number)
+        total += _last_change_of_count(sink)
     built = time.perf_counter() - start
     size = sum(path.stat().st_size for path in (folder / "data").iterdir())
     files = len(list((folder / "data").iterdir()))
@@ -63,68 +63,68 @@ def measure_restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict:
         if is_cold:
             _drop_from_page_cache(folder)
         next_rows = slice(rows + restart * NEXT_ROWS, rows + (restart + 1) * NEXT_ROWS)
-        table = _table(source[next_rows], target[next_rows], texts)
+        table = _table(source[next_rows], target[next_rows], strings)
         start = time.perf_counter()
         sink = ViewSink(Circuit(pickle.loads(spec)), state_dir=folder)
         sink(micro_batch_of(table), BATCHES + restart)
         seconds = time.perf_counter() - start
-        restarts.append((seconds - _after_load(sink), seconds))
-        total += _last_change(sink)
+        restarts.append((seconds - _seconds_without_load(sink), seconds))
+        total += _last_change_of_count(sink)
         sink.close()
         del sink
     gc.collect()
-    everything = _table(source, target, texts)
+    everything = _table(source, target, strings)
     rebuilt: Circuit = Circuit(pickle.loads(spec))
     start = time.perf_counter()
     output = rebuilt.step({"e": everything})
     rebuild = time.perf_counter() - start
-    case = f"triangles of {rows:,} rows of {'strings' if texts else 'int64'}, rebuilt"
+    case = f"triangles of {rows:,} rows of {'strings' if strings else 'int64'}, rebuilt"
     verdict.set_truth(case, count_change(output["triangles"]))
     verdict.compare("built in pieces and restarted twice", case, total)
-    (warm, warm_step), (cold_load, _) = restarts
+    (warm_load, warm_step), (cold_load, _) = restarts
     return {
         "rows": rows,
-        "columns": "string" if texts else "int64",
+        "columns": "string" if strings else "int64",
         "files": files,
         "MB": size / 1e6,
-        "restart s": warm,
+        "restart s": warm_load,
         "with a first micro-batch s": warm_step,
         "target s": TARGET_SECONDS if rows == TARGET_ROWS else None,
         "met": warm_step < TARGET_SECONDS if rows == TARGET_ROWS else None,
         "cold s": cold_load,
         "built in micro-batches s": built,
         "rebuild s": rebuild,
-        "times faster": rebuild / warm,
+        "times faster": rebuild / warm_load,
     }
 
 
-def _after_load(sink: ViewSink) -> float:
-    """The seconds of the last micro-batch without those of loading."""
+def _seconds_without_load(sink: ViewSink) -> float:
+    """Return the seconds of the last micro-batch without those of loading."""
     seconds = sink.metrics[-1].seconds
     return seconds["all"] - seconds["load"]
 
 
-def _last_change(sink: ViewSink) -> int:
+def _last_change_of_count(sink: ViewSink) -> int:
     assert sink.last is not None
     return count_change(sink.last.outputs["triangles"])
 
 
-def _table(source: Integers, target: Integers, texts: bool) -> pa.Table:
+def _table(source: Integers, target: Integers, strings: bool) -> pa.Table:
     table = changes_table(source, target)
-    if not texts:
+    if not strings:
         return table
-    for place in range(2):
-        numbers = pa.array(np.char.zfill(table.column(place).to_numpy().astype(str), 10))
+    for column in range(2):
+        numbers = pa.array(np.char.zfill(table.column(column).to_numpy().astype(str), 10))
         named = pa.compute.binary_join_element_wise("account-", numbers, "")
-        table = table.set_column(place, table.column_names[place], named)
+        table = table.set_column(column, table.column_names[column], named)
     return table
 
 
 def _drop_from_page_cache(folder: Path) -> None:
-    """Drop the pages of the files from memory, after syncing them."""
+    """Drop the pages of the files from memory, after they are written to disk."""
     for path in folder.rglob("*"):
         if path.is_file():
-            handle = os.open(path, os.O_RDONLY)
-            os.fsync(handle)
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(handle)
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)

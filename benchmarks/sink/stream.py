@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,29 +49,29 @@ CREATE VIEW triangles AS
     FROM u ab JOIN u bc ON bc.src = ab.dst JOIN u ac ON ac.src = ab.src AND ac.dst = bc.dst;
 """
 SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64(), False)])
-END_SHARE = 0.6  # of the stream: about here the measured micro-batches end
+END_SHARE = 0.6  # the measured micro-batches end after about this share of the stream
 
 
 @dataclass(frozen=True)
 class Events:
-    """A stream, and the known numbers of triangles, by the number of changes so far."""
+    """A stream, and the known numbers of triangles by the number of events so far."""
 
     name: str
     stream: ChangeStream
-    known: dict[int, int]
+    known_counts: dict[int, int]
 
 
 def read_stream(path: Path) -> Events:
     """Read the stream of a file ``<name>-window-events.parquet`` and the oracle beside it."""
     stream = read_events(path)
     oracle = path.with_name(path.name.replace("-events", "-oracle"))
-    known: dict[int, int] = {}
+    known_counts: dict[int, int] = {}
     if oracle.is_file():
         counts = read_oracle(oracle, stream)
-        known = dict(
+        known_counts = dict(
             zip(counts.positions.tolist(), counts.expected["simple"].tolist(), strict=True)
         )
-    return Events(path.stem.removesuffix("-window-events"), stream, known)
+    return Events(path.stem.removesuffix("-window-events"), stream, known_counts)
 
 
 def generate_stream(edges: int, folder: Path, seed: int) -> Events:
@@ -105,15 +106,20 @@ def measure_stream(
     verdict: Verdict,
 ) -> Row:
     """Measure at most ``max_batches`` micro-batches of one size."""
-    about_end = int(END_SHARE * len(events.stream))
-    end = min((position for position in events.known if position >= about_end), default=about_end)
+    desired_end = int(END_SHARE * len(events.stream))
+    end = min(
+        (position for position in events.known_counts if position >= desired_end),
+        default=desired_end,
+    )
     batches = min(max_batches, (end - 1) // size)
     cuts = np.arange(end - size * batches, end + 1, size)
     truth = f"triangles of {events.name} after {end:,} events"
-    verdict.set_truth(truth, _count_live_triangles(events.stream, end), events.known.get(end))
+    verdict.set_truth(
+        truth, _count_live_triangles(events.stream, end), events.known_counts.get(end)
+    )
     tables = [
-        changes_table(*(column[begin:cut] for column in _columns(events.stream)))
-        for begin, cut in zip([0, *cuts[:-1].tolist()], cuts.tolist(), strict=True)
+        changes_table(*(column[begin:end_of_batch] for column in _columns(events.stream)))
+        for begin, end_of_batch in pairwise([0, *cuts.tolist()])
     ]
     seconds: dict[str, Sequence[float]] = {}
 
@@ -121,7 +127,7 @@ def measure_stream(
         verdict.compare(f"{way}, {size:,} events in a micro-batch", truth, change)
         seconds[way] = np.diff(ends).tolist()
 
-    record("engine", *_run_each(tables, _engine(_circuit())))
+    record("engine", *_run_each(tables, _step_function(_circuit())))
     sink = ViewSink(_circuit(), state_dir=folder / f"{size}-sink")
     record(
         "sink",
@@ -159,7 +165,7 @@ def _columns(events: ChangeStream) -> tuple[Integers, Integers, Integers]:
 def _run_each(
     tables: Sequence[pa.Table], run: Callable[[pa.Table, int], int]
 ) -> tuple[int, list[float]]:
-    """Run all micro-batches; return the change of the count, and the time at each end."""
+    """Run all micro-batches; return the change of the count, and the clock after each of them."""
     total, ends = 0, []
     for number, table in enumerate(tables):
         total += run(table, number)
@@ -167,7 +173,7 @@ def _run_each(
     return total, ends
 
 
-def _engine(circuit: Circuit) -> Callable[[pa.Table, int], int]:
+def _step_function(circuit: Circuit) -> Callable[[pa.Table, int], int]:
     return lambda table, _: count_change(circuit.step({"e": table})["triangles"])
 
 
@@ -178,6 +184,7 @@ def _pass_to(sink: ViewSink, df: Any, number: int) -> int:
 
 
 def _through_spark(session: SparkSession, files: Path, sink: ViewSink) -> tuple[int, list[float]]:
+    """Stream the files to the sink; return the same as `_run_each`."""
     total, ends = 0, []
 
     def process_batch(df: DataFrame, batch_id: int) -> None:

@@ -36,11 +36,11 @@ from streaming.state.files import Bytes
 from streaming.state.local_files import LocalFiles
 
 ROW_BYTES = 24
-TARGET = 12.0
+TARGET = 12.0  # bytes written for a byte of change
 
 
 class CountedFiles:
-    """The local disk, with the bytes written to each folder."""
+    """Files on the local disk; counts the bytes written to each folder."""
 
     def __init__(self, folder: Path) -> None:
         self._files = LocalFiles(folder)
@@ -50,11 +50,11 @@ class CountedFiles:
         return getattr(self._files, name)
 
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
-        self.written[_part(name)] += sum(memoryview(chunk).nbytes for chunk in chunks)
+        self.written[_top_folder(name)] += sum(memoryview(chunk).nbytes for chunk in chunks)
         self._files.write(name, chunks)
 
     def append(self, name: str, text: str) -> None:
-        self.written[_part(name)] += len(text.encode())
+        self.written[_top_folder(name)] += len(text.encode())
         self._files.append(name, text)
 
 
@@ -64,12 +64,12 @@ def measure_writes(
     rows: int,
     batches: int,
     deletes: bool,
-    target: bool,
+    has_target: bool,
     seed: int,
     verdict: Verdict,
 ) -> list[Row]:
     """Return a row for the inserts, and with ``deletes`` one for the mixed micro-batches."""
-    # As many edges as are inserted in all, and some for the duplicates and loops that are dropped.
+    # Draw twice as many edges as are inserted, because duplicates and loops are dropped.
     inserts = rows * batches + (rows // 2) * batches * deletes
     scale = max(6, int(inserts / 8).bit_length())
     source, target = rmat(scale, 2 * inserts + 100, seed=seed)
@@ -85,8 +85,8 @@ def measure_writes(
         if kind == "inserts":
             steps = _inserts(source, target, rows, batches)
         else:
-            chosen, deleted, live = _draw_exchanges(live, len(source), rows, batches, seed)
-            steps = _mix(source, target, chosen, deleted)
+            inserted, deleted, live = _draw_exchanges(live, len(source), rows, batches, seed)
+            steps = _mix(source, target, inserted, deleted)
         first = 0 if kind == "inserts" else batches
         for number, table in enumerate(steps, first):
             sink(micro_batch_of(table), number)
@@ -95,7 +95,7 @@ def measure_writes(
         truth = f"triangles after {batches:,} micro-batches of {rows:,} rows, {kind}"
         verdict.set_truth(truth, count(source[live], target[live]))
         verdict.compare("the sum of the deltas", truth, change_total)
-        results.append(_row(kind, rows, batches, list(sink.metrics), files.written, target))
+        results.append(_row(kind, rows, batches, list(sink.metrics), files.written, has_target))
     sink.close()
     return results
 
@@ -133,7 +133,12 @@ def _mix(
 
 
 def _row(
-    kind: str, rows: int, batches: int, metrics: Sequence[Any], written: Counter[str], target: bool
+    kind: str,
+    rows: int,
+    batches: int,
+    metrics: Sequence[Any],
+    written: Counter[str],
+    has_target: bool,
 ) -> Row:
     changed_bytes = rows * batches * ROW_BYTES
     factor = sum(written.values()) / changed_bytes
@@ -146,11 +151,11 @@ def _row(
         "MB in": changed_bytes / 1e6,
         "MB written": sum(written.values()) / 1e6,
         "times": factor,
-        "target": TARGET if target else None,
-        "met": factor <= TARGET if target else None,
+        "target": TARGET if has_target else None,
+        "met": factor <= TARGET if has_target else None,
         **{
-            part: written[part] / changed_bytes
-            for part in ("data", "outputs", "manifests", "other")
+            folder: written[folder] / changed_bytes
+            for folder in ("data", "outputs", "manifests", "other")
         },
         "step ms": statistics.median(batch["step"] for batch in phases) * 1000,
         "write ms": statistics.median(batch["write"] for batch in phases) * 1000,
@@ -160,6 +165,7 @@ def _row(
     }
 
 
-def _part(name: str) -> str:
+def _top_folder(name: str) -> str:
+    """Return the first folder of a path; "other" for a file that is in none."""
     folder, slash, _ = name.partition("/")
     return folder if slash else "other"

@@ -16,8 +16,9 @@ The modules, in the order in which a text passes through them::
     scope               renames the local variables of a rule
     disjunctions        replaces an or, where needed, by one body for each alternative
     body (terms)        bodies to joins, filters and semijoins
-    planner             heads and aggregates; recursion, recursive_min_max: heads that use
-                        each other
+    planner             heads and aggregates
+    recursion           heads that use each other
+    recursive_min_max   min and max in such heads
 
 Set semantics: no head has a row twice. NULL follows SQL: NULL equals no value, so it joins no row,
 and no comparison with it is true.

@@ -47,7 +47,7 @@ from circuits.datalog.program import (
 )
 from circuits.datalog.scope import bound_variables, find_assignment
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.terms import build_comparison, build_expression, call_function, conjoin
+from circuits.datalog.terms import build_comparison, build_expression, call_function
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
 from circuits.plan.nodes import (
@@ -64,7 +64,7 @@ from circuits.plan.nodes import (
     Values,
     columns,
 )
-from circuits.types.functions import call, common_type
+from circuits.types.functions import call, common_type, conjunction
 
 __all__ = ["Bindings", "BodyPlanner", "Projection", "plan_union"]
 
@@ -120,8 +120,8 @@ class BodyPlanner:
             DatalogError: Types do not fit, or there are too many alternatives.
         """
         return [
-            self._plan_conjunction(conjunction, {}, None)[0]
-            for conjunction in split_alternatives(items, needed, (), self.source)
+            self._plan_conjunction(alternative, {}, None)[0]
+            for alternative in split_alternatives(items, needed, (), self.source)
         ]
 
     def _plan_conjunction(
@@ -151,21 +151,22 @@ class BodyPlanner:
         negations: list[Not] = []
         for item in other_items:
             if is_condition(item, scope):
-                conditions.append(self._condition(item, scope))
+                conditions.append(self._build_condition(item, scope))
             else:
                 assert isinstance(item, Not)
                 negations.append(item)
         plan = _cross_join([join_input.plan for join_input in inputs])
         own_conditions = [c for c in conditions if _reads_own_columns(c, left_width)]
         if own_conditions:
-            plan = Filter(plan, conjoin([_shift_columns(c, -left_width) for c in own_conditions]))
+            own_predicates = [_shift_columns(c, -left_width) for c in own_conditions]
+            plan = Filter(plan, conjunction(own_predicates))
         local = {
             name: _shift_columns(value, -left_width)
             for name, value in inner.items()
             if _reads_own_columns(value, left_width)
         }
         for negation in negations:
-            plan = self._semijoin(plan, local, negation.items, anti=True)
+            plan = self._plan_semijoin(plan, local, negation.items, anti=True)
         outer_conditions = [c for c in conditions if not _reads_own_columns(c, left_width)]
         return Bindings(plan, local), outer_conditions
 
@@ -274,7 +275,7 @@ class BodyPlanner:
     def _equate(self, left: Expression, right: Expression, offset: int) -> Expression:
         return build_comparison("==", left, right, self.source, offset)
 
-    def _condition(self, item: Item, scope: Scope) -> Expression:
+    def _build_condition(self, item: Item, scope: Scope) -> Expression:
         """Return the boolean expression of an item without atoms."""
         match item:
             case Comparison() | Equation():
@@ -291,27 +292,27 @@ class BodyPlanner:
                     )
                 return value
             case Not():
-                inner = conjoin([self._condition(part, scope) for part in item.items])
+                inner = conjunction([self._build_condition(part, scope) for part in item.items])
                 return call("not", call("is_true", inner))
             case Or():
                 branches = [
-                    conjoin([self._condition(part, scope) for part in branch])
+                    conjunction([self._build_condition(part, scope) for part in branch])
                     for branch in item.alternatives
                 ]
                 return call("or", *branches)
         raise AssertionError(item)
 
-    def _semijoin(self, left: PlanNode, scope: Scope, items: Items, *, anti: bool) -> PlanNode:
+    def _plan_semijoin(self, left: PlanNode, scope: Scope, items: Items, *, anti: bool) -> PlanNode:
         """Return the rows of ``left`` for which all items are true, or with ``anti`` the others."""
-        conjunctions = split_alternatives(items, (), scope, self.source)
-        assert anti or len(conjunctions) == 1
-        for conjunction in conjunctions:
-            item, *other_items = conjunction
+        alternatives = split_alternatives(items, (), scope, self.source)
+        assert anti or len(alternatives) == 1
+        for alternative in alternatives:
+            item, *other_items = alternative
             if isinstance(item, Not) and not other_items and self._can_invert(item, scope, anti):
-                left = self._semijoin(left, scope, item.items, anti=not anti)
+                left = self._plan_semijoin(left, scope, item.items, anti=not anti)
                 continue
-            bindings, outer_conditions = self._plan_conjunction(conjunction, scope, left)
-            left = Semijoin(left, bindings.plan, conjoin(outer_conditions), anti)
+            bindings, outer_conditions = self._plan_conjunction(alternative, scope, left)
+            left = Semijoin(left, bindings.plan, conjunction(outer_conditions), anti)
         return left
 
     def _can_invert(self, inner: Not, scope: Scope, anti: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Which ``or`` of a body is joined, which is a condition, and which must be distributed.
+"""Disjunctions: each ``or`` of a body is joined, is a condition, or is distributed.
 
 - If every alternative binds all variables that the ``or`` shares with the other items, the ``or``
   is the union of its alternatives, joined like an atom.

@@ -62,7 +62,6 @@ COMPARISON_SYNONYMS: Final[Mapping[str, str]] = {"<>": "!="}
 MAX_DECIMAL_DIGITS: Final = 38
 # Python converts longer texts slowly; the exact bound is checked when the sign is known.
 MAX_INTEGER_DIGITS: Final = 20
-TEXT: Final = pa.string()
 
 
 def parse(text: str, functions: Mapping[str, UserFunction] | None = None) -> Program:
@@ -165,10 +164,12 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def prefix(self, meta: Meta, children: list[Any]) -> Term:
         # An operator before its operands: + a b c.
-        op, first, *others = children
-        for other in others:
-            first = FunctionCall(FUNCTIONS_OF_SIGNS[op], (first, other), offset=_offset_of(meta))
-        return cast(Term, first)
+        op, result, *operands = children
+        for operand in operands:
+            result = FunctionCall(
+                FUNCTIONS_OF_SIGNS[op], (result, operand), offset=_offset_of(meta)
+            )
+        return cast(Term, result)
 
     def negative(self, meta: Meta, children: list[Any]) -> Term:
         inner = children[-1]
@@ -199,7 +200,7 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
         offset = _offset_of(meta)
         match token.type:
             case "STRING":
-                return TypedConstant(_text(token), TEXT, offset=offset)
+                return TypedConstant(_text(token), pa.string(), offset=offset)
             case "INTEGER":
                 if len(token.lstrip("0")) > MAX_INTEGER_DIGITS:
                     message = f"an integer of {len(token)} digits; int64 has at most 19"
@@ -219,8 +220,8 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
                 return TypedConstant(token == "true", pa.bool_(), offset=offset)
 
     def date(self, meta: Meta, children: list[Token]) -> TypedConstant:
-        read: Callable[[str], datetime.date] = datetime.date.fromisoformat
-        value = _parse_time(children[1], read, "1994-01-31", _offset_of(meta))
+        parse_date: Callable[[str], datetime.date] = datetime.date.fromisoformat
+        value = _parse_time(children[1], parse_date, "1994-01-31", _offset_of(meta))
         return TypedConstant(value, pa.date32(), offset=_offset_of(meta))
 
     def timestamp(self, meta: Meta, children: list[Token]) -> TypedConstant:
@@ -255,10 +256,10 @@ def _decimal(text: str, offset: int) -> TypedConstant:
     return TypedConstant(value, pa.decimal128(max(precision, 1), scale), offset=offset)
 
 
-def _parse_time(token: Token, read: Callable[[str], Any], example: str, offset: int) -> Any:
+def _parse_time(token: Token, parse_text: Callable[[str], Any], example: str, offset: int) -> Any:
     text = _text(token)
     try:
-        return read(text)
+        return parse_text(text)
     except ValueError:
         raise SyntaxFault(
             f"{text!r} is not a date or time; write it as {example!r}", offset
@@ -270,7 +271,7 @@ def _text(token: Token) -> str:
     start = cast(int, token.start_pos)
     text = unquote(token, start)
     try:
-        # Two escapes may make one character beyond the first plane.
+        # Two \\u escapes may be the halves of one character (a surrogate pair).
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         message = "half a surrogate pair is not a character; write both \\u escapes"

@@ -161,7 +161,7 @@ def _is_fact(rule: Rule) -> bool:
 def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -> Values:
     """Return facts as constant rows, each column in its common type."""
     rows = [[cast(TypedConstant, term.term) for term in rule.terms] for rule in rules]
-    fields, columns_of_values = [], []
+    fields, value_columns = [], []
     for index, name in enumerate(names):
         constants = [row[index] for row in rows]
         try:
@@ -170,8 +170,8 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
             raise source.error(f"column {name!r}: {error}", constants[-1].offset) from None
         fields.append(Field(name, column_type))
         scalars = (pa.scalar(constant.value, constant.type) for constant in constants)
-        columns_of_values.append([scalar.cast(column_type).as_py() for scalar in scalars])
-    distinct_rows = dict.fromkeys(zip(*columns_of_values, strict=True) if names else [()])
+        value_columns.append([scalar.cast(column_type).as_py() for scalar in scalars])
+    distinct_rows = dict.fromkeys(zip(*value_columns, strict=True) if names else [()])
     return Values(tuple(fields), tuple(distinct_rows))
 
 

@@ -49,7 +49,7 @@ def plan_recursion(
         heads: A stratum, see `circuits.datalog.stratification`.
         program: All rules.
         relations: The columns of all other relations that the rules use.
-        modes: Which rows of each head are kept: all, or the best by a minimum or maximum.
+        modes: The rows of each head that are kept: all, or the best by a minimum or maximum.
         plan_rules: Returns the plan of some rules of a head. Its arguments are the rules, the
             planner of their bodies, and the first of all rules of the head.
 
@@ -60,14 +60,16 @@ def plan_recursion(
     rules = program.heads
     fields: dict[str, Fields] = {}
     for _ in range(MAX_TYPE_ITERATIONS):
-        bodies = BodyPlanner({**relations, **fields}, source, heads)
+        body_planner = BodyPlanner({**relations, **fields}, source, heads)
         plans = {}
         for head in heads:
             ready_rules = [
-                rule for rule in rules[head] if _relations_read(rule) <= bodies.relations.keys()
+                rule
+                for rule in rules[head]
+                if _relations_read(rule) <= body_planner.relations.keys()
             ]
             if ready_rules:
-                plans[head] = plan_rules(ready_rules, bodies, rules[head][0])
+                plans[head] = plan_rules(ready_rules, body_planner, rules[head][0])
         new_fields = {head: with_nullability(plan) for head, plan in plans.items()}
         if new_fields == fields:
             break

@@ -151,9 +151,9 @@ class _MonotonicityCheck:
                 self._bind_column(atom, column)
         if not self._directions:
             return
-        self._check_items(
-            rule.body, bound_variables(rule.body) - self._assigned_variables(rule.body)
-        )
+        atoms = (node for node in walk(*rule.body) if isinstance(node, Atom))
+        bound_by_atoms = bound_variables(rule.body).intersection(variables_of(*atoms))
+        self._check_items(rule.body, bound_by_atoms)
         mode = self._modes[rule.head]
         for index, term in enumerate(rule.terms):
             better = BETTER_DIRECTION.get(mode.kind, 0) if index == mode.column else 0
@@ -180,11 +180,6 @@ class _MonotonicityCheck:
                 term.offset,
             )
         self._directions[term.name] = BETTER_DIRECTION[mode.kind]
-
-    def _assigned_variables(self, items: Items) -> frozenset[str]:
-        """Return the variables that only assignments bind."""
-        atoms = {v for n in walk(*items) if isinstance(n, Atom) for v in variables_of(n)}
-        return bound_variables(items) - atoms
 
     def _check_items(self, items: Items, bound: frozenset[str]) -> None:
         names = set(bound)
@@ -274,11 +269,11 @@ def _combine(directions: Sequence[Direction]) -> Direction:
 def _scale(function: str, arguments: Sequence[Term], directions: Sequence[Direction]) -> Direction:
     """Return the direction of a value times, or divided by, a constant."""
     constant_positions = (1, 0) if function == "multiply" else (1,)
-    for offset in constant_positions:
-        sign = _sign(arguments[offset])
+    for position in constant_positions:
+        sign = _sign(arguments[position])
         if sign is None or (sign == 0 and function != "multiply"):
             continue
-        direction = directions[1 - offset]
+        direction = directions[1 - position]
         return None if direction is None else direction * sign
     return None
 

@@ -2,8 +2,8 @@
 
 The functions are those of `circuits.types.functions`, and some of Clojure:
 
-- ``quot`` and ``rem`` are names of ``int_divide`` and ``modulo``. So is ``mod``, which is that of
-  SQL and not that of Clojure: the result has the sign of the dividend.
+- ``quot`` is ``int_divide``; ``rem`` and ``mod`` are ``modulo``. As in SQL, the result of ``mod``
+  has the sign of the dividend; in Clojure it has that of the divisor.
 - ``number?`` and ``string?`` test the type of a column, so they have one value for all rows of the
   column that are not NULL. They are false for NULL.
 - ``re-find`` takes patterns without special characters, except ``^`` at the start and ``$`` at the
@@ -34,7 +34,6 @@ __all__ = [
     "build_comparison",
     "build_expression",
     "call_function",
-    "conjoin",
     "is_built_in",
     "is_function",
 ]
@@ -93,7 +92,7 @@ def build_expression(
         case TypedConstant():
             return Literal(term.value, term.type)
         case FunctionCall(function="re-find"):
-            return _match_pattern(term, variables, source)
+            return _build_pattern_match(term, variables, source)
         case FunctionCall():
             arguments = [
                 build_expression(argument, variables, source) for argument in term.arguments
@@ -141,28 +140,21 @@ def build_comparison(
     return call_function(COMPARISONS[op], [left, right], source, offset)
 
 
-def conjoin(predicates: list[Expression]) -> Expression:
-    """Return the conjunction of predicates; true if there are none."""
-    if not predicates:
-        return Literal(True, pa.bool_())
-    return predicates[0] if len(predicates) == 1 else call("and", *predicates)
-
-
-def _match_pattern(
+def _build_pattern_match(
     term: FunctionCall, variables: Mapping[str, Expression], source: DatalogSource
 ) -> Expression:
     match term.arguments:
         case (Pattern() as pattern, text):
-            match_of_parts = PLAIN_PATTERN.fullmatch(pattern.text)
+            match = PLAIN_PATTERN.fullmatch(pattern.text)
         case _:
             raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.offset)
-    if match_of_parts is None:
+    if match is None:
         raise source.error(
             f"pattern /{pattern.text}/ has special characters; only ^ at its start and $ at its "
             f"end are supported: use like(x, '%an_') or several conditions",
             pattern.offset,
         )
-    start, escaped, end = match_of_parts.groups()
+    start, escaped, end = match.groups()
     needle = Literal(re.sub(r"\\(.)", r"\1", escaped), pa.string())
     function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(start + end, "contains")
     return call_function(

@@ -130,7 +130,7 @@ class CheckedInput:
         return time.time_column
 
     @property
-    def reads_by_time(self) -> bool:
+    def reads_only_after_frontier(self) -> bool:
         """True if the options read only rows of the relation that are not before `frontier`."""
         return self.bounded_column is not None and self.options.retain is None
 
@@ -143,8 +143,10 @@ class CheckedInput:
     def frontier(self, watermark: int) -> int:
         """Return the time before which no step changes a row any more.
 
+        It is the watermark, or an earlier time if rows are kept longer than they may be late.
+
         Args:
-            watermark: The watermark after a step. Expired rows are deleted later than it.
+            watermark: The watermark after a step.
         """
         assert self._event_time is not None
         time = self._event_time
@@ -235,40 +237,42 @@ class CheckedInput:
         fields = [pa.field(f.name, f.type) for f in self._schema.fields]
         table = self._schema.to_table(rejected.rows, self._codecs)
         table = table.cast(pa.schema([*fields, (WEIGHT, pa.int64())]))
-        first = first_row(table)
-        weight = int(table.column(WEIGHT)[0].as_py())
-        del first[WEIGHT]
-        relation, retain = self._schema.relation, self.options.retain
-        event_time = self._event_time
-        is_single = len(table) == 1
-        count = "a row" if is_single else f"{len(table)} rows"
-        if rejected.reason == MISSING and self._upserts is not None:
+        message = self._message(rejected, table, watermark)
+        return RejectedRows(rejected.reason, f"input {self._schema.relation!r}: {message}", table)
+
+    def _message(self, rejected: RejectedCodes, table: pa.Table, watermark: int | None) -> str:
+        """Return the number of rejected rows, the first of them, and how to fix it."""
+        if rejected.reason == MISSING:
+            return self._missing_message(rejected, table)
+        first = first_row(table.drop_columns([WEIGHT]))
+        count = "a row" if len(table) == 1 else f"{len(table)} rows"
+        assert self._event_time is not None
+        span = self._event_time.span
+        if rejected.reason == UNTIMED:
+            return f"{count} without the event time {span.column!r}: {first}"
+        assert watermark is not None
+        fix = "increase the lateness" if isinstance(span, Lateness) else "retain rows longer"
+        return (
+            f"{count} with {span.column!r} before {self._event_time.format_time(watermark)}, "
+            f"the greatest time or watermark of earlier steps minus {span.duration_text}: "
+            f"{first}; {fix} to accept later ones"
+        )
+
+    def _missing_message(self, rejected: RejectedCodes, table: pa.Table) -> str:
+        """Return the message for deletions of rows or keys that do not exist."""
+        first = first_row(table.drop_columns([WEIGHT]))
+        if self._upserts is not None:
             key = {name: first[name] for name in self.options.keys}
-            keys = f"key {key}" if is_single else f"{len(table)} keys, the first is {key}"
+            keys = f"key {key}" if len(table) == 1 else f"{len(table)} keys, the first is {key}"
             message = f"cannot delete {keys}, because the input is strict and has no such row"
-            message += " (any more)" if retain is not None else ""
-        elif rejected.reason == MISSING:
-            existing = int(rejected.existing[0]) if rejected.existing is not None else 0
-            deletions = existing - weight  # the weight is the shortage, which is negative
-            message = (
-                f"cannot delete row {first} {deletions} times, because the input is strict "
-                f"and the row's weight is {existing}"
-            )
-            message += "" if is_single else f" ({len(table)} such rows)"
-        elif rejected.reason == UNTIMED:
-            assert event_time is not None
-            message = f"{count} without the event time {event_time.span.column!r}: {first}"
-        else:
-            assert event_time is not None and watermark is not None
-            span = event_time.span
-            is_lateness = isinstance(span, Lateness)
-            longer = "increase the lateness" if is_lateness else "retain rows longer"
-            message = (
-                f"{count} with {span.column!r} before {event_time.format_time(watermark)}, "
-                f"the greatest time or watermark of earlier steps minus {span.duration_text}: "
-                f"{first}; {longer} to accept later ones"
-            )
-        return RejectedRows(rejected.reason, f"input {relation!r}: {message}", table)
+            return message if self.options.retain is None else f"{message} (any more)"
+        existing = int(rejected.existing[0]) if rejected.existing is not None else 0
+        shortage_of_first = -int(table.column(WEIGHT)[0].as_py())
+        message = (
+            f"cannot delete row {first} {existing + shortage_of_first} times, because the input is "
+            f"strict and the row's weight is {existing}"
+        )
+        return message if len(table) == 1 else f"{message} ({len(table)} such rows)"
 
     def _times(self, rows: Int64Array) -> Int64Array:
         """The event times of rows or events."""

@@ -92,7 +92,12 @@ _USE_RETRACT: Final = "use on_expiry='retract' for a view of the retained rows o
 
 
 class _TimeColumn(NamedTuple):
-    """A column with a function of an event time: an expression over the time as column 0."""
+    """A column whose values are a function of the event time of an input.
+
+    Attributes:
+        column: The position of the column.
+        function: The function, as an expression in which column 0 is the event time.
+    """
 
     column: int
     function: Expression
@@ -120,7 +125,13 @@ _NO_INPUTS: Final[Branches] = ((),)
 
 
 class _Projection(NamedTuple):
-    """A new column that is a function of one old column: an expression over it as column 0."""
+    """A column of a result that is a function of one column of the input.
+
+    Attributes:
+        new: The position of the column in the result.
+        old: The position of the column in the input.
+        function: The function, as an expression in which column 0 is the column of the input.
+    """
 
     new: int
     old: int
@@ -247,8 +258,8 @@ class _FinalityCheck:
             case TopK(input, keys):
                 branches = self._group(input, keys, "ORDER BY with LIMIT, or row_number()")
                 return _restore_columns(branches, keys)
-            case SingleRow(input, keys):
-                return self._group(input, range(keys), "a scalar subquery")
+            case SingleRow(input, key_count):
+                return self._group(input, range(key_count), "a scalar subquery")
             case Window(input, partition):
                 branches = self._group(input, partition, "a window function")
                 return _restore_columns(branches, partition)

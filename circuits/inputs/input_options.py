@@ -164,8 +164,8 @@ class Retention(_EventTimeSpan):
         seconds: float = 0,
         on_expiry: OnExpiry | None = None,
     ) -> None:
-        named = _sum_durations(days, hours, minutes, seconds)
-        parsed = _check_span("retain", "Retention", column, duration, named)
+        from_parts = _sum_durations(days, hours, minutes, seconds)
+        parsed = _check_span("retain", "Retention", column, duration, from_parts)
         if on_expiry is not None and on_expiry not in get_args(OnExpiry):
             raise InputOptionsError(
                 f"retain {column!r}: on_expiry={on_expiry!r} must be 'retract' (results are "
@@ -363,16 +363,20 @@ def check_options(
 
 
 def _check_span(
-    option: str, name: str, column: str, duration: str | timedelta | int | None, named: timedelta
+    option: str,
+    class_name: str,
+    column: str,
+    duration: str | timedelta | int | None,
+    from_parts: timedelta,
 ) -> timedelta | int:
-    """Return the duration of an option.
+    """Check the arguments of an option, and return its duration.
 
     Args:
         option: The name of the option, for messages.
-        name: The name of its class, for messages.
+        class_name: The name of its class, for messages.
         column: The column of event times.
         duration: The duration as a text, timedelta or integer.
-        named: The duration in named parts; zero for none.
+        from_parts: The sum of the days, hours, minutes and seconds; zero if none are given.
 
     Raises:
         InputOptionsError: The duration is missing, negative or cannot be parsed.
@@ -380,10 +384,10 @@ def _check_span(
     check_type("column", column, str, "the name of a column")
     parsed = _parse_duration(duration) if isinstance(duration, str) else duration
     if parsed is None:
-        parsed = named
-    elif named:
+        parsed = from_parts
+    elif from_parts:
         raise InputOptionsError(
-            f"{option} {column!r}: two durations, {duration!r} and {named}; give one of them"
+            f"{option} {column!r}: two durations, {duration!r} and {from_parts}; give one of them"
         )
     is_integer = isinstance(parsed, int) and not isinstance(parsed, bool)
     if not (is_integer or isinstance(parsed, timedelta)):
@@ -391,9 +395,10 @@ def _check_span(
             f"{option} {column!r}: invalid duration {parsed!r}; give a text such as '7 days', a "
             "timedelta, or an integer for a column of integers"
         )
-    if duration is None and not named:
+    if duration is None and not from_parts:
         raise InputOptionsError(
-            f"{option} {column!r}: the duration is missing; write {name}({column!r}, '7 days')"
+            f"{option} {column!r}: the duration is missing; write "
+            f"{class_name}({column!r}, '7 days')"
         )
     if parsed < (0 if is_integer else timedelta()):  # type: ignore[operator]
         raise InputOptionsError(

@@ -39,7 +39,7 @@ from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import to_storable
 
-__all__ = ["DeletionWitnesses", "missing_rows"]
+__all__ = ["MissingRowCounter", "count_missing_rows"]
 
 
 class Node(Protocol):
@@ -54,21 +54,21 @@ class Node(Protocol):
 
 
 @dataclass(frozen=True)
-class DeletionWitnesses:
-    """The traces in which deletions of rows that do not exist can be seen.
+class MissingRowCounter:
+    """Counts deleted rows that do not exist, in the traces of a graph.
 
     Attributes:
-        size: The number of nodes of the graph.
+        node_count: The number of nodes of the graph.
         traces: Per input, the nodes whose deltas are looked up, each with the trace.
     """
 
-    size: int
+    node_count: int
     traces: Mapping[str, Sequence[tuple[int, Trace]]]
 
     @staticmethod
     def of(
         nodes: Sequence[Node], relations: Mapping[str, Trace], keyed: Collection[str]
-    ) -> DeletionWitnesses:
+    ) -> MissingRowCounter:
         """Find the traces of a graph.
 
         Args:
@@ -101,25 +101,25 @@ class DeletionWitnesses:
                 traces.setdefault(input_of_node[number], []).append((number, relations[node.name]))
         # One full trace gives the exact count; without one, all partial traces are looked up.
         first_full_traces = {name: traces[:1] for name, traces in full_traces.items()}
-        return DeletionWitnesses(len(nodes), {**partial_traces, **first_full_traces})
+        return MissingRowCounter(len(nodes), {**partial_traces, **first_full_traces})
 
-    def missing(self, deltas: Sequence[ZSet]) -> dict[str, int]:
+    def count(self, deltas: Sequence[ZSet]) -> dict[str, int]:
         """Count the missing rows of each input by the deltas of all nodes, before they are applied.
 
         An input without a trace is not in the result.
         """
         return {
-            name: max(missing_rows(deltas[number], trace) for number, trace in traces)
+            name: max(count_missing_rows(deltas[number], trace) for number, trace in traces)
             for name, traces in self.traces.items()
         }
 
 
-def missing_rows(delta: ZSet, trace: Trace) -> int:
+def count_missing_rows(delta: ZSet, trace: Trace) -> int:
     """Return how many rows of a delta would leave a relation with a negative weight.
 
     >>> trace = Trace(1)
     >>> trace.update(ZSet.from_rows([(7,), (8,)]))
-    >>> missing_rows(ZSet.from_rows([(7,), (8,), (9,), (5,)], [-2, -1, -1, 1]), trace)
+    >>> count_missing_rows(ZSet.from_rows([(7,), (8,), (9,), (5,)], [-2, -1, -1, 1]), trace)
     2
     """
     if not len(delta):

@@ -32,7 +32,7 @@ __all__ = ["table_of_dicts"]
 # them costs a column with a value for every row.
 _MAX_OTHER_KEYS: Final = 16
 # The order matters: in Python a bool is also a number, and a datetime is also a date.
-_CLASSES_OF_KIND: Final[dict[str, type | tuple[type, ...]]] = {
+_CLASSES_BY_KIND: Final[dict[str, type | tuple[type, ...]]] = {
     "true or false": (bool, np.bool_),
     "numbers": Number,
     "texts": str,
@@ -107,22 +107,22 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
 
 def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
     """Return a column of the type that Arrow infers, or of the declared type where that is safe."""
-    kinds = set(map(type, values)) - {type(None)}
+    classes = set(map(type, values)) - {type(None)}
     if declared is not None and types.is_map(declared):
         return _nested_values(values, declared)
-    _check_kinds(values, kinds)
-    if declared is not None and kinds and types.is_nested(declared):
+    _check_kinds(values, classes)
+    if declared is not None and classes and types.is_nested(declared):
         return _nested_values(values, declared)
-    if declared is not None and kinds:
+    if declared is not None and classes:
         numbers: tuple[type, ...] = ()
         if types.is_integer(declared):
             numbers = (Integral,)
         elif types.is_decimal(declared):
             numbers = (Integral, Decimal)
-        if _are_numbers(kinds, numbers):
+        if _are_numbers(classes, numbers):
             return pa.array(values, declared)
         allowed = (float,) if types.is_float16(declared) else (float, Integral)
-        if types.is_floating(declared) and _are_numbers(kinds, allowed):
+        if types.is_floating(declared) and _are_numbers(classes, allowed):
             return _floats(values, declared)
     return pa.array(values)
 
@@ -153,8 +153,8 @@ def _entries(value: Any, declared: pa.DataType) -> Any:
     return [_entries(element, declared.value_type) for element in value]
 
 
-def _are_numbers(kinds: set[type], allowed: tuple[type, ...]) -> bool:
-    return bool not in kinds and all(issubclass(kind, allowed) for kind in kinds)
+def _are_numbers(classes: set[type], allowed: tuple[type, ...]) -> bool:
+    return bool not in classes and all(issubclass(cls, allowed) for cls in classes)
 
 
 def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
@@ -170,7 +170,7 @@ def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
     return narrow
 
 
-def _check_kinds(values: list[Any], kinds: set[type]) -> None:
+def _check_kinds(values: list[Any], classes: set[type]) -> None:
     """Raise an error for values that Arrow would change silently: mixed kinds, zones, nanoseconds.
 
     In a column of mixed kinds, Arrow converts a date and a timestamp to two dates, a timestamp and
@@ -179,27 +179,27 @@ def _check_kinds(values: list[Any], kinds: set[type]) -> None:
     Raises:
         ValueError: The values are of several kinds, or one does not fit a column.
     """
-    kinds_of_values = sorted(set(map(_kind_of, kinds)))
-    if len(kinds_of_values) > 1:
-        raise ValueError(
-            f"some are {kinds_of_values[0]} and some are {kinds_of_values[1]}: give one kind"
-        )
-    if kinds_of_values == ["times"] or kinds_of_values == ["times of day"]:
+    kinds = sorted(set(map(_kind_of, classes)))
+    if len(kinds) > 1:
+        raise ValueError(f"some are {kinds[0]} and some are {kinds[1]}: give one kind")
+    if kinds in (["times"], ["times of day"]):
         timed = (value for value in values if isinstance(value, datetime | time))
         have_zone = {value.tzinfo is not None for value in timed}
         if len(have_zone) > 1:
             raise ValueError("some times have a zone and some have none: give all of them one")
-        if have_zone == {True} and kinds_of_values == ["times of day"]:
+        if have_zone == {True} and kinds == ["times of day"]:
             raise ValueError("a time of day has a zone, and no column type has one: remove it")
-    for kind in kinds:
+    for cls in classes:
         for part in ("nanosecond", "nanoseconds"):
-            if hasattr(kind, part) and any(getattr(value, part, 0) for value in values):
-                raise ValueError("a time has nanoseconds, and Arrow would drop them: give a frame")
+            if hasattr(cls, part) and any(getattr(value, part, 0) for value in values):
+                raise ValueError(
+                    "a time has nanoseconds, and Arrow would drop them: give a table or a frame"
+                )
 
 
-def _kind_of(kind: type) -> str:
-    """Return the name of the kind of a Python type, as error messages show it."""
-    for name, classes in _CLASSES_OF_KIND.items():
-        if issubclass(kind, classes):
-            return name
-    return kind.__name__
+def _kind_of(cls: type) -> str:
+    """Return the kind of the values of a Python class, as error messages show it."""
+    for kind, classes in _CLASSES_BY_KIND.items():
+        if issubclass(cls, classes):
+            return kind
+    return cls.__name__

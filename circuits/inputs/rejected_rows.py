@@ -33,9 +33,8 @@ class RejectedRows:
     Attributes:
         reason: "late", "untimed" or "missing".
         message: The number of rows, the first of them, and how to fix it.
-        table: The rows with the ``weight`` that was not applied. In the deletion of a key the
-            columns other than the key are NULL, except the event time, if the deletion has one and
-            the input is strict.
+        table: The rows with the ``weight`` that was not applied. The deletion of a key has only
+            the columns of the key, and in a strict input the event time; the others are NULL.
     """
 
     reason: str

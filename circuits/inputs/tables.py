@@ -131,13 +131,13 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     """
     table = _read(relation, rows, schema)
     declared = schema.names
-    index = [
+    index_columns = [
         name
         for name in table.column_names
         if name not in declared and UNNAMED_INDEX.fullmatch(name)
     ]
-    if index:
-        table = table.drop_columns(index)
+    if index_columns:
+        table = table.drop_columns(index_columns)
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -173,17 +173,17 @@ def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
 
 
 def _table_of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    kinds = set(map(type, rows))
-    if all(issubclass(kind, Mapping) for kind in kinds):
+    classes = set(map(type, rows))
+    if all(issubclass(cls, Mapping) for cls in classes):
         if not rows:
             return schema.empty_table()
         return table_of_dicts(relation, rows, schema)
-    if not all(issubclass(kind, pa.RecordBatch) for kind in kinds):
+    if not all(issubclass(cls, pa.RecordBatch) for cls in classes):
         known = (Mapping, pa.RecordBatch)
-        first = next((kind for kind in kinds if not issubclass(kind, known)), pa.RecordBatch)
+        other = next((cls for cls in classes if not issubclass(cls, known)), pa.RecordBatch)
         raise SchemaError(
             f"relation {relation!r}: a list of rows holds only dicts, or only RecordBatches, and "
-            f"one is of type {first.__name__}: give one dict per row, or a table with pa.table(...)"
+            f"one is of type {other.__name__}: give one dict per row, or a table with pa.table(...)"
         )
     try:
         return pa.Table.from_batches(rows)

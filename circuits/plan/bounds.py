@@ -1,4 +1,7 @@
-"""Bounds of columns: how the frontiers of the columns of a plan follow from those of its inputs."""
+"""Bounds of columns: derive the frontiers of a node's columns from those of its inputs.
+
+A bound of a column is its frontier (`circuits.plan.frontier`): no later change is before it.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,26 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from circuits.plan.expressions import (
-    Call,
-    Column,
-    Expression,
-)
+from circuits.plan.expressions import Call, Column, Expression
 from circuits.plan.frontier import ColumnBounds, least
 
-__all__ = ["bounds_of_first", "bounds_of_keys", "close_bounds", "common_bounds", "ordered_columns"]
+__all__ = [
+    "bounds_of_first",
+    "bounds_of_keys",
+    "close_bounds",
+    "common_bounds",
+    "keep_bounds",
+    "ordered_columns",
+]
+
+
+def keep_bounds(bounds: ColumnBounds, columns: Iterable[int]) -> ColumnBounds:
+    """Return the bounds of some columns, which keep their numbers."""
+    return {column: bounds[column] for column in columns if column in bounds}
 
 
 def bounds_of_keys(bounds: ColumnBounds, keys: Sequence[int]) -> ColumnBounds:
-    """Return the bounds of columns that become the first columns of the result."""
+    """Return the bounds of some columns, which become columns 0, 1, … of the result."""
     return {new: bounds[old] for new, old in enumerate(keys) if old in bounds}
 
 
@@ -27,7 +38,7 @@ def bounds_of_first(bounds: ColumnBounds, count: int) -> ColumnBounds:
 
 
 def common_bounds(alternatives: Sequence[ColumnBounds]) -> ColumnBounds:
-    """Return the bounds of the columns that have one in each of the alternatives."""
+    """Return, for each column that is bounded in all alternatives, the least of its bounds."""
     if not alternatives:
         return {}
     common = set(alternatives[0]).intersection(*alternatives[1:])
@@ -35,7 +46,7 @@ def common_bounds(alternatives: Sequence[ColumnBounds]) -> ColumnBounds:
 
 
 def close_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
-    """Return the bounds that follow if the second column of each pair is not before the first."""
+    """Return the bounds, and those that follow from ``low <= high`` for each pair ``low, high``."""
     known = dict(bounds)
     size = -1
     while size < len(known):
@@ -47,16 +58,16 @@ def close_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> Colu
 
 
 def ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of columns of which the second is not before the first, by some conditions.
+    """Yield the pairs of columns ``low, high`` with ``low <= high`` where the conditions hold.
 
     Floats are left out: 0.0 and -0.0 are equal values with different codes.
     """
     for part in conditions:
         match part:
-            case Call(function, (Column(first, type), Column(second, other))) if type == other:
+            case Call(function, (Column(left, type), Column(right, other))) if type == other:
                 if pa.types.is_floating(type):
                     continue
                 if function in ("lt", "le", "eq"):
-                    yield first, second
+                    yield left, right
                 if function in ("gt", "ge", "eq"):
-                    yield second, first
+                    yield right, left

@@ -59,13 +59,12 @@ class Order:
 class AggregateCall:
     """An aggregate of column ``argument`` of the input; ``None`` is ``count(*)``.
 
-    Aggregates ignore NULL. Without any value ``count`` is 0 and the others are NULL. ``type`` is
-    the type of the result (`circuits.types.functions.aggregate_type`).
+    Aggregates ignore NULL. Without any value ``count`` is 0 and the others are NULL.
 
     Attributes:
         function: The name; `aggregate_type` in `circuits.types.functions.type_rules` lists them.
         argument: The first argument.
-        type: The type of the result.
+        type: The type of the result (`circuits.types.functions.aggregate_type`).
         name: The name of the result.
         distinct: True to read each value, or each combination of the arguments, once.
         others: The further arguments.

@@ -25,6 +25,7 @@ __all__ = [
     "Column",
     "Expression",
     "Literal",
+    "column_reads",
     "columns_of",
     "conjuncts",
     "excludes_null",
@@ -88,7 +89,7 @@ class Call:
         return value
 
     def __reduce__(self) -> tuple[type[Call], tuple[object, ...]]:
-        # Without the hash: that of a string is another one in another process.
+        # The hash is not pickled, because each process hashes strings differently.
         return Call, (self.function, self.arguments, self.type)
 
     def __str__(self) -> str:
@@ -171,7 +172,7 @@ def size_after(expressions: Iterable[Expression], replacement: Sequence[Expressi
 
 
 def conjuncts(predicates: Iterable[Expression]) -> Iterator[Expression]:
-    """The conditions that predicates connected by AND consist of; nested ANDs are flattened."""
+    """Yield the conditions that predicates connect by AND, at any depth; TRUE is left out."""
     for predicate in predicates:
         if isinstance(predicate, Call) and predicate.function == "and":
             yield from conjuncts(predicate.arguments)

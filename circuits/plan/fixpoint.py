@@ -44,7 +44,7 @@ MAX_ITERATIONS: Final = 10_000
 
 @dataclass(frozen=True)
 class DistinctMode:
-    """Which of the rows that a body derives are kept.
+    """The choice of the derived rows that a recursive relation keeps.
 
     Attributes:
         kind: "set": each row once. "bag": all. "min", "max": per value of the other columns the
@@ -113,7 +113,7 @@ class Fixpoint(PlanNode):
 
     @property
     def mode(self) -> DistinctMode:
-        """Which derived rows this relation keeps."""
+        """The derived rows that this relation keeps."""
         return self.modes[self.index]
 
     def key(self) -> tuple[object, ...]:

@@ -5,12 +5,12 @@ a row before it. The same holds for every column that is computed from the event
 that never decreases: the function of the watermark is its bound. A frontier says how such a bound
 follows from the watermarks::
 
-    WatermarkOf("clicks")                        no later row has ts < watermark of clicks
-    FunctionOf(..., date_trunc('hour', #0))      nor an hour before the hour of the watermark
-    Shifted(..., ticks)                          nor ts + 10 before the watermark + 10
-    Least((..., ...))                            for a union: nor a row before the least of both
-    OldestSession(...)                           nor before the start of the oldest open session
-    NEVER                                        no later row at all
+    WatermarkOf("clicks")                      the watermark of the input clicks
+    FunctionOf(f, date_trunc('hour', #0))      the start of the hour that frontier f is in
+    Shifted(f, 10, …)                          10 ticks after frontier f, as for a column ts + 10
+    Least((f, g))                              the lesser of two frontiers, as for a union
+    OldestSession(f, …)                        the start of the oldest session that is still open
+    NEVER                                      no later row at all
 
 Values are codes (`circuits.types.codecs.codec`). A frontier says nothing about rows in which the
 column is NULL, so they are kept.
@@ -29,7 +29,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyarrow import types
@@ -236,5 +236,5 @@ def _duration(ticks: int, type: pa.DataType) -> str:
     return _as_text(timedelta(days=ticks)) if types.is_date32(type) else str(ticks)
 
 
-def _as_text(duration: Any) -> str:
+def _as_text(duration: timedelta) -> str:
     return str(duration).removesuffix(", 0:00:00")

@@ -66,11 +66,10 @@ def constant_shift(expression: Expression) -> tuple[Column, int] | None:
             data_type = expression.type
             if not types.is_timestamp(data_type) or inner.type != data_type or _is_local(data_type):
                 return None
-            amount = (days * 86_400_000_000 + micros) * _TICKS_PER_SECOND[data_type.unit]
+            all_micros = days * 86_400_000_000 + micros
+            ticks, remainder = divmod(all_micros * _TICKS_PER_SECOND[data_type.unit], 10**6)
             shift = constant_shift(inner)
-            if shift is None or amount % 10**6:
-                return None
-            return shift[0], shift[1] + amount // 10**6
+            return None if shift is None or remainder else (shift[0], shift[1] + ticks)
     return None
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from circuits.plan.bounds import keep_bounds
 from circuits.plan.columns import Fields
 from circuits.plan.frontier import ColumnBounds
 
@@ -31,9 +32,10 @@ class PlanNode(ABC):
         is_commutative: True if the order of the inputs does not affect the rows.
         reads_now: True if the rows depend on the time of the step, so that they can change in a
             step without changed inputs.
-        reads_watermarks: True if the rows depend on the watermarks after the step, in the same way.
-        state_unit: The things that the state of the operator consists of, for explain.
-        state_limit: A bound of this state that holds for any input, for explain; or empty.
+        reads_watermarks: True if the rows depend on the watermarks after the step, so that these,
+            too, can change the rows.
+        state_unit: The unit in which explain counts the state of the operator, such as "groups".
+        state_limit: A limit of the state that holds for any input, for explain; or empty.
     """
 
     is_linear: ClassVar[bool] = False
@@ -99,7 +101,7 @@ class PlanNode(ABC):
         return {}
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        """Return bounds of more columns, for the rows in which columns have these bounds.
+        """Return the bounds, and those that follow from how the columns are computed.
 
         For example, if ``b`` is computed as ``a + 10``, a bound of ``b`` implies one of ``a``.
         """
@@ -119,7 +121,7 @@ class PlanNode(ABC):
             return [{} for _ in inputs]
         # Rows with another value in a key are in another part; a part before the frontier of
         # the key never changes again.
-        return [{key: inputs[0][key] for key in keys if key in inputs[0]}]
+        return [keep_bounds(inputs[0], keys)]
 
     def is_nullable(self, column: int) -> bool:
         """Return False if the column never contains NULL; computed once per node and column."""

@@ -49,6 +49,7 @@ from circuits.plan.bounds import (
     bounds_of_keys,
     close_bounds,
     common_bounds,
+    keep_bounds,
     ordered_columns,
 )
 from circuits.plan.columns import (
@@ -157,7 +158,7 @@ class CrossJoin(NaryNode):
             if column < len(plan.fields):
                 return plan.is_nullable(column)
             column -= len(plan.fields)
-        raise IndexError(f"column {column} is beyond the columns of the inputs")
+        raise IndexError("the column is beyond the columns of the inputs")
 
 
 @dataclass(frozen=True)
@@ -449,7 +450,7 @@ class TopK(UnaryNode):
         return self.keys
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        return {key: inputs[0][key] for key in self.keys if key in inputs[0]}
+        return keep_bounds(inputs[0], self.keys)
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         return self.input.implied_bounds(bounds)

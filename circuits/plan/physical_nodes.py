@@ -103,8 +103,8 @@ class Join(NaryNode):
     def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
         # A stored row is read when a row of another input changes and both agree.
         needed = []
-        for reader, variables in enumerate(self.variables):
-            changes = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != reader]
+        for stored, variables in enumerate(self.variables):
+            changes = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != stored]
             common = common_bounds(changes)
             needed.append({c: common[v] for c, v in enumerate(variables) if v in common})
         return needed
@@ -135,8 +135,8 @@ class Join(NaryNode):
             size = len(bounds)
             bounds = dict(close_bounds(bounds, pairs))
             for plan, variables in zip(self.inputs, self.variables, strict=True):
-                of_columns = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
-                for column, frontier in plan.implied_bounds(of_columns).items():
+                by_column = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
+                for column, frontier in plan.implied_bounds(by_column).items():
                     bounds.setdefault(variables[column], frontier)
         return bounds
 
@@ -150,7 +150,7 @@ class Join(NaryNode):
 
 
 @dataclass(frozen=True)
-class _KeepFirst(UnaryNode):
+class _FirstColumnsNode(UnaryNode):
     """A node whose first ``kept`` columns are those of its input; the others are never NULL."""
 
     kept: int
@@ -168,7 +168,7 @@ class _KeepFirst(UnaryNode):
 
 
 @dataclass(frozen=True)
-class RowIdEncode(_KeepFirst):
+class RowIdEncode(_FirstColumnsNode):
     """The first ``kept`` columns, then one code (the row id) for the values of all others."""
 
     is_linear: ClassVar[bool] = True
@@ -217,8 +217,8 @@ class RowIdDecode(UnaryNode):
 
 
 @dataclass(frozen=True)
-class PartialAggregate(_KeepFirst):
-    """The first ``kept`` columns and a ``slot``; the weights are the values to be added up.
+class PartialAggregate(_FirstColumnsNode):
+    """The first ``kept`` columns and a ``slot``; the weights are the values that are added up.
 
     The slot tells the aggregates apart (`circuits.runtime.operators.aggregates.partial_aggregate`).
     Their arguments are among the other columns of the input. All of them are linear (count, sum,
@@ -244,9 +244,9 @@ class PartialAggregate(_KeepFirst):
 
 @dataclass(frozen=True)
 class FinalAggregate(UnaryNode):
-    """The aggregates of ``partial`` by the first ``keys`` columns of the input, from its slots."""
+    """The aggregates of ``partial``, by the first ``key_count`` columns of the input."""
 
-    keys: int
+    key_count: int
     partial: PartialAggregate
 
     state_unit: ClassVar[str] = "groups"
@@ -254,24 +254,24 @@ class FinalAggregate(UnaryNode):
     @cached_property
     def fields(self) -> Fields:
         calls = self.partial.aggregates
-        return self.input.fields[: self.keys] + tuple(Field(c.name, c.type) for c in calls)
+        return self.input.fields[: self.key_count] + tuple(Field(c.name, c.type) for c in calls)
 
     def key(self) -> tuple[object, ...]:
         types = tuple(field.type for field in self.partial.input.fields)
-        return self.keys, types, tuple(call.key() for call in self.partial.aggregates)
+        return self.key_count, types, tuple(call.key() for call in self.partial.aggregates)
 
     def label(self) -> str:
         fields = self.partial.input.fields
         aggregates = ", ".join(call.label(fields) for call in self.partial.aggregates)
-        return f"final {aggregates}" + label_keys(self.input.fields[: self.keys])
+        return f"final {aggregates}" + label_keys(self.input.fields[: self.key_count])
 
     @property
     def partitioning(self) -> tuple[int, ...]:
-        return tuple(range(self.keys))
+        return tuple(range(self.key_count))
 
     @property
     def state_limit(self) -> str:
-        return "" if self.keys else "one group"
+        return "" if self.key_count else "one group"
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        return bounds_of_keys(inputs[0], range(self.keys))
+        return bounds_of_keys(inputs[0], range(self.key_count))

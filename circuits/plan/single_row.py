@@ -21,17 +21,17 @@ class SingleRow(UnaryNode):
     """The rows of the input; an error if several have the same values in the first columns.
 
     Attributes:
-        keys: The number of columns, from the first, that are the key of a group.
+        key_count: The number of columns, from the first, that are the key of a group.
         names: The names of these columns, for the error.
     """
 
-    keys: int
+    key_count: int
     names: tuple[str, ...] = ()
 
     state_unit: ClassVar[str] = "groups"
 
     def key(self) -> tuple[object, ...]:
-        return self.keys, self.names
+        return self.key_count, self.names
 
     def label(self) -> str:
         names = ", ".join(self.names)
@@ -45,7 +45,7 @@ class SingleRow(UnaryNode):
 
     @property
     def partitioning(self) -> tuple[int, ...]:
-        return tuple(range(self.keys))
+        return tuple(range(self.key_count))
 
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column)

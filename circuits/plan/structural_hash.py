@@ -18,7 +18,7 @@ row ids that it decodes (`circuits.plan.node.PlanNode.references`).
 
 Recursion: the same `RecursiveReference` means different relations in different recursions. The hash
 of a recursion is computed from its relations' names, bodies and modes, with the references in the
-bodies hashed by name. In the graph, a reference then has the hash of that hash and its name.
+bodies hashed by name. In the graph, the hash of a reference combines this hash and its name.
 
 Cost: O(nodes), each node once.
 """
@@ -96,7 +96,7 @@ def structural_hash(plan: PlanNode, inputs: Sequence[str], references: Sequence[
 
 
 def hash_values(*values: object) -> str:
-    """The hash of values: None, numbers, texts, dates, types, expressions, and lists of these.
+    """The hash of values: None, numbers, strings, dates, types, expressions, and lists of these.
 
     Raises:
         TypeError: A value is of another class; different values of it could have the same text.

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from circuits.plan.bounds import keep_bounds
 from circuits.plan.columns import Field, Fields
 from circuits.plan.frontier import ColumnBounds, OldestSession, Shifted
 from circuits.plan.node import BinaryNode, PlanNode, UnaryNode
@@ -28,8 +29,8 @@ class TimeNode(PlanNode):
     """A node that appends one column to the rows of its first input.
 
     Attributes:
-        keys: Columns of the first input that it reads, in addition to the time.
-        time: The column of the first input with the time.
+        keys: The other columns of the first input that it reads.
+        time: The column of the first input that has the time.
     """
 
     if TYPE_CHECKING:
@@ -47,11 +48,11 @@ class TimeNode(PlanNode):
             input: A plan with these columns of the first input.
             positions: The new position of each of these columns, by its old position.
         """
-        moved: Any = self.with_inputs([input, *self.inputs[1:]])
+        over_input: Any = self.with_inputs([input, *self.inputs[1:]])
         changes: dict[str, Any] = {"time": positions[self.time]}
         if self.keys:
             changes["keys"] = tuple(positions[key] for key in self.keys)
-        result: Self = replace(moved, **changes)
+        result: Self = replace(over_input, **changes)
         return result
 
 
@@ -99,7 +100,7 @@ class HoppingWindows(UnaryNode, TimeNode):
 
 @dataclass(frozen=True)
 class SessionBound(UnaryNode, TimeNode):
-    """Each row with the least time of its session; with ``last`` with the greatest one.
+    """Each row with the least time of its session, or with the greatest one if ``last`` is True.
 
     A session of a key is a maximal sequence of times, each at most ``gap`` after the one before it.
     Rows without a time are left out.
@@ -135,7 +136,7 @@ class SessionBound(UnaryNode, TimeNode):
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         (bounds,) = inputs
-        kept = {column: bounds[column] for column in self.keys if column in bounds}
+        kept = keep_bounds(bounds, self.keys)
         if self.last or self.time not in bounds:
             return kept  # a row that extends a session changes all rows of the session
         # A changed time changes the starts of rows after it, and no rows before it.
@@ -186,10 +187,9 @@ class LatestTime(BinaryNode, TimeNode):
     def label(self) -> str:
         fields = self.left.fields
         by = ", ".join(fields[column].name for column in self.keys)
-        side = "earliest" if self.forwards else "latest"
-        bound = ("after" if self.strict else "at or after") if self.forwards else ""
-        bound = bound or ("before" if self.strict else "at or before")
-        return f"{side} time {bound} {fields[self.time].name}" + (f", by {by}" if by else "")
+        extreme, side = ("earliest", "after") if self.forwards else ("latest", "before")
+        bound = side if self.strict else f"at or {side}"
+        return f"{extreme} time {bound} {fields[self.time].name}" + (f", by {by}" if by else "")
 
     def _may_be_null(self, column: int) -> bool:
         return column >= len(self.left.fields) or self.left.is_nullable(column)

@@ -4,9 +4,9 @@
 
     unnest(Z)[x, e, i]  =  Σ over lists l with element e at position i of Z[x, l]
 
-It is linear: a row maps to its elements, whatever the other rows are. The list is the last column
-of the input, and its elements (for a map: keys and values) replace it. So the columns before it
-stay where they are.
+It is linear: a row maps to its elements, independently of the other rows. The list is the last
+column of the input, and its elements (for a map: keys and values) replace it. So the columns before
+it stay where they are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from circuits.plan.bounds import bounds_of_first
 from circuits.plan.columns import Field, Fields
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
@@ -32,12 +33,12 @@ class Unnest(UnaryNode):
 
     Attributes:
         names: The names of the new columns: the element, or key and value; then the position.
-        first: The position of the first element; None if there is no column of positions.
+        first_position: The position of the first element, 0 or 1; None for no column of positions.
         outer: True if a row without elements stays, with NULL for the element and its position.
     """
 
     names: tuple[str, ...]
-    first: int | None = None
+    first_position: int | None = None
     outer: bool = False
 
     is_linear: ClassVar[bool] = True
@@ -46,25 +47,26 @@ class Unnest(UnaryNode):
     def fields(self) -> Fields:
         *kept, last = self.input.fields
         types = part_types(last.type)
-        if self.first is not None:
+        if self.first_position is not None:
             types.append(pa.int64())
         return (*kept, *(Field(*pair) for pair in zip(self.names, types, strict=True)))
 
     def key(self) -> tuple[object, ...]:
-        return self.first, self.outer
+        return self.first_position, self.outer
 
     def label(self) -> str:
         kind = "outer unnest" if self.outer else "unnest"
-        position = "" if self.first is None else f" with position from {self.first}"
+        position = (
+            "" if self.first_position is None else f" with position from {self.first_position}"
+        )
         return f"{kind} {self.input.fields[-1].name}{position}"
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        kept = len(self.input.fields) - 1
-        return {column: bound for column, bound in inputs[0].items() if column < kept}
+        return bounds_of_first(inputs[0], len(self.input.fields) - 1)
 
     def _may_be_null(self, column: int) -> bool:
         kept = len(self.input.fields) - 1
         if column < kept:
             return self.input.is_nullable(column)
-        is_position = self.first is not None and column == len(self.fields) - 1
+        is_position = self.first_position is not None and column == len(self.fields) - 1
         return self.outer or not is_position

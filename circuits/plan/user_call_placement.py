@@ -88,10 +88,10 @@ def place_user_calls(
 class _RowsWithResults:
     """A plan with the rows of an original plan, and further columns for the results of calls.
 
-    Expressions of the text read the columns of the original plan; `rewrite` makes them read this.
+    Expressions of the text read the columns of the original plan; `rewrite` translates them.
 
     Attributes:
-        plan: The plan.
+        plan: The plan with the results.
         columns: For each column of the original plan, the column of ``plan``.
         results: For each call, as an expression over the original plan, the column of ``plan``
             with its result.
@@ -106,7 +106,7 @@ class _RowsWithResults:
         return cls(plan, columns(plan))
 
     def rewrite(self, expression: Expression) -> Expression:
-        """Return an expression over the original plan, over this one."""
+        """Translate an expression over the original plan into one over ``plan``."""
         if isinstance(expression, Column):
             return self.columns[expression.index]
         if isinstance(expression, Literal):
@@ -257,7 +257,7 @@ class _CallPlacer:
 
     def _place_outer_join(self, plan: OuterJoin) -> _RowsWithResults:
         width = len(plan.left.fields)
-        left_calls, right_calls = self._split(plan, [plan.predicate], width, "an outer join")
+        left_calls, right_calls = self._split_calls(plan, [plan.predicate], width, "an outer join")
         left = self._add_calls(self.place(plan.left), left_calls)
         right = self._add_calls(self.place(plan.right), right_calls)
         both = _product([left, right], (left.plan, right.plan))
@@ -267,10 +267,13 @@ class _CallPlacer:
         results = left.results if plan.kind == "left" else {}
         return _RowsWithResults(joined, both.columns, results)
 
-    def _split(
+    def _split_calls(
         self, plan: PlanNode, predicates: Sequence[Expression], width: int, operator: str
     ) -> tuple[list[Call], list[Call]]:
-        """Return the calls of the left columns, and those of the right columns, over these."""
+        """Divide the calls into those that read left columns and those that read right columns.
+
+        The latter are returned over the columns of the right side alone.
+        """
         left, right = [], []
         for expression in _calls_of(predicates):
             used = columns_of(expression)
@@ -280,11 +283,11 @@ class _CallPlacer:
                 right.append(_shift_call(expression, -width))
             else:
                 names = [f.name for input in plan.inputs for f in input.fields]
-                shown = label(expression, names).replace("user:", "")
+                call_text = label(expression, names).replace("user:", "")
                 raise CircuitError(
-                    f"view {self._view!r}: the call {shown} in the condition of {operator} reads "
-                    "both of its sides, which is not supported: join the rows in a query in FROM, "
-                    "and call the function there"
+                    f"view {self._view!r}: the call {call_text} in the condition of {operator} "
+                    "reads both of its sides, which is not supported: join the rows in a query in "
+                    "FROM, and call the function there"
                 )
         return left, right
 
@@ -380,7 +383,7 @@ class _CallPlacer:
     def _place_semijoin(self, semijoin: tuple[Semijoin, int]) -> _PlacedSemijoin:
         plan, start = semijoin
         width = len(plan.left.fields)
-        left_calls, right_calls = self._split(plan, [plan.predicate], width, "EXISTS or IN")
+        left_calls, right_calls = self._split_calls(plan, [plan.predicate], width, "EXISTS or IN")
         right = self._add_calls(self.place(plan.right), right_calls)
         shifted = [_shift_call(expression, start) for expression in left_calls]
         return _PlacedSemijoin(plan, start, shifted, right)
@@ -428,7 +431,7 @@ class _PlacedSemijoin:
     right: _RowsWithResults
 
     def apply(self, left: _RowsWithResults) -> _RowsWithResults:
-        """Return the rows of a block, which have the results of the calls, that match."""
+        """Return the rows of a block that match; they have the results of ``left_calls``."""
         width, start = len(self.plan.left.fields), self.start
         left_results = {
             _shift(call, -start): column
@@ -436,32 +439,29 @@ class _PlacedSemijoin:
             if all(start <= column < start + width for column in columns_of(call))
         }
         left_side = _RowsWithResults(left.plan, left.columns[start : start + width], left_results)
-        both = _product([left_side, self.right], (left.plan, self.right.plan), width)
+        both = _product([left_side, self.right], (left.plan, self.right.plan))
         predicate = both.rewrite(self.plan.predicate)
         return replace(left, plan=Semijoin(left.plan, self.right.plan, predicate, self.plan.anti))
 
 
-def _product(
-    parts: Sequence[_RowsWithResults], plans: Sequence[PlanNode], first_width: int | None = None
-) -> _RowsWithResults:
-    """Return the columns of several rows side by side; ``plan`` is that of the first ones.
+def _product(parts: Sequence[_RowsWithResults], plans: Sequence[PlanNode]) -> _RowsWithResults:
+    """Return the columns and results of several parts side by side.
+
+    The ``plan`` of the result is that of the first part; callers replace it or do not read it.
 
     Args:
-        parts: The rows.
-        plans: Their plans, whose columns are side by side.
-        first_width: The number of columns of the first original plan, if it is not all columns.
+        parts: The parts.
+        plans: The plan of each part, whose columns are side by side in the joined plan.
     """
     all_columns: list[Column] = []
     results: dict[Expression, Column] = {}
-    offset = original_offset = 0  # of the part: in the joined plans, in the joined original plans
-    for number, (part, plan) in enumerate(zip(parts, plans, strict=True)):
+    # The first column of the part: in the joined plan, and in the joined original plan.
+    offset = original_offset = 0
+    for part, plan in zip(parts, plans, strict=True):
         all_columns += [Column(c.index + offset, c.type) for c in part.columns]
         for expression, column in part.results.items():
             shifted = _shift(expression, original_offset)
             results[shifted] = Column(column.index + offset, column.type)
         offset += len(plan.fields)
-        is_first = number == 0 and first_width is not None
-        original_offset += (
-            first_width if is_first and first_width is not None else len(part.columns)
-        )
+        original_offset += len(part.columns)
     return _RowsWithResults(parts[0].plan, tuple(all_columns), results)

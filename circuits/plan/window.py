@@ -24,7 +24,8 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from circuits.plan.columns import Field, Fields, Order
+from circuits.plan.bounds import keep_bounds
+from circuits.plan.columns import Field, Fields, Order, join_names
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 
@@ -68,8 +69,8 @@ class Frame:
         >>> Frame("rows", -2, 0).label()
         'rows between 2 preceding and current row'
         """
-        low = "unbounded preceding" if self.start is None else _bound(self.start)
-        high = "unbounded following" if self.end is None else _bound(self.end)
+        low = "unbounded preceding" if self.start is None else _label_bound(self.start)
+        high = "unbounded following" if self.end is None else _label_bound(self.end)
         exclude = "" if self.exclude == "none" else f" exclude {self.exclude}"
         return f"{self.mode} between {low} and {high}{exclude}"
 
@@ -91,7 +92,7 @@ class WindowCall:
         number: The distance of lag (negative: lead), n of nth_value, the buckets of ntile.
         ignore_nulls: True if rows with a NULL value are skipped.
         distinct: True if an aggregate reads each value of the frame once.
-        within: The order of an aggregate whose result depends on one, as string_agg.
+        within: The order of the values of an aggregate that depends on one, such as string_agg.
         options: Constants of an aggregate (`circuits.plan.columns.AggregateCall`).
     """
 
@@ -162,8 +163,8 @@ class Window(UnaryNode):
     def label(self) -> str:
         fields = self.input.fields
         calls = ", ".join(call.label(fields) for call in self.calls)
-        by = _join_names([fields[column].name for column in self.partition])
-        order = _join_names([order.label(fields) for order in self.order])
+        by = join_names([fields[column] for column in self.partition])
+        order = ", ".join(part.label(fields) for part in self.order)
         parts = [f"partition by {by}" if by else "", f"order by {order}" if order else ""]
         return f"window {calls} over ({' '.join(filter(None, parts))})"
 
@@ -173,7 +174,7 @@ class Window(UnaryNode):
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         (bounds,) = inputs
-        kept = {column: bounds[column] for column in self.partition if column in bounds}
+        kept = dict(keep_bounds(bounds, self.partition))
         if self.order and all(map(_looks_back, self.calls)):
             # A row changes the results of rows after it, and of rows equal to it in the order.
             first = self.order[0]
@@ -200,15 +201,12 @@ def _looks_back(call: WindowCall) -> bool:
         return True
     if call.function in ("lag", "lead"):
         return call.number >= 0 if call.function == "lag" else call.number <= 0
-    is_ranking = call.function in RANKING  # of a share of the whole partition
-    return not is_ranking and call.frame.end is not None and call.frame.end <= 0
+    if call.function in RANKING:  # percent_rank, cume_dist and ntile read the partition's size
+        return False
+    return call.frame.end is not None and call.frame.end <= 0
 
 
-def _bound(offset: int | float) -> str:
+def _label_bound(offset: int | float) -> str:
     if offset == 0:
         return "current row"
     return f"{abs(offset)} {'preceding' if offset < 0 else 'following'}"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.runtime.predicates import compares_codes, ordered_code, truth
+from circuits.runtime.predicates import cached_by_codecs, compares_codes, ordered_code, truth
 from circuits.runtime.row_batch import RowBatch, keeps_codes
-from circuits.types.codecs.codec import NULL
+from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.zset import Int64Array
 
@@ -85,7 +85,7 @@ class CodeEvaluator:
                 return truth(call, self._batch).true.astype(np.int64)
             case "greatest" if self._is_ordered(call):
                 return reduce(np.maximum, map(self.codes, arguments))
-            case "case" if self._chooses_codes(call):
+            case "case" if _chooses_codes(call, codecs):
                 return self._choose(call)
             case "time_bucket" if arguments[0].type == call.type:
                 return self._bucket(call)
@@ -98,17 +98,6 @@ class CodeEvaluator:
         codec = self._batch.codecs.codec(call.type)
         return codec.ordered and all(a.type == call.type for a in call.arguments)
 
-    def _chooses_codes(self, case: Call) -> bool:
-        """True if no test or value of a CASE can fail, and all are computed from codes."""
-        *pairs, otherwise = case.arguments
-        return all(compares_codes(test, self._batch) for test in pairs[::2]) and all(
-            isinstance(value, Literal)
-            or (
-                isinstance(value, Column) and keeps_codes(value.type, case.type, self._batch.codecs)
-            )
-            for value in (*pairs[1::2], otherwise)
-        )
-
     def _choose(self, case: Call) -> Int64Array:
         *pairs, otherwise = case.arguments
         result = self._code(otherwise, case.type)
@@ -120,7 +109,7 @@ class CodeEvaluator:
 
     def _code(self, value: Expression, type: pa.DataType) -> Int64Array | int:
         """Return the codes of a column, or of a literal as a value of another type."""
-        if isinstance(value, Literal) and value.type != type:
+        if isinstance(value, Literal) and value.value is not None and value.type != type:
             return self.codes(Call("cast", (value,), type))
         return self.codes(value)
 
@@ -150,6 +139,17 @@ class CodeEvaluator:
         if not _within(ticks, _INFINITE - 1 - abs(added_ticks)):
             return None
         return np.where(is_null, NULL, ticks + added_ticks)
+
+
+@cached_by_codecs
+def _chooses_codes(case: Call, codecs: Codecs) -> bool:
+    """Return whether no test or value of a CASE can fail, and all are computed from codes."""
+    *pairs, otherwise = case.arguments
+    return all(compares_codes(test, codecs) for test in pairs[::2]) and all(
+        isinstance(value, Literal)
+        or (isinstance(value, Column) and keeps_codes(value.type, case.type, codecs))
+        for value in (*pairs[1::2], otherwise)
+    )
 
 
 def _within(ticks: Int64Array, limit: int) -> bool:

@@ -40,7 +40,7 @@ from circuits.types.functions.nested.lambdas import (
     sort_by_comparisons,
 )
 from circuits.types.functions.registry import TABLE
-from circuits.types.functions.type_rules import plain
+from circuits.types.functions.type_rules import kernel_type
 
 __all__ = ["evaluate"]
 
@@ -80,14 +80,14 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
 def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    target = plain(values.type)
+    target = kernel_type(values.type)
     return values if values.type == target else pc.cast(values, target)
 
 
 @lru_cache(maxsize=4096)
 def _scalar(literal: Literal) -> pa.Scalar:
     """Return a literal as a scalar; cached, because building one takes longer than a small step."""
-    return pa.array([literal.value], literal.type).cast(plain(literal.type))[0]
+    return pa.array([literal.value], literal.type).cast(kernel_type(literal.type))[0]
 
 
 class _Frame:
@@ -114,7 +114,7 @@ class _Frame:
             # The type is not part of the key, so that all references to a column find it.
             expression = Column(expression.index, pa.null())
         elif self.rows == 0:  # without rows, not even a call of literals may fail
-            return pa.nulls(0, plain(expression.type))
+            return pa.nulls(0, kernel_type(expression.type))
         if expression not in self._values:
             self._values[expression] = self._compute(expression)
         return self._values[expression]
@@ -139,7 +139,7 @@ class _Frame:
 
 
 def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> Values:
-    target = plain(expression.type)
+    target = kernel_type(expression.type)
     constant = all(isinstance(argument, pa.Scalar) for argument in arguments)
     if constant:  # a kernel needs at least one column
         arguments = [fill_rows(arguments[0], 1), *arguments[1:]]
@@ -163,7 +163,7 @@ def _row_error(
         middle = (start + stop) // 2
         part = [a[start:middle] if isinstance(a, pa.Array) else a for a in arguments]
         try:
-            check_result(kernel(part, plain(expression.type)), part)
+            check_result(kernel(part, kernel_type(expression.type)), part)
             start = middle
         except _FAILURES as first_half_error:
             stop, error = middle, first_half_error
@@ -201,7 +201,7 @@ def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
 
 def _evaluate_try(frame: _Frame, expression: Call) -> Values:
     """Evaluate ``try``: NULL for the rows for which its argument fails, found by bisection."""
-    target = plain(expression.type)
+    target = kernel_type(expression.type)
 
     def attempt(positions: pa.Array) -> pa.Array:
         try:
@@ -229,14 +229,14 @@ def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
     lists = Lists.of(fill_rows(frame.value(array), frame.rows))
     captured = [fill_rows(frame.value(other), frame.rows) for other in others]
     if expression.function == "list_reduce":
-        return _reduce(lists, body.value, captured, plain(expression.type))
+        return _reduce(lists, body.value, captured, kernel_type(expression.type))
     if expression.function == "list_sort_by":
-        return _sort_by(lists, body.value, captured, plain(expression.type))
+        return _sort_by(lists, body.value, captured, kernel_type(expression.type))
     owners = pa.array(lists.owners)
     columns = [lists.values, pa.array(lists.positions), *(each.take(owners) for each in captured)]
     elements = _Frame(lambda index: columns[index], len(lists.values))
     values = fill_rows(elements.value(body.value), elements.rows)
-    return apply_lambda(expression.function, lists, values, plain(expression.type))
+    return apply_lambda(expression.function, lists, values, kernel_type(expression.type))
 
 
 def _sort_by(
@@ -279,7 +279,7 @@ def _reduce(
 
 def _evaluate_branches(frame: _Frame, expression: Call) -> Values:
     """Evaluate ``case`` or ``coalesce``, each branch only for the rows without a value so far."""
-    target = plain(expression.type)
+    target = kernel_type(expression.type)
     undecided = pa.array(np.arange(frame.rows))
     part_positions: list[pa.Array] = []
     parts: list[pa.Array] = []

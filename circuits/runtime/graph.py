@@ -23,7 +23,7 @@ from operator import add
 from typing import Final
 
 from circuits.inputs.checked_input import CheckedInput
-from circuits.inputs.missing_deletions import DeletionWitnesses
+from circuits.inputs.missing_deletions import MissingRowCounter
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.phases import GRAPH
 from circuits.plan.fixpoint import ITERATION
@@ -179,7 +179,7 @@ class Graph:
     # Caches, and the sizes of the graph for which they are valid.
     _cached_registry: StateRegistry | None = None
     _registry_size: tuple[int, int] = (0, 0)
-    _cached_witnesses: DeletionWitnesses | None = None
+    _cached_missing_row_counter: MissingRowCounter | None = None
     # By input, and the number of nodes and views for which they are valid.
     _read_columns: dict[str, tuple[int, int, frozenset[int]]] = field(default_factory=dict)
 
@@ -368,18 +368,17 @@ class Graph:
         return cached[2]
 
     @property
-    def deletion_witnesses(self) -> DeletionWitnesses:
-        """The traces that show which deleted rows were never inserted.
-
-        They are searched once per size of the graph.
-        """
-        if self._cached_witnesses is None or self._cached_witnesses.size != len(self.nodes):
+    def missing_row_counter(self) -> MissingRowCounter:
+        """Counts the deleted rows that do not exist; found once per size of the graph."""
+        counter = self._cached_missing_row_counter
+        if counter is None or counter.node_count != len(self.nodes):
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
             traces = dict(self.relations.traces)
             for position in self.state_bounds.relations if self.state_bounds is not None else ():
                 del traces[self.nodes[position].name]  # rows that are dropped are not missing
-            self._cached_witnesses = DeletionWitnesses.of(self.nodes, traces, keyed)
-        return self._cached_witnesses
+            counter = MissingRowCounter.of(self.nodes, traces, keyed)
+            self._cached_missing_row_counter = counter
+        return counter
 
     def relation_index(self, circuit: NestedCircuit, position: int) -> int:
         """Return which relation of a nested circuit a fixpoint node outputs."""
@@ -567,7 +566,7 @@ class _GraphStepExecution:
             self._changes.append(step)
             for position, emitted in step.rows.items():
                 rows[position], self._seconds[position] = emitted, step.seconds[position]
-        missing = graph.deletion_witnesses.missing(self._deltas)
+        missing = graph.missing_row_counter.count(self._deltas)
         drop_limits = graph.drop_limits
         if self._bounded is not None:
             self._bounded.drop_relation_rows(self._shared, [node.name for node in graph.nodes])

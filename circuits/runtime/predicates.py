@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import lru_cache, reduce
-from typing import Any, Final, NamedTuple
+from functools import lru_cache, reduce, wraps
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,10 +27,12 @@ from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Truth", "compares_codes", "truth"]
+__all__ = ["Truth", "cached_by_codecs", "compares_codes", "truth"]
 
 Mask = npt.NDArray[np.bool_]
 Codes = Int64Array | np.int64
+E = TypeVar("E", bound=Expression)
+T = TypeVar("T")
 
 
 class Truth(NamedTuple):
@@ -48,6 +50,25 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
+
+
+def cached_by_codecs(function: Callable[[E, Codecs], T]) -> Callable[[E, Codecs], T]:
+    """Return a function that remembers its results for each expression, as long as its codecs last.
+
+    These are the codecs of one circuit, so the results are those of the plans of that circuit.
+    """
+    results: WeakKeyDictionary[Codecs, dict[E, T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def cached(expression: E, codecs: Codecs) -> T:
+        known = results.get(codecs)
+        if known is None:
+            known = results[codecs] = {}
+        if expression not in known:
+            known[expression] = function(expression, codecs)
+        return known[expression]
+
+    return cached
 
 
 def truth(predicate: Expression, batch: RowBatch) -> Truth:
@@ -93,18 +114,19 @@ def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
     return _evaluate_in_arrow(predicate, batch)
 
 
-def compares_codes(predicate: Expression, batch: RowBatch) -> bool:
+@cached_by_codecs
+def compares_codes(predicate: Expression, codecs: Codecs) -> bool:
     """Return whether `truth` computes a predicate from codes alone, so that it cannot fail."""
     if not isinstance(predicate, Call):
         return False
     arguments = predicate.arguments
     match predicate.function:
         case "and" | "or" | "not" | "is_true":
-            return all(compares_codes(argument, batch) for argument in arguments)
+            return all(compares_codes(argument, codecs) for argument in arguments)
         case "is_null":
             return isinstance(arguments[0], Column)
         case function if function == "same" or function in OPERATORS:
-            return _comparison_of(predicate, batch.codecs) is not None
+            return _comparison_of(predicate, codecs) is not None
     return False
 
 
@@ -147,21 +169,8 @@ def _compare(compare: Callable[[Any, Any], Any], comparison: _Comparison, batch:
     return Truth(present & result, present & ~result)
 
 
-# By the codecs, which last as long as their circuit: the comparisons of its plans.
-_COMPARISONS: Final[WeakKeyDictionary[Codecs, dict[Call, _Comparison | None]]] = WeakKeyDictionary()
-
-
+@cached_by_codecs
 def _comparison_of(predicate: Call, codecs: Codecs) -> _Comparison | None:
-    """Return how codes decide a comparison; None if it must be evaluated in Arrow."""
-    known = _COMPARISONS.get(codecs)
-    if known is None:
-        known = _COMPARISONS[codecs] = {}
-    if predicate not in known:
-        known[predicate] = _plan_comparison(predicate, codecs)
-    return known[predicate]
-
-
-def _plan_comparison(predicate: Call, codecs: Codecs) -> _Comparison | None:
     """Return how codes decide a comparison; None if it must be evaluated in Arrow.
 
     The sides must be columns or constants of one code space, that is, equal values of their types
@@ -173,7 +182,7 @@ def _plan_comparison(predicate: Call, codecs: Codecs) -> _Comparison | None:
         return None
     codec, other = codecs.codec(left.type), codecs.codec(right.type)
     is_ordering = predicate.function not in ("same", "eq", "ne")
-    if codec.space != other.space or (is_ordering and not codec.ordered):
+    if codec.code_space != other.code_space or (is_ordering and not codec.ordered):
         return None
     first, second = _side(left, codec), _side(right, other)
     return None if first is None or second is None else _Comparison(first, second)

@@ -71,7 +71,7 @@ def keeps_codes(source: pa.DataType, target: pa.DataType, codecs: Codecs) -> boo
     """
     if source == target:
         return True
-    if codecs.codec(source).space != codecs.codec(target).space:
+    if codecs.codec(source).code_space != codecs.codec(target).code_space:
         return False
     if pa.types.is_integer(source) and pa.types.is_integer(target):
         to_signed = pa.types.is_signed_integer(target) or not pa.types.is_signed_integer(source)

@@ -133,7 +133,8 @@ class StateBounds:
         for position, node in enumerate(nodes):
             self.frontiers.append(self._frontiers_of(position, node))
             if node.operator is None and self._reads_rows(node):
-                by_time = self._input_bounds(node.name) if inputs[node.name].reads_by_time else {}
+                reads_only_after_frontier = inputs[node.name].reads_only_after_frontier
+                by_time = self._input_bounds(node.name) if reads_only_after_frontier else {}
                 bounds_of_readers.setdefault(position, []).append(by_time)
             if node.operator is None or isinstance(node.operator, Integrate):
                 continue

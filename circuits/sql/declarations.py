@@ -2,7 +2,7 @@
 
 A declaration gives the columns of an input and, with a PRIMARY KEY, the way to read its rows. The
 rows themselves come from the caller, so everything that says where they are stored has no effect.
-Three things can happen to a part of a declaration:
+The parts of a declaration have these effects:
 
 ================================= ================================================================
 NOT NULL                          checked: a row with NULL there is refused
@@ -13,7 +13,7 @@ DEFAULT                           unused, with a notice: a row has a value for e
 WITH, USING, LOCATION, ...        unused, with a notice: the rows come from the caller
 COMMENT, NULL                     read and dropped: they have no effect in any engine
 WATERMARK FOR, LATENESS           the input refuses late rows (`circuits.inputs.Lateness`)
-computed columns, METADATA, ...   refused: without them a view would be another one
+computed columns, METADATA, ...   refused: a view without them would have other rows
 ================================= ================================================================
 
 A table that an ``INSERT INTO`` names is a sink, so it is not an input (`circuits.sql.statements`).
@@ -141,8 +141,8 @@ def read_declarations(statements: Iterable[tuple[SqlSource, exp.Expr]]) -> Decla
         elif isinstance(tree, exp.Create) and tree.kind == "TABLE":
             table, table_notices = _read_table(source, tree)
             notices += table_notices
-            same = [name for name in tables if name.casefold() == table.name.casefold()]
-            if not same:
+            is_new = table.name.casefold() not in map(str.casefold, tables)
+            if is_new:
                 tables[table.name] = table
             elif not tree.args.get("exists"):
                 raise source.error(
@@ -280,7 +280,7 @@ class _TableReader:
                 part, f"{construct} in CREATE TABLE", "list the columns and leave it out"
             )
         name = f"property {part.name!r}" if type(part) is exp.Property else "the storage"
-        self.notices.append(_notice(self._source, part, f"{name} of the table"))
+        self._add_notice(part, f"{name} of the table")
 
     def _read_column(self, node: exp.ColumnDef) -> None:
         name = node.name
@@ -314,20 +314,10 @@ class _TableReader:
         if isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
             raise self._computed_column_error(error_node)
         if isinstance(kind, exp.DefaultColumnConstraint):
-            self.notices.append(
-                _notice(
-                    self._source, error_node, "DEFAULT", "each row must have a value for the column"
-                )
-            )
+            self._add_notice(error_node, "DEFAULT", "each row must have a value for the column")
         elif type(kind) in UNCHECKED_CONSTRAINTS:
-            self.notices.append(
-                _notice(
-                    self._source,
-                    error_node,
-                    UNCHECKED_CONSTRAINTS[type(kind)],
-                    "the rows are not checked",
-                )
-            )
+            name = UNCHECKED_CONSTRAINTS[type(kind)]
+            self._add_notice(error_node, name, "the rows are not checked")
         else:
             construct = kind.meta.get(UNSUPPORTED_COLUMN_PART) or self._source.describe(kind)
             raise self._source.unsupported(
@@ -347,14 +337,11 @@ class _TableReader:
         self._keys = tuple(key for key in keys if isinstance(key, exp.Identifier))
         self._is_enforced = self._is_enforced and is_enforced
         if not self._is_enforced:
-            self.notices.append(
-                _notice(
-                    self._source,
-                    error_node,
-                    "a PRIMARY KEY that is not enforced",
-                    "a second row of a key does not replace the first; for upserts give "
-                    "input_options={table: InputOptions(keys=...)}",
-                )
+            self._add_notice(
+                error_node,
+                "a PRIMARY KEY that is not enforced",
+                "a second row of a key does not replace the first; for upserts give "
+                "input_options={table: InputOptions(keys=...)}",
             )
 
     def _column_name(self, error_node: exp.Expr, name: str, clause: str) -> str:
@@ -411,6 +398,9 @@ class _TableReader:
                 )
             node = exp.DataType(this=node.this)
         return arrow_type(self._source, node)
+
+    def _add_notice(self, node: exp.Expr, part: str, effect: str = "") -> None:
+        self.notices.append(_notice(self._source, node, part, effect))
 
     def _computed_column_error(self, node: exp.Expr) -> Exception:
         return self._source.unsupported(

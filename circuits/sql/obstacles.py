@@ -148,21 +148,16 @@ def find_obstacles(
     except SqlError as error:
         report(error, "statement 1")
         return list(obstacles.values())
-    statements = []
-    for number, part in enumerate(_split(text, tokens)):
-        try:
-            part_source = SqlSource(part, dialect)
-            for tree in part_source.parse():
-                statements.append(_Statement(part_source, tree, _name_of(tree, number, name)))
-        except SqlError as error:
-            report(error, f"statement {number + 1}")
+    statements = _parse_statements(text, tokens, dialect, name, report)
     if not statements and not obstacles:
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
     # The lower-case names of tables and views whose columns may be wrong, because of an error.
     damaged = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
-    recursive_views = {name for part in statements for name in part.source.recursive_views}
+    recursive_views = {
+        view for statement in statements for view in statement.source.recursive_views
+    }
     for numbers in order_statements(recursive_views, trees):
         component = [statements[number] for number in numbers]
         for statement in component:
@@ -177,6 +172,21 @@ def find_obstacles(
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
     return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
+
+
+def _parse_statements(
+    text: str, tokens: list[Token], dialect: str, name: str, report: Report
+) -> list[_Statement]:
+    """Return the statements that can be parsed, and report the errors of the others."""
+    statements = []
+    for number, part in enumerate(_split(text, tokens)):
+        try:
+            source = SqlSource(part, dialect)
+            for tree in source.parse():
+                statements.append(_Statement(source, tree, _name_of(tree, number, name)))
+        except SqlError as error:
+            report(error, f"statement {number + 1}")
+    return statements
 
 
 def _split(text: str, tokens: list[Token]) -> Iterator[str]:
@@ -257,14 +267,14 @@ def _plan(
 
 
 def _replace_part(statement: _Statement, error: SqlError) -> bool:
-    """Replace the smallest part at the place of an error; return False if there is none."""
+    """Replace the smallest part at or beside an error; return False if there is none."""
     offset = _offset_of(statement.source.text, error)
     parts = [
         _Part(*extent, node)
         for node in statement.tree.walk()
         if _is_replaceable(node) and (extent := _extent(node)) is not None
     ]
-    around = min(
+    enclosing = min(
         (part for part in parts if part.first <= offset <= part.last),
         key=lambda part: part.last - part.first,
         default=None,
@@ -277,18 +287,16 @@ def _replace_part(statement: _Statement, error: SqlError) -> bool:
     before = max(
         (part for part in parts if part.last < offset), key=lambda part: part.last, default=None
     )
-    is_inside = after is not None and (around is None or after.last <= around.last)
-    if after is not None and is_inside and not _has_boundary(statement.source, offset, after.first):
-        around = after  # the error is at a word before the part, such as EXISTS
-    if (
-        around is None
-        and before is not None
-        and not _has_boundary(statement.source, before.last + 1, offset)
-    ):
-        around = before  # the error is at a word after the part, such as the type of a column
-    if around is None:
+    source = statement.source
+    chosen = enclosing
+    is_inside = after is not None and (enclosing is None or after.last <= enclosing.last)
+    if after is not None and is_inside and not _has_boundary(source, offset, after.first):
+        chosen = after  # the error is at a word before the part, such as EXISTS
+    if chosen is None and before is not None and not _has_boundary(source, before.last + 1, offset):
+        chosen = before  # the error is at a word after the part, such as the type of a column
+    if chosen is None:
         return False
-    node = around.node
+    node = chosen.node
     parent = node.parent
     statement.may_mislead = True
     if isinstance(parent, exp.Select):

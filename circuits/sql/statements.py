@@ -98,21 +98,22 @@ def add_window_close(
     trees = source.parse()
     declarations = read_declarations((source, tree) for tree in trees)
     hidden = {view.casefold() for view in declarations.temporary_views}
-    wanted = None if views is True else {view.casefold(): view for view in views}
+    names_as_written = None if views is True else {view.casefold(): view for view in views}
     ends: list[int] = []
-    seen: set[str] = set()
+    known_views: set[str] = set()
     for tree, end in zip(trees, _statement_ends(source), strict=True):
         is_query = isinstance(tree, exp.Query | exp.Values | exp.Pivot)
         view = name.casefold() if is_query else _view_name(tree)
-        seen.add(view)
-        is_wanted = view not in hidden if wanted is None else view in wanted
+        known_views.add(view)
+        is_wanted = view not in hidden if names_as_written is None else view in names_as_written
         if view and is_wanted and _emit_offset(tree) is None:
             ends.append(end)
-    for view, written in (wanted or {}).items():
-        if view not in seen:
-            known = ", ".join(sorted(filter(None, seen))) or "none"
+    for view, name_as_written in (names_as_written or {}).items():
+        if view not in known_views:
+            known = ", ".join(sorted(filter(None, known_views))) or "none"
             raise source.error_at(
-                0, f"emit_on_window_close names {written!r}; the text has the views: {known}"
+                0,
+                f"emit_on_window_close names {name_as_written!r}; the text has the views: {known}",
             )
     for end in reversed(ends):
         text = f"{text[:end]}\nEMIT ON WINDOW CLOSE{text[end:]}"
@@ -225,6 +226,10 @@ class StatementPlanner:
     def __post_init__(self) -> None:
         self.scans = {name: Scan(name, fields) for name, fields in self.relations.items()}
 
+    def _environment(self, source: SqlSource) -> Environment:
+        queries: QueryReader = query
+        return Environment(source, self.scans, queries, self.readers)
+
     def declare(self, statements: list[tuple[SqlSource, exp.Expr]]) -> None:
         """Add the tables that the statements declare.
 
@@ -261,15 +266,14 @@ class StatementPlanner:
             source: The text.
             tree: The statement.
             number: Its position among the statements, from 0.
-            is_last: Whether no statement follows.
+            is_last: True if no statement follows.
 
         Raises:
             SqlError, UnsupportedSqlError: As `plan_sql`.
         """
         if isinstance(tree, exp.Comment) or (isinstance(tree, exp.Create) and tree.kind == "TABLE"):
             return  # a declaration
-        queries: QueryReader = query
-        environment = Environment(source, self.scans, queries, self.readers)
+        environment = self._environment(source)
         view = _plan_statement(environment, self.declarations, tree, self.name, number)
         emit = _emit_offset(tree)
         if emit is not None:
@@ -284,8 +288,7 @@ class StatementPlanner:
 
     def plan_cycle(self, source: SqlSource, trees: list[exp.Expr]) -> None:
         """Plan recursive views, and add them."""
-        queries: QueryReader = query
-        environment = Environment(source, self.scans, queries, self.readers)
+        environment = self._environment(source)
         for tree in trees:
             emit = _emit_offset(tree)
             if emit is not None:
@@ -304,8 +307,8 @@ class StatementPlanner:
 
 def _emit_offset(tree: exp.Expr) -> int | None:
     """Return where a statement has EMIT ON WINDOW CLOSE; None if it has none."""
-    query_ = tree.expression if isinstance(tree, exp.Create | exp.Insert) else tree
-    offset: int | None = query_.meta.get(EMIT_ON_CLOSE)
+    body = tree.expression if isinstance(tree, exp.Create | exp.Insert) else tree
+    offset: int | None = body.meta.get(EMIT_ON_CLOSE)
     return offset
 
 
@@ -335,15 +338,15 @@ def order_statements(
     for number, tree in enumerate(trees):
         name = _view_name(tree)
         numbers.setdefault(name if name and name not in numbers else f"#{number}", number)
-    names = {
-        key: frozenset(
+    needs = {
+        name: frozenset(
             other
             for other in _relations_read(trees[number]) & numbers.keys()
-            if other != key or key in recursive_views
+            if other != name or name in recursive_views
         )
-        for key, number in numbers.items()
+        for name, number in numbers.items()
     }
-    return [tuple(numbers[key] for key in keys) for keys in order_by_needs(names)]
+    return [tuple(numbers[name] for name in names) for names in order_by_needs(needs)]
 
 
 def _relations_read(tree: exp.Expr) -> set[str]:
@@ -351,9 +354,9 @@ def _relations_read(tree: exp.Expr) -> set[str]:
 
     The names of its WITH queries are not among them.
     """
-    query_ = tree.expression if _view_name(tree) else tree
-    ctes = {cte.alias.casefold() for cte in query_.find_all(exp.CTE)}
-    return table_names(query_) - ctes
+    body = tree.expression if _view_name(tree) else tree
+    ctes = {cte.alias.casefold() for cte in body.find_all(exp.CTE)}
+    return table_names(body) - ctes
 
 
 def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
@@ -389,10 +392,10 @@ def _check_same_columns(
     declared = {column.name: column.type for column in table.fields}
     for name, type in declared.items():
         if given.get(name) != type:
-            other = f"has type {given[name]}" if name in given else "does not exist"
+            difference = f"has type {given[name]}" if name in given else "does not exist"
             raise source.error(
                 tree.this,
-                f"table {table.name!r} declares column {name!r} as {type}; it {other} in the "
+                f"table {table.name!r} declares column {name!r} as {type}; it {difference} in the "
                 "schema that is given; make both equal, or give one of them",
             )
     surplus = [name for name in given if name not in declared]
@@ -478,10 +481,10 @@ def _plan_insert(environment: Environment, declarations: Declarations, tree: exp
     ]
     if not declared:
         return _View(target.name, rename_columns(source, derived, names).plan)
-    return _View(declared[0].name, _to_sink(source, tree, derived.plan, declared[0], names))
+    return _View(declared[0].name, _cast_to_sink(source, tree, derived.plan, declared[0], names))
 
 
-def _to_sink(
+def _cast_to_sink(
     source: SqlSource,
     tree: exp.Insert,
     plan: PlanNode,

@@ -213,7 +213,7 @@ def _check_names(graph: Graph, state: State) -> None:
         )
 
 
-def _append(table: Interner, name: str, parts: Sequence[Strings]) -> None:
+def _append(dictionary: Interner, name: str, parts: Sequence[Strings]) -> None:
     """Assign codes to the strings of all parts, in one call."""
     if not parts:
         return
@@ -226,7 +226,7 @@ def _append(table: Interner, name: str, parts: Sequence[Strings]) -> None:
         all_offsets = np.concatenate([np.zeros(1, np.int64), *shifted])
         all_data = np.concatenate(data)
     try:
-        table.append(all_offsets, all_data)
+        dictionary.append(all_offsets, all_data)
     except ColumnTypeError as error:
         raise SnapshotError(f"dictionary {name!r}: {error}") from error
 
@@ -242,8 +242,8 @@ def _new_values(graph: Graph, stored_lengths: Mapping[str, int]) -> dict[str, St
                 f"stored length {length} of dictionary {name!r} must be from 0 to {size}, its "
                 "number of values: give a length that it had at an earlier step"
             )
-    for name, table in dictionaries.items():
+    for name, dictionary in dictionaries.items():
         length = stored_lengths.get(name, 0)
-        if length < len(table):
-            new_values[name] = table.arena(length)
+        if length < len(dictionary):
+            new_values[name] = dictionary.arena(length)
     return new_values

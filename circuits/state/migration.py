@@ -100,7 +100,7 @@ def export_relation(circuit: Circuit, name: str) -> pa.Table | None:
 def export_dictionaries(circuit: Circuit) -> dict[str, Strings]:
     """Return the values of the codecs' dictionaries, in the order of their codes."""
     interners = circuit.codecs.interners
-    return {name: table.arena() for name, table in interners.items() if len(table)}
+    return {name: interner.arena() for name, interner in interners.items() if len(interner)}
 
 
 def import_dictionaries(circuit: Circuit, dictionaries: Mapping[str, Strings]) -> Circuit:
@@ -185,11 +185,11 @@ class StateImport:
             if zset is not None and len(zset) and self._graph.traces[name].orders:
                 traces[name] = {order: [build_run(zset, order)]}
         dictionaries = {
-            name: [table.arena()]
-            for name, table in self._graph.registry.dictionaries.items()
-            if len(table)
+            name: [dictionary.arena()]
+            for name, dictionary in self._graph.registry.dictionaries.items()
+            if len(dictionary)
         }
-        # `whole_state` counts one step more.
+        # `whole_state` returns the state as that of the next step.
         self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 

@@ -152,7 +152,7 @@ def operator_trace(state_name: str, index: int) -> str:
 
 
 def row_ids_dictionary(state_name: str) -> str:
-    """The name of the dictionary of a node's row ids."""
+    """Return the name of the dictionary of a node's row ids."""
     return f"{_ROW_IDS}{state_name}"
 
 

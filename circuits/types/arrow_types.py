@@ -18,7 +18,7 @@ together with Arrow's own names and DuckDB's names of unsigned integers. The nam
 of sqlglot; they mean types of the same width as in DuckDB.
 
 This package must not import Spark. `streaming.sources.change_feeds.physical_types` maps the
-``lake`` types of this table to Spark types.
+types ``lake_type`` of this table to Spark types.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ class TypeRow:
         family: The family of the type.
         dtype: The numpy type of the values, for types whose codes are numbers of up to 64 bits.
         digits: For integers, the precision of a decimal that can represent every value.
-        plain: Returns the type in which kernels compute; Arrow has few kernels for some types.
-        lake: Returns the type of a column in Delta Lake or Spark that can represent every value:
-            text for a time of day, an integer for a duration.
+        kernel_type: Returns the type in which kernels compute; Arrow has few kernels for some
+            types.
+        lake_type: Returns the type of a column in Delta Lake or Spark that can represent every
+            value: text for a time of day, an integer for a duration.
         ddl: The names in a schema text.
         sql: The names in a CAST, as sqlglot calls them.
     """
@@ -94,8 +95,8 @@ class TypeRow:
     family: Family
     dtype: str = ""
     digits: int = 0
-    plain: TypeChange = _unchanged
-    lake: TypeChange = _unchanged
+    kernel_type: TypeChange = _unchanged
+    lake_type: TypeChange = _unchanged
     ddl: tuple[str, ...] = ()
     sql: tuple[str, ...] = ()
 
@@ -120,12 +121,12 @@ def _lake_timestamp(type: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", None if type.tz is None else "UTC")
 
 
-def _plain_parts(type: pa.DataType) -> pa.DataType:
-    return with_parts(type, [type_row(part).plain(part) for part in part_types(type)])
+def _kernel_parts(type: pa.DataType) -> pa.DataType:
+    return with_parts(type, [type_row(part).kernel_type(part) for part in part_types(type)])
 
 
 def _lake_parts(type: pa.DataType) -> pa.DataType:
-    return with_parts(type, [type_row(part).lake(part) for part in part_types(type)])
+    return with_parts(type, [type_row(part).lake_type(part) for part in part_types(type)])
 
 
 _TEXT, _BYTES, _DAY = _always(pa.string()), _always(pa.binary()), _always(pa.date32())
@@ -133,7 +134,7 @@ _LARGE_TEXT, _LARGE_BYTES = _always(pa.large_string()), _always(pa.large_binary(
 
 
 def _timestamp(type: pa.DataType, ddl: str, *sql: str) -> TypeRow:
-    return TypeRow(type, Family.TIMESTAMP, "i8", lake=_lake_timestamp, ddl=(ddl,), sql=sql)
+    return TypeRow(type, Family.TIMESTAMP, "i8", lake_type=_lake_timestamp, ddl=(ddl,), sql=sql)
 
 
 # Error messages list the names in this order.
@@ -149,7 +150,7 @@ _ROWS: Final = (
         Family.INTEGER,
         "u1",
         3,
-        lake=_always(pa.int16()),
+        lake_type=_always(pa.int16()),
         ddl=("utinyint", "uint8"),
         sql=("UTINYINT",),
     ),
@@ -158,7 +159,7 @@ _ROWS: Final = (
         Family.INTEGER,
         "u2",
         5,
-        lake=_always(pa.int32()),
+        lake_type=_always(pa.int32()),
         ddl=("usmallint", "uint16"),
         sql=("USMALLINT",),
     ),
@@ -167,7 +168,7 @@ _ROWS: Final = (
         Family.INTEGER,
         "u4",
         10,
-        lake=_always(pa.int64()),
+        lake_type=_always(pa.int64()),
         ddl=("uinteger", "uint32"),
         sql=("UINT",),
     ),
@@ -176,40 +177,48 @@ _ROWS: Final = (
         Family.INTEGER,
         "u8",
         20,
-        lake=_always(pa.decimal128(20, 0)),
+        lake_type=_always(pa.decimal128(20, 0)),
         ddl=("ubigint", "uint64"),
         sql=("UBIGINT",),
     ),
     TypeRow(
-        pa.float16(), Family.FLOAT, "f2", plain=_always(pa.float32()), lake=_always(pa.float32())
+        pa.float16(),
+        Family.FLOAT,
+        "f2",
+        kernel_type=_always(pa.float32()),
+        lake_type=_always(pa.float32()),
     ),
     TypeRow(pa.float32(), Family.FLOAT, "f4", ddl=("float", "real", "float32"), sql=("FLOAT",)),
     TypeRow(pa.float64(), Family.FLOAT, "f8", ddl=("double", "float64"), sql=("DOUBLE",)),
     TypeRow(
         pa.string(),
         Family.STRING,
-        lake=_TEXT,
+        lake_type=_TEXT,
         ddl=("string", "text", "varchar"),
         sql=("TEXT", "VARCHAR"),
     ),
-    TypeRow(pa.large_string(), Family.STRING, lake=_TEXT, ddl=("large_string",)),
-    TypeRow(pa.string_view(), Family.STRING, plain=_LARGE_TEXT, lake=_TEXT),
+    TypeRow(pa.large_string(), Family.STRING, lake_type=_TEXT, ddl=("large_string",)),
+    TypeRow(pa.string_view(), Family.STRING, kernel_type=_LARGE_TEXT, lake_type=_TEXT),
     TypeRow(
-        pa.binary(), Family.BINARY, lake=_BYTES, ddl=("binary", "blob"), sql=("BINARY", "VARBINARY")
+        pa.binary(),
+        Family.BINARY,
+        lake_type=_BYTES,
+        ddl=("binary", "blob"),
+        sql=("BINARY", "VARBINARY"),
     ),
-    TypeRow(pa.large_binary(), Family.BINARY, lake=_BYTES),
-    TypeRow(pa.binary_view(), Family.BINARY, plain=_LARGE_BYTES, lake=_BYTES),
-    TypeRow(pa.binary(1), Family.BINARY, plain=_LARGE_BYTES, lake=_BYTES),
+    TypeRow(pa.large_binary(), Family.BINARY, lake_type=_BYTES),
+    TypeRow(pa.binary_view(), Family.BINARY, kernel_type=_LARGE_BYTES, lake_type=_BYTES),
+    TypeRow(pa.binary(1), Family.BINARY, kernel_type=_LARGE_BYTES, lake_type=_BYTES),
     TypeRow(pa.bool_(), Family.BOOLEAN, "?", ddl=("boolean", "bool"), sql=("BOOLEAN",)),
-    TypeRow(pa.date32(), Family.DATE, "i4", lake=_DAY, ddl=("date", "date32"), sql=("DATE",)),
-    TypeRow(pa.date64(), Family.DATE, "i8", lake=_DAY),
-    TypeRow(pa.time32("s"), Family.TIME, "i4", lake=_TEXT),
-    TypeRow(pa.time64("us"), Family.TIME, "i8", lake=_TEXT, ddl=("time",), sql=("TIME",)),
+    TypeRow(pa.date32(), Family.DATE, "i4", lake_type=_DAY, ddl=("date", "date32"), sql=("DATE",)),
+    TypeRow(pa.date64(), Family.DATE, "i8", lake_type=_DAY),
+    TypeRow(pa.time32("s"), Family.TIME, "i4", lake_type=_TEXT),
+    TypeRow(pa.time64("us"), Family.TIME, "i8", lake_type=_TEXT, ddl=("time",), sql=("TIME",)),
     TypeRow(
         pa.timestamp("us", "UTC"),
         Family.TIMESTAMP,
         "i8",
-        lake=_lake_timestamp,
+        lake_type=_lake_timestamp,
         ddl=("timestamp", "timestamp_ltz", "timestamptz"),
         sql=("TIMESTAMPTZ", "TIMESTAMPLTZ"),
     ),
@@ -217,14 +226,14 @@ _ROWS: Final = (
     _timestamp(pa.timestamp("s"), "timestamp_s", "TIMESTAMP_S"),
     _timestamp(pa.timestamp("ms"), "timestamp_ms", "TIMESTAMP_MS"),
     _timestamp(pa.timestamp("ns"), "timestamp_ns", "TIMESTAMP_NS"),
-    TypeRow(pa.duration("us"), Family.DURATION, "i8", lake=_always(pa.int64())),
-    TypeRow(pa.decimal32(9, 0), Family.DECIMAL, plain=_decimal128, lake=_lake_decimal),
-    TypeRow(pa.decimal64(18, 0), Family.DECIMAL, plain=_decimal128, lake=_lake_decimal),
-    TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake=_lake_decimal),
-    TypeRow(pa.decimal256(76, 0), Family.DECIMAL, lake=_lake_decimal),
-    TypeRow(pa.null(), Family.NULL, lake=_TEXT),
+    TypeRow(pa.duration("us"), Family.DURATION, "i8", lake_type=_always(pa.int64())),
+    TypeRow(pa.decimal32(9, 0), Family.DECIMAL, kernel_type=_decimal128, lake_type=_lake_decimal),
+    TypeRow(pa.decimal64(18, 0), Family.DECIMAL, kernel_type=_decimal128, lake_type=_lake_decimal),
+    TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake_type=_lake_decimal),
+    TypeRow(pa.decimal256(76, 0), Family.DECIMAL, lake_type=_lake_decimal),
+    TypeRow(pa.null(), Family.NULL, lake_type=_TEXT),
     *(
-        TypeRow(type, Family.NESTED, plain=_plain_parts, lake=_lake_parts)
+        TypeRow(type, Family.NESTED, kernel_type=_kernel_parts, lake_type=_lake_parts)
         for type in (
             pa.list_(pa.null()),
             pa.large_list(pa.null()),
@@ -236,8 +245,8 @@ _ROWS: Final = (
     TypeRow(
         pa.dictionary(pa.int32(), pa.string()),
         Family.DICTIONARY,
-        plain=lambda type: type_row(type.value_type).plain(type.value_type),
-        lake=lambda type: type_row(type.value_type).lake(type.value_type),
+        kernel_type=lambda type: type_row(type.value_type).kernel_type(type.value_type),
+        lake_type=lambda type: type_row(type.value_type).lake_type(type.value_type),
     ),
 )
 _BY_ID: Final[dict[int, TypeRow]] = {row.type.id: row for row in reversed(_ROWS)}
@@ -252,7 +261,7 @@ SQL_TYPES: Final[dict[str, pa.DataType]] = {name: row.type for row in _ROWS for 
 def type_row(type: pa.DataType) -> TypeRow:
     """Return the properties of a type; O(1).
 
-    >>> type_row(pa.uint16()).lake(pa.uint16()), type_row(pa.timestamp("ns")).dtype
+    >>> type_row(pa.uint16()).lake_type(pa.uint16()), type_row(pa.timestamp("ns")).dtype
     (DataType(int32), 'i8')
     """
     return _BY_ID.get(type.id, _UNSUPPORTED)

@@ -29,7 +29,7 @@ from pyarrow import types
 
 from circuits.errors import SchemaError
 from circuits.types.arrow_types import NUMBERS, Family, family_of, is_nested, part_types, value_type
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.nested import list_array, list_parts, struct_array
 
 __all__ = ["cast_lossless"]
@@ -111,7 +111,7 @@ def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if is_nested(target) and is_nested(column.type):
         return pa.chunked_array([_cast_parts(chunk, target) for chunk in column.chunks], target)
     if types.is_dictionary(column.type):
-        pieces = [plain(chunk) for chunk in column.chunks]
+        pieces = [expand_encoding(chunk) for chunk in column.chunks]
         column = pa.chunked_array(pieces or [pa.array([], value_type(column.type))])
     if types.is_integer(column.type) and types.is_decimal(target):
         # Arrow casts an integer type only to a decimal that fits all its values. The last cast

@@ -127,8 +127,9 @@ class PlanCache:
     @property
     def formula(self) -> str:
         """The formula, or the candidates and the reason for them; for `explain`."""
-        chosen = tuple(self._by_change.items())  # a copy, because another thread may be planning
-        return describe_choice(self._formula, self._formulas, self._reason, chosen)
+        # A copy, because another thread may be planning.
+        selections = tuple(self._by_change.items())
+        return describe_choice(self._formula, self._formulas, self._reason, selections)
 
     @property
     def plans(self) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Phase", "Profiler", "TermProfile"]
 
-# The sizes of the factors are recorded for this many runs of a term.
+# The prefixes of the factors are counted in this many runs of a term.
 MAX_SIZED_RUNS: Final = 16
 MAX_TERMS: Final = 1024
 MAX_LEVELS: Final = 64
@@ -60,25 +60,25 @@ class TermProfile:
 
     Attributes:
         physical: The bound plan.
-        row: The row of the samples that counts its levels.
-        before: The counters before its first profiled run.
-        nodes: By factor and bound depth, the maximum number of prefixes to read in the first
-            `MAX_SIZED_RUNS` runs.
+        row: The row of the array of samples that counts its levels.
+        earlier_counters: The counters before its first profiled run.
+        prefix_counts: For each factor the number of prefixes of each length that it read, the
+            largest of the first `MAX_SIZED_RUNS` runs.
         seconds: The time of the join.
         calls: The number of runs of the term.
     """
 
     physical: PhysicalTerm
     row: int
-    before: Int64Array
-    nodes: list[list[int]]
+    earlier_counters: Int64Array
+    prefix_counts: list[list[int]]
     seconds: float = 0.0
     calls: int = 0
 
     @property
     def counters(self) -> Int64Array:
         """Proposals and intersections by level, since its first profiled run."""
-        return self.physical.counters - self.before
+        return self.physical.counters - self.earlier_counters
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Profiler:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -145,11 +145,11 @@ class Profiler:
         self._live_states.clear()
 
     def seconds_by_level(self, term: TermProfile) -> list[float] | None:
-        """The term's time by level; None if no sample saw it run."""
+        """Return the time of a term by level; None if no sample was taken while it ran."""
         levels = len(term.physical.plan.order)
-        seen = self._samples[term.row, :levels].tolist()
-        total = sum(seen)
-        return [term.seconds * count / total for count in seen] if total else None
+        samples = self._samples[term.row, :levels].tolist()
+        total = sum(samples)
+        return [term.seconds * count / total for count in samples] if total else None
 
     def begin_phase(self, phase: str) -> None:
         """Start the time of a phase, and stop that of the phase around it."""
@@ -162,7 +162,7 @@ class Profiler:
         self._stop().rows += rows
 
     def begin_term(self, term: object, *, resumed: bool) -> None:
-        """Start the time of a term and of the phase `JOIN`; record the sizes of the factors."""
+        """Start the time of a term and of the phase `JOIN`; count the prefixes of the factors."""
         assert isinstance(term, PhysicalTerm)
         profile = self.terms.get(id(term))
         if profile is None:
@@ -170,9 +170,11 @@ class Profiler:
             profile = TermProfile(term, row, term.counters.copy(), term.count_prefixes())
             self.terms[id(term)] = profile
         elif profile.calls < MAX_SIZED_RUNS and not resumed:
-            profile.nodes = [
-                list(map(max, before, now))
-                for before, now in zip(profile.nodes, term.count_prefixes(), strict=True)
+            profile.prefix_counts = [
+                list(map(max, largest, current))
+                for largest, current in zip(
+                    profile.prefix_counts, term.count_prefixes(), strict=True
+                )
             ]
         phase = self._start(JOIN, JOIN)
         phase.calls += not resumed

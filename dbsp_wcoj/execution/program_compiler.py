@@ -142,7 +142,10 @@ class _Shape:
     def __init__(self, plan: TermPlan) -> None:
         self.plan = plan
         self.level = {name: i for i, name in enumerate(plan.order)}
-        self.bound = [tuple(f.variables[k] for k in f.order[: f.depth]) for f in plan.factors]
+        self.bound = [
+            tuple(factor.variables[column] for column in factor.order[: factor.depth])
+            for factor in plan.factors
+        ]
         self.holders: list[list[tuple[int, int]]] = [[] for _ in plan.order]
         for index, names in enumerate(self.bound):
             for depth, name in enumerate(names):
@@ -261,18 +264,18 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     comparisons: list[int] = []
     has_unequal = False
     for comparison in shape.compared[level]:
-        op, other = _orient(comparison, name)
-        if isinstance(other, Constant):
-            comparisons += [OPERATORS[op], join_layout.CONSTANT, int(other.value)]  # type: ignore[call-overload]
+        op, operand = _orient(comparison, name)
+        if isinstance(operand, Constant):
+            comparisons += [OPERATORS[op], join_layout.CONSTANT, int(operand.value)]  # type: ignore[call-overload]
             has_unequal |= op == "!="
             continue
-        assert isinstance(other, Variable)
-        if other.name == name:
+        assert isinstance(operand, Variable)
+        if operand.name == name:
             if op in ("<", ">", "!="):  # x < x holds for no x: an empty range
                 comparisons += [join_layout.LESS, join_layout.CONSTANT, -(2**63)]
             continue
-        elif shape.level[other.name] < level:
-            comparisons += [OPERATORS[op], join_layout.VARIABLE, shape.level[other.name]]
+        elif shape.level[operand.name] < level:
+            comparisons += [OPERATORS[op], join_layout.VARIABLE, shape.level[operand.name]]
         else:
             continue
         has_unequal |= op == "!="

@@ -111,7 +111,7 @@ class AdaptiveFormula:
     __slots__ = (
         "_candidates",
         "_measured_step",
-        "_partials",
+        "_partial_count",
         "costs",
         "fixed_terms",
         "is_measuring",
@@ -122,7 +122,7 @@ class AdaptiveFormula:
         self.is_measuring = False
         is_fixed = len(candidates) == 1 or candidates[0].terms == candidates[1].terms
         self.fixed_terms = candidates[0] if is_fixed else None
-        self._partials = sum(term.partial is not None for term in candidates[-1].terms)
+        self._partial_count = sum(term.partial is not None for term in candidates[-1].terms)
         self.costs: dict[int, MeasuredCost] = {}
         self._measured_step: MeasuredStep | None = None
 
@@ -192,7 +192,7 @@ class AdaptiveFormula:
 
     def _overhead(self, rows: int) -> float:
         """The cost of the partial deltas, in proposals and intersections."""
-        return self._partials * (WORK_PER_PARTIAL + WORK_PER_ROW * rows)
+        return self._partial_count * (WORK_PER_PARTIAL + WORK_PER_ROW * rows)
 
 
 def _work(terms: Sequence[BoundTerm]) -> int:
@@ -212,7 +212,7 @@ def _sample_work(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> 
         ranges = value_ranges(run, max(1, run.rows // SAMPLE_ROWS))
         stride = -(-len(ranges) // SAMPLE_RANGES)
         for value_range in ranges[stride // 2 :: stride]:
-            before = _work([term])
+            work_before = _work([term])
             try:
                 if term.physical.plan.head:
                     for _ in term.physical.chunks([value_range]):
@@ -222,7 +222,7 @@ def _sample_work(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> 
             except WeightOverflowError:
                 # The step itself raises the error, or does not compute this sum.
                 return float(WORK_LIMIT * len(ranges))
-            work = _work([term]) - before
+            work = _work([term]) - work_before
             estimate += stride * work
             measured += work
             if measured > WORK_LIMIT:

@@ -118,7 +118,7 @@ def describe_choice(
     name: FormulaName,
     formulas: Sequence[Formula | CustomFormula],
     reason: str,
-    chosen: Iterable[tuple[Sequence[str], AdaptiveFormula]],
+    selections: Iterable[tuple[Sequence[str], AdaptiveFormula]],
 ) -> str:
     """Describe the formula for `explain`.
 
@@ -126,7 +126,7 @@ def describe_choice(
         name: The formula, or `AUTO`.
         formulas: The candidates.
         reason: Why ``auto`` has only one candidate.
-        chosen: For each set of relations that changed together in a step: their names, and the
+        selections: For each set of relations that changed together in a step: their names, and the
             formula selection of such steps.
 
     >>> describe_choice("auto", [Formula.collapsed], "this is an example", [])
@@ -139,8 +139,8 @@ def describe_choice(
     lines = [
         f"auto: {' or '.join(map(str, formulas))}, by proposals and intersections per changed row"
     ]
-    for changed, adaptive in chosen:
-        for binary_digits, cost in tuple(adaptive.costs.items()):
+    for changed, selection in selections:
+        for binary_digits, cost in tuple(selection.costs.items()):
             measured = [
                 f"{formula} {rate:,.1f} ({steps:,} steps)"
                 for formula, rate, steps in zip(

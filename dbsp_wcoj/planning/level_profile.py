@@ -61,7 +61,7 @@ def level_profiles(profiler: Profiler, term: TermProfile) -> list[LevelProfile]:
             is_listed=level < plan.emitted_levels,
             proposals=int(term.counters[level, 0]) / calls,
             intersections=int(term.counters[level, 1]) / calls,
-            bound=_bound(plan, term.nodes, level),
+            bound=_bound(plan, term.prefix_counts, level),
             seconds=None if seconds is None else seconds[level] / calls,
         )
         for level, name in enumerate(plan.order)

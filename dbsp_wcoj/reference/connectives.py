@@ -120,7 +120,11 @@ class Filter:
         Complexity:
             O(len(extensions)) calls.
         """
-        return [e for e in extensions if self.predicate(*((*prefix, e)[k] for k in self.arguments))]
+        return [
+            extension
+            for extension in extensions
+            if self.predicate(*((*prefix, extension)[level] for level in self.arguments))
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,10 @@ class Or:
         Infinite on a level in which a child does not participate, because it accepts all values.
         """
         level = len(prefix)
-        return sum(c.count(prefix) if c.participates(level) else math.inf for c in self.children)
+        return sum(
+            child.count(prefix) if child.participates(level) else math.inf
+            for child in self.children
+        )
 
     def propose(self, prefix: Prefix) -> list[Any]:
         """The extensions that any child proposes, each once.

@@ -107,15 +107,20 @@ class RelationExtender:
         self._variables = tuple(sorted(set(levels)))
         self.levels = self._variables or (0,)
         columns = [levels.index(level) for level in self._variables]
-        repeats = [(levels.index(k), c) for c, k in enumerate(levels) if levels.index(k) != c]
+        # Pairs of columns of one level: the first one, and a later one.
+        repeats = [
+            (levels.index(level), column)
+            for column, level in enumerate(levels)
+            if levels.index(level) != column
+        ]
         bound: dict[Row, int] = {}
         for row, weight in weights.items():
             if len(row) != len(levels):
                 raise ArityError(
                     f"row {row!r} has {len(row)} values for {len(levels)} columns; give one each"
                 )
-            exact = _integer(weight, row)
-            if exact and all(row[first] == row[again] for first, again in repeats):
+            exact = _to_integer(weight, row)
+            if exact and all(row[first] == row[repeated] for first, repeated in repeats):
                 bound[tuple(row[column] for column in columns)] = exact
         self._trie = _trie(bound, self._variables)
 
@@ -234,7 +239,7 @@ class RelationExtender:
         return node
 
     def _check(self) -> None:
-        """Every depth ascends, no sub-trie is empty, no weight is zero or inexact."""
+        """Assert that depths ascend, no sub-trie is empty, and weights are non-zero integers."""
 
         def check(node: Any, depth: int) -> None:
             if depth == 0:
@@ -248,7 +253,7 @@ class RelationExtender:
             check(self._trie, len(self._variables))
 
 
-def _integer(weight: Any, row: Row) -> int:
+def _to_integer(weight: Any, row: Row) -> int:
     try:
         return index(weight)
     except TypeError:
@@ -265,8 +270,8 @@ def _trie(weights: Mapping[Row, int], levels: Sequence[int]) -> Any:
     if not levels:
         return weights.get((), 0)
     children: defaultdict[Any, dict[Row, int]] = defaultdict(dict)
-    for (value, *rest), weight in weights.items():
-        children[value][tuple(rest)] = weight
+    for (value, *later_values), weight in weights.items():
+        children[value][tuple(later_values)] = weight
     try:
         return SortedDict((value, _trie(rows, levels[1:])) for value, rows in children.items())
     except TypeError as error:

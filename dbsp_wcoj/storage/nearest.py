@@ -47,8 +47,8 @@ class NearestRows:
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 3), (7, 5), (8, 4)]))
     >>> rows = NearestRows(trace)
-    >>> found = rows.before(np.array([[7, 8], [5, 4]]))
-    >>> found.values.tolist(), found.exists.tolist()
+    >>> nearest = rows.before(np.array([[7, 8], [5, 4]]))
+    >>> nearest.values.tolist(), nearest.exists.tolist()
     ([3, 0], [True, False])
     """
 

@@ -6,9 +6,9 @@ column is a slice of level 0, and the rows with these values are a slice of ever
 binary searches find the slice of level 0, and only the slices are read. Retention expires rows with
 it: it reads the rows between the old and the new bound of a column, and no other rows.
 
-Cost: O(runs log N) to find the slices, O(1) per row in them and column. This includes rows that
-were deleted but not merged away yet. Alternatives considered: a queue of rows by time beside the
-trace. It would be a second copy of the rows, to be stored and restored.
+Cost: O(runs log N) to find the slices, and O(1) for each column of each row in them. These include
+rows that were deleted, until a merge of runs removes them. Alternatives considered: a queue of rows
+by time beside the trace. It would be a second copy of the rows, to be stored and restored.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
     >>> range_scan(trace, (1, 0), 10, 20)
     ZSet({(2, 10): 1, (3, 20): 1})
     """
-    pieces = [_slice(run.buffer, low, high) for run in trace.arrange(order).spine.runs]
-    pieces = [piece for piece in pieces if len(piece[1])]
-    if not pieces or low > high:
+    slices = [_slice(run.buffer, low, high) for run in trace.arrange(order).spine.runs]
+    slices = [(columns, weights) for columns, weights in slices if len(weights)]
+    if not slices or low > high:
         return ZSet.empty(trace.arity)
-    columns = np.concatenate([columns for columns, _ in pieces], axis=1)
+    columns = np.concatenate([columns for columns, _ in slices], axis=1)
     rows = np.empty_like(columns)
     rows[list(order)] = columns
-    return consolidated_rows(rows, np.concatenate([weights for _, weights in pieces]))
+    return consolidated_rows(rows, np.concatenate([weights for _, weights in slices]))
 
 
 def _slice(run: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:

@@ -88,8 +88,8 @@ class RowRanges:
         Args:
             keys: The first columns of rows, shape ``(depth, n)``; depth 0 is before all rows, or
                 with ``after`` after all rows.
-            after: Whether positions are after all rows that begin with the key, not before them;
-                one truth value for all keys, or one for each.
+            after: True for the positions after all rows that begin with the key, False for those
+                before them; one truth value for all keys, or one for each.
         """
         depth, n = keys.shape
         is_after = np.array(np.broadcast_to(after, (n,)))  # a copy that kernels may write to
@@ -134,7 +134,7 @@ class RowRanges:
                 negative weight.
             depth: The number of columns of a result; by default all. A result is the position
                 before the rows that begin with these columns.
-            after: Whether a result is the position after these rows instead.
+            after: True for the position after these rows instead.
 
         Complexity:
             O(runs log N) per key; a few times more where rows have been deleted.
@@ -196,8 +196,8 @@ class RowRanges:
         first_rows = np.flatnonzero(starts_row)
         old_weights = np.add.reduceat(np.where(runs < self._spine_runs, weights, 0), first_rows)
         new_weights = np.add.reduceat(weights, first_rows)
-        kept = np.flatnonzero((old_weights != 0) | (new_weights != 0))
-        first_rows = first_rows[kept]
+        nonzero = np.flatnonzero((old_weights != 0) | (new_weights != 0))
+        first_rows = first_rows[nonzero]
         return RangeRows(
-            ranges[first_rows], rows[:, first_rows], old_weights[kept], new_weights[kept]
+            ranges[first_rows], rows[:, first_rows], old_weights[nonzero], new_weights[nonzero]
         )

@@ -105,7 +105,7 @@ class Spine:
     @property
     def runs(self) -> tuple[Run, ...]:
         """The runs, oldest first, without the overlay; their sum is the trace."""
-        tail = self._newest()
+        tail = self._read_tail()
         return tuple(self._runs) if tail is None else (*self._runs, tail)
 
     def snapshot(self) -> SpineSnapshot:
@@ -151,7 +151,7 @@ class Spine:
 
     def write_tails_to(self, buffer: Int64Array) -> None:
         """Write later tails to this buffer; the current tail keeps its buffer."""
-        self._newest()
+        self._read_tail()
         self._tail_buffer = buffer
 
     def load(self, runs: Sequence[Run]) -> None:
@@ -243,8 +243,8 @@ class Spine:
             self._without_overlay = None
         return overlay
 
-    def _newest(self) -> Run | None:
-        """The current tail, to which kernels may have added rows; None if there is none."""
+    def _read_tail(self) -> Run | None:
+        """Return the current tail, to which kernels may have added rows; None if there is none."""
         rows = self.tail_rows
         if not rows:
             return None
@@ -256,7 +256,7 @@ class Spine:
 
     def _close_tail(self) -> None:
         """Make the tail an ordinary run."""
-        tail = self._newest()
+        tail = self._read_tail()
         if tail is not None:
             self._runs.append(tail)
         table = self.table

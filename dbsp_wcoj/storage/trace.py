@@ -383,17 +383,17 @@ class Trace:
             O(n).
         """
         arrangement = self._any_arrangement()
-        pieces = []
+        parts = []
         for run in arrangement.spine.runs:
             columns, weights = run.read()
             rows = np.empty_like(columns)
             rows[list(arrangement.order)] = columns
-            pieces.append((rows, weights))
-        if not pieces:
+            parts.append((rows, weights))
+        if not parts:
             return ZSet.empty(self.arity)
         return consolidated_rows(
-            np.concatenate([rows for rows, _ in pieces], axis=1),
-            np.concatenate([weights for _, weights in pieces]),
+            np.concatenate([rows for rows, _ in parts], axis=1),
+            np.concatenate([weights for _, weights in parts]),
         )
 
     def _check_order(self, order: ColumnOrder) -> None:

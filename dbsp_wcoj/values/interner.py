@@ -241,7 +241,7 @@ class Interner:
         Complexity:
             O(n + bytes); the memory for all of them is allocated at once.
         """
-        before = self._size
+        size_before = self._size
         bounds, text = _check_strings(offsets, data)
         if self._words is not None and (np.diff(bounds) != _WORD_BYTES * self._words).any():
             raise ColumnTypeError(
@@ -251,9 +251,9 @@ class Interner:
             )
         self._reserve(len(bounds) - 1, int(bounds[-1] - bounds[0]))
         codes = self._intern(bounds, text, None)
-        expected = np.arange(before, before + len(codes))
+        expected = np.arange(size_before, size_before + len(codes))
         if not np.array_equal(codes, expected):
-            self.truncate(before)
+            self.truncate(size_before)
             row = int(np.flatnonzero(codes != expected)[0])
             raise ColumnTypeError(
                 f"string {row} of {len(codes)} already has code {codes[row]}; append each segment "
@@ -293,7 +293,7 @@ class Interner:
         mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
         addresses = offsets.ctypes.data, data.ctypes.data
-        before = self._size
+        size_before = self._size
         row = 0
         try:
             while True:
@@ -305,7 +305,7 @@ class Interner:
                     return codes
                 self._reserve(1, int(offsets[row + 1] - offsets[row]))
         except BaseException:  # out of memory, or interrupted: remove what was added
-            self.truncate(before)
+            self.truncate(size_before)
             raise
 
     def _reserve(self, strings: int, length: int) -> None:

@@ -31,7 +31,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.types.arrow_types import type_row, value_type
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from streaming.errors import TargetError
 
 __all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
@@ -64,7 +64,7 @@ in the view
         if type_ == field.type:
             continue
         try:
-            chunks = [plain(chunk).cast(type_) for chunk in table.column(i).chunks]
+            chunks = [expand_encoding(chunk).cast(type_) for chunk in table.column(i).chunks]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TargetError(
                 f"{what}: column {field.name!r} of type {field.type} holds values that {type_} "
@@ -77,7 +77,7 @@ in the view
 
 def lake_type(type_: pa.DataType) -> pa.DataType:
     """Return the Arrow type of a Delta Lake or Spark column that contains all values of a type."""
-    return type_row(type_).lake(type_)
+    return type_row(type_).lake_type(type_)
 
 
 def parquet_type(type_: pa.DataType) -> pa.DataType:

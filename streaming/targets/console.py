@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.schema import WEIGHT
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from streaming.targets.target import ViewDelta
 
 __all__ = ["ConsoleTarget", "format_delta"]
@@ -104,7 +104,7 @@ def _format_values(name: str, column: pa.ChunkedArray) -> list[str]:
         return [f"{weight:+d}" for weight in column.to_pylist()]
     if types.is_temporal(column.type) and not types.is_duration(column.type):
         column = column.cast(pa.string())  # Python has fewer years and no nanoseconds
-    chunks = [plain(chunk) for chunk in column.chunks]
+    chunks = [expand_encoding(chunk) for chunk in column.chunks]
     if types.is_duration(column.type):
         chunks = [chunk.cast(pa.int64()) for chunk in chunks]
     values = [value for chunk in chunks for value in chunk.to_pylist()]

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
-from circuits.types.functions.casting.text_formatting import readable
+from circuits.types.functions.casting.text_formatting import format_unrepresentable
 from streaming.errors import TargetError
 
 __all__ = [
@@ -184,7 +184,8 @@ the view; columns are nr, items
         bad = np.flatnonzero((weights != 1) | (counts[groups] > 1))
         if not len(bad):
             return
-        rows = readable(current.take(np.flatnonzero(groups == groups[bad[0]])[:2])).to_pylist()
+        examples = current.take(np.flatnonzero(groups == groups[bad[0]])[:2])
+        rows = format_unrepresentable(examples).to_pylist()
         key = ", ".join(f"{name} = {_format_value(rows[0][name])}" for name in self.keys)
         others = [name for name in current.column_names if name not in (*self.keys, WEIGHT)]
         raise TargetError(

@@ -16,7 +16,7 @@ from pyarrow import types
 
 from circuits.schema import WEIGHT
 from circuits.types.arrow_types import NUMBERS, family_of
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 
 __all__ = [
     "MAX_CELL_CHARS",
@@ -94,7 +94,7 @@ def is_number(type: pa.DataType) -> bool:
 def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the column in a layout that Arrow's ``take`` supports."""
     if column.type in (pa.string_view(), pa.binary_view()) or types.is_dictionary(column.type):
-        return pa.chunked_array([plain(chunk) for chunk in column.chunks])
+        return pa.chunked_array([expand_encoding(chunk) for chunk in column.chunks])
     return column
 
 
@@ -104,7 +104,7 @@ def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         is_duration = types.is_duration(column.type)
         column = column.cast(pa.int64() if is_duration else pa.string())
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return [value for chunk in chunks for value in plain(chunk).to_pylist()]
+    return [value for chunk in chunks for value in expand_encoding(chunk).to_pylist()]
 
 
 def _text(value: Any) -> str | None:

@@ -128,8 +128,8 @@ def is_single(graph: Graph, view: str) -> bool:
                 (number,) = graph.nodes[number].inputs
             case Aggregate(_, keys, _):
                 return not keys
-            case FinalAggregate(_, keys, _):
-                return not keys
+            case FinalAggregate(_, key_count, _):
+                return key_count == 0
             case _:
                 return False
 

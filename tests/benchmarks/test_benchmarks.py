@@ -1,4 +1,4 @@
-"""The benchmarks at tiny sizes; a wrong count must be fatal to each of them."""
+"""The benchmarks at tiny sizes; a wrong count ends each of them with status 1."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import typer
 from scipy.sparse import csr_array
 
 from benchmarks import circuits, history, live, lsqb, recursion
-from benchmarks.closure import closure
+from benchmarks.closure import NODES, closure
 from benchmarks.counter import count
-from benchmarks.edge import measure_edge
+from benchmarks.encoding import measure_encoding
 from benchmarks.engine import count_once
 from benchmarks.graph import Graph, generate_graph, read_graph
-from benchmarks.recomputed import Recomputed
+from benchmarks.recomputed import RecomputedQuery
 from benchmarks.rmat import candidates, rmat
 from benchmarks.verdict import Verdict
 
@@ -33,7 +33,7 @@ MODULES = sorted(
 )
 
 
-def by_sparse_product(graph: Graph) -> int:
+def count_by_sparse_product(graph: Graph) -> int:
     nodes = int(max(graph.source.max(), graph.target.max())) + 1
     ones = np.ones(graph.edges, np.int64)
     adjacency = csr_array((ones, (graph.source, graph.target)), shape=(nodes, nodes))
@@ -48,13 +48,14 @@ def test_examples_in_the_docstrings_hold(module: str) -> None:
 
 
 def test_rmat_is_deterministic_distinct_loop_free_and_sorted() -> None:
-    first, repeated, other = rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=2)
+    first, repeated = rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=1)
+    different = rmat(8, 2_000, seed=2)
 
     pairs = list(zip(*(column.tolist() for column in first), strict=True))
     assert np.array_equal(first, repeated)
     assert pairs == sorted(set(pairs))
     assert all(source != target for source, target in pairs)
-    assert pairs != list(zip(*(column.tolist() for column in other), strict=True))
+    assert pairs != list(zip(*(column.tolist() for column in different), strict=True))
 
 
 def test_rmat_refuses_nodes_that_do_not_fit() -> None:
@@ -64,11 +65,13 @@ def test_rmat_refuses_nodes_that_do_not_fit() -> None:
 
 def test_candidates_are_the_smaller_lists_of_the_three_delta_terms() -> None:
     source, target = TINY.source.tolist(), TINY.target.tolist()
-    out = [sum(x == node for x in source) for node in range(128)]
-    into = [sum(x == node for x in target) for node in range(128)]
+    out_degree = [sum(x == node for x in source) for node in range(128)]
+    in_degree = [sum(x == node for x in target) for node in range(128)]
 
     total = sum(
-        min(out[x], out[y]) + min(into[x], into[y]) + min(out[x], into[y])
+        min(out_degree[x], out_degree[y])
+        + min(in_degree[x], in_degree[y])
+        + min(out_degree[x], in_degree[y])
         for x, y in zip(source, target, strict=True)
     )
 
@@ -81,13 +84,13 @@ def test_the_independent_counter_equals_a_product_of_sparse_matrices(
 ) -> None:
     graph = generate_graph(scale, samples, 5).shuffled(0)
 
-    assert count(graph.source, graph.target) == by_sparse_product(graph)
+    assert count(graph.source, graph.target) == count_by_sparse_product(graph)
 
 
 def test_the_independent_counter_gives_0_without_edges() -> None:
-    nothing = TINY.take(slice(0, 0))
+    empty = TINY.take(slice(0, 0))
 
-    assert count(nothing.source, nothing.target) == 0
+    assert count(empty.source, empty.target) == 0
 
 
 def test_reading_a_graph_drops_loops_and_duplicates(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_the_engine_counts_once_what_the_counter_counts(threads: int) -> None:
     assert counted.index.wall > 0
 
 
-def test_live_brings_the_state_back_for_every_batch(tmp_path: Path) -> None:
+def test_live_restores_the_state_after_every_batch_size(tmp_path: Path) -> None:
     path = tmp_path / "live.json"
 
     live.main(rmat=(7, 600), batch=[1, 10, 1000], seed=3, json=path)
@@ -119,7 +122,7 @@ def test_live_brings_the_state_back_for_every_batch(tmp_path: Path) -> None:
     assert [(row["batch"], row["change"]) for row in tables["LIVE"]] == [
         (batch, change) for batch in (1, 10, 1000) for change in ("insert", "delete")
     ]
-    assert state["count"] == by_sparse_product(preload)
+    assert state["count"] == count_by_sparse_product(preload)
 
 
 def test_live_with_two_threads_gives_the_same_counts() -> None:
@@ -139,30 +142,32 @@ def test_live_ends_with_status_1_on_a_wrong_count(monkeypatch: pytest.MonkeyPatc
     assert stop.value.exit_code == 1
 
 
-def test_live_gives_ratios_once_the_machine_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_gives_ratios_if_the_speed_of_the_machine_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     published = replace(next(iter(live.PUBLISHED.values())), rates={100: 1.0}, backfill=5.0)
     monkeypatch.setitem(live.PUBLISHED, TINY.name, published)
 
-    (there, _), state = live.measure_graph(
-        TINY, (100,), rows=50, threads=1, seed=0, verdict=Verdict(), faster=2.0
+    (inserts, _), state = live.measure_graph(
+        TINY, (100,), rows=50, threads=1, seed=0, verdict=Verdict(), machine_speed=2.0
     )
 
-    assert there["dogsdogsdogs here"] == 2.0
-    assert there["times faster"] == pytest.approx(float(there["edges/CPU s"] or 0) / 2)
+    assert inserts["dogsdogsdogs here"] == 2.0
+    assert inserts["times faster"] == pytest.approx(float(inserts["edges/CPU s"] or 0) / 2)
     assert state["dogsdogsdogs here"] == 2.5
 
 
-def small_circuits(json: Path | None = None) -> None:
-    nowhere = Path("no such folder")
+def run_small_circuits(json: Path | None = None) -> None:
+    missing = Path("no such folder")
     circuits.main(
-        nowhere, people=80, rows=20, steps=3, edge_rows=50, edge_steps=1, seed=1, json=json
+        missing, people=80, rows=20, steps=3, edge_rows=50, edge_steps=1, seed=1, json=json
     )
 
 
-def test_views_are_raced_against_their_recomputation_and_the_state_comes_back(
+def test_views_are_compared_with_their_recomputation_and_the_state_is_restored(
     tmp_path: Path,
 ) -> None:
-    small_circuits(tmp_path / "circuits.json")
+    run_small_circuits(tmp_path / "circuits.json")
 
     tables = json.loads((tmp_path / "circuits.json").read_text())["tables"]
     relations = lsqb.generate_network(80, 1)
@@ -177,31 +182,31 @@ def test_views_are_raced_against_their_recomputation_and_the_state_comes_back(
     assert counts["q6"] == sum(interests.count(d) for _, d in two_hops)
     assert counts["q9"] == sum(interests.count(d) for a, d in two_hops if (a, d) not in knows)
     assert [row["steps"] for row in tables["SQL views"]] == [6, 6, 6]
-    assert [row["values"] for row in tables["The edge"]] == ["int", "string"]
+    assert [row["values"] for row in tables["Encoding and decoding"]] == ["int", "string"]
 
 
-def test_a_view_that_is_wrong_once_ends_the_race_with_status_1(
+def test_a_view_that_is_wrong_once_ends_the_run_with_status_1(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    step = Recomputed.step
+    step = RecomputedQuery.step
 
-    def wrong(tables: Recomputed, rows: dict, weight: int, query: str) -> object:
-        found = step(tables, rows, weight, query)
-        return replace(found, answer=found.answer + 1)
+    def wrong(tables: RecomputedQuery, rows: dict, weight: int, query: str) -> object:
+        recomputation = step(tables, rows, weight, query)
+        return replace(recomputation, answer=recomputation.answer + 1)
 
-    monkeypatch.setattr(Recomputed, "step", wrong)
+    monkeypatch.setattr(RecomputedQuery, "step", wrong)
 
     with pytest.raises(typer.Exit) as stop:
-        small_circuits(tmp_path / "no.json")
+        run_small_circuits(tmp_path / "no.json")
 
     assert stop.value.exit_code == 1
     assert not (tmp_path / "no.json").exists()
 
 
-def test_the_parts_of_a_step_at_the_edge_are_within_it() -> None:
+def test_encoding_and_decoding_are_parts_of_a_step() -> None:
     verdict = Verdict()
 
-    row = measure_edge("string", rows=500, steps=2, seed=0, verdict=verdict)
+    row = measure_encoding("string", rows=500, steps=2, seed=0, verdict=verdict)
 
     assert (verdict.comparisons, verdict.differences) == (6, [])
     assert 0 < row["encode ms"] + row["decode ms"] < row["step ms"]
@@ -210,7 +215,7 @@ def test_the_parts_of_a_step_at_the_edge_are_within_it() -> None:
 
 def test_recomputation_deletes_rows_by_all_their_columns() -> None:
     rows = pa.table({"a": [1, 1, 2], "b": [1, 2, 2]})
-    tables = Recomputed(
+    tables = RecomputedQuery(
         {"e": rows}, {"twice": "SELECT a FROM e UNION ALL SELECT b FROM e"}, threads=1
     )
     total = "SELECT sum(a)::BIGINT FROM twice"
@@ -219,7 +224,7 @@ def test_recomputation_deletes_rows_by_all_their_columns() -> None:
     assert tables.step({"e": rows.slice(1, 1)}, 1, total).answer == 9
 
 
-def test_recursion_checks_the_closure_it_keeps_and_every_system_that_is_recomputed(
+def test_recursion_checks_the_maintained_closure_and_every_recomputation(
     tmp_path,
 ) -> None:
     path = tmp_path / "result.json"
@@ -227,21 +232,27 @@ def test_recursion_checks_the_closure_it_keeps_and_every_system_that_is_recomput
 
     tables = json.loads(path.read_text())["tables"]
     assert [row["until"] for row in tables["Steps"]] == [30, 60]
-    assert {row["system"] for row in tables["Asked again"]} >= {"DuckDB", recursion.STEP}
+    assert {row["system"] for row in tables["Recomputation"]} >= {"DuckDB", recursion.STEP}
     assert all(row["bytes/pair"] > 0 for row in tables["State of the closure"])
 
 
-def test_a_wrong_closure_is_fatal(tmp_path, monkeypatch) -> None:
+def test_a_wrong_closure_ends_with_status_1(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(recursion, "closure", lambda edges: np.arange(3))
-    with pytest.raises(typer.Exit):
+    with pytest.raises(typer.Exit) as stop:
         recursion.main(history=tmp_path / "none", transactions=20, samples=1, peer_seconds=0)
 
+    assert stop.value.exit_code == 1
 
-def test_the_closure_of_the_truth_is_that_of_a_search_from_each_node() -> None:
-    made = history.generate_history(12, 40, seed=3).edges(40)
-    edges = list(zip(*(column.to_pylist() for column in made.columns), strict=True))
-    after = {x: {z for y, z in edges if y == x} for x, _ in edges}
-    for _ in after:
-        after = {x: of.union(*(after.get(y, set()) for y in of)) for x, of in after.items()}
-    expected = sorted(x * 2**32 + z for x, of in after.items() for z in of)
-    assert closure(made).tolist() == expected
+
+def test_the_independent_closure_is_that_of_a_search_from_each_node() -> None:
+    graph = history.generate_history(12, 40, seed=3).edges(40)
+    edges = list(zip(*(column.to_pylist() for column in graph.columns), strict=True))
+    reached = {x: {z for y, z in edges if y == x} for x, _ in edges}
+    for _ in reached:
+        reached = {
+            x: nodes.union(*(reached.get(node, set()) for node in nodes))
+            for x, nodes in reached.items()
+        }
+    expected = sorted(x * NODES + z for x, nodes in reached.items() for z in nodes)
+
+    assert closure(graph).tolist() == expected

@@ -1,4 +1,4 @@
-"""Growth at tiny sizes; the results equal independent counts."""
+"""The benchmark of growth at tiny sizes; its counts equal independent counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.growth import __main__ as growth
 from benchmarks.growth import dimensions
 from benchmarks.growth.edges import BITS, columns, generate_keys, split_keys
 from benchmarks.growth.fit import exponent, fit_exponent
-from benchmarks.growth.held import LoadedViews, Steps
+from benchmarks.growth.loaded_views import LoadedViews, Steps
 from benchmarks.verdict import Verdict
 
 TINY = replace(
@@ -60,11 +60,11 @@ def test_a_larger_exponent_makes_larger_hubs_with_distant_numbers() -> None:
 def test_streamed_keys_are_not_in_the_loaded_state() -> None:
     keys = generate_keys(1_000, exponent=0.5, seed=1)
 
-    kept, streamed = split_keys(keys, 100, seed=2)
+    loaded, streamed = split_keys(keys, 100, seed=2)
 
-    assert sorted([*kept.tolist(), *streamed.tolist()]) == keys.tolist()
+    assert sorted([*loaded.tolist(), *streamed.tolist()]) == keys.tolist()
     assert len(streamed) == 100
-    assert (np.diff(kept) > 0).all()
+    assert (np.diff(loaded) > 0).all()
 
 
 def test_an_exponent_is_the_power_that_the_cost_grows_with() -> None:
@@ -77,39 +77,38 @@ def test_an_exponent_is_the_power_that_the_cost_grows_with() -> None:
 def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> None:
     path = tmp_path / "growth.json"
 
-    growth.measure(TINY, part=list(growth.PARTS), most=10**9, seed=0, json=path)
+    growth.measure(TINY, part=list(growth.PARTS), max_rows=10**9, seed=0, json=path)
 
     tables = json.loads(path.read_text())["tables"]
     assert set(tables) == {"State", "Delta", "Skew", "Views", "Threads", "Growth exponents"}
     assert [row["rows"] for row in tables["State"]] == [1_000] * 2 + [4_000] * 2 + [1_000] * 2
-    alone, four = tables["Views"]
-    assert alone["MB"] == four["MB"], "views share arrangements"
+    one_view, four_views = tables["Views"]
+    assert one_view["MB"] == four_views["MB"], "views share arrangements"
     assert all(row["met"] is None for row in tables["State"]), "the target is for larger states"
 
 
 def test_growth_is_reported_relative_to_a_base_with_its_target(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dimensions, "BASE", 1_000)
-    found = dimensions.measure_by_state(
+    monkeypatch.setattr(dimensions, "BASE_ROWS", 1_000)
+    base, larger = dimensions.measure_by_state(
         (1_000, 4_000), {20: 2}, skew=0.0, setting=dimensions.Setting(0, Verdict(), print)
     )
 
-    base, larger = found
     assert (base["growth"], base["met"]) == (1.0, None)
     assert larger["met"] == (float(larger["growth"] or 0) <= 2.0)
 
 
 def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = LoadedViews.insert_and_delete
+    insert_and_delete = LoadedViews.insert_and_delete
 
     def wrong(views: LoadedViews, keys: np.ndarray, batch: int, steps: int) -> Steps:
-        return replace(measured(views, keys, batch, steps), change=1)
+        return replace(insert_and_delete(views, keys, batch, steps), change=1)
 
     monkeypatch.setattr(LoadedViews, "insert_and_delete", wrong)
 
     with pytest.raises(typer.Exit) as stop:
-        growth.measure(TINY, part=["delta"], most=10**9, seed=0, json=None)
+        growth.measure(TINY, part=["delta"], max_rows=10**9, seed=0, json=None)
 
     assert stop.value.exit_code == 1
 

@@ -1,4 +1,4 @@
-"""LSQB of the peers at a tiny size: every system is right after each step."""
+"""The part LSQB of the peers at a tiny size: every system is right after each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from benchmarks import lsqb
 from benchmarks.cost import Cost
 from benchmarks.peers import __main__ as command
-from benchmarks.peers import lsqb as race
+from benchmarks.peers import lsqb as lsqb_peers
 from benchmarks.peers import process, workload
 from benchmarks.peers.lsqb_cypher import CYPHER
 from benchmarks.peers.lsqb_joins import JOINS, PARTS, delta_sql
@@ -25,17 +25,17 @@ from benchmarks.peers.systems import ENGINE, LSQB, Resources, System, View
 from benchmarks.result import Result
 from benchmarks.verdict import Verdict
 
-FEW = 8 << 30
+MEMORY_LIMIT = 8 << 30
 
 
-def social_network(seed: int) -> dict[str, pa.Table]:
-    """Every relation of the benchmark, at random over a few ids; a post is no comment."""
+def generate_network(seed: int) -> dict[str, pa.Table]:
+    """Generate every relation of the benchmark over a few ids; posts and comments share no id."""
     random = np.random.default_rng(seed)
-    kinds = {"Post": (100, 8), "Comment": (200, 10)}
+    first_id_and_count = {"Post": (100, 8), "Comment": (200, 10)}
 
-    def ids(kind: str) -> np.ndarray:
-        first, number = kinds.get(kind, (0, 5))
-        return np.arange(first, first + number)
+    def ids(entity: str) -> np.ndarray:
+        first, count = first_id_and_count.get(entity, (0, 5))
+        return np.arange(first, first + count)
 
     relations = {"Forum": pa.table({"forum": ids("Forum"), "ts": ids("Forum") + 70})}
     for name in sorted(set().union(*(read_names(query) for query in lsqb.QUERIES)) - {"Forum"}):
@@ -43,12 +43,13 @@ def social_network(seed: int) -> dict[str, pa.Table]:
         pairs = np.array(list(itertools.product(ids(start), ids(end))))
         if start == end:
             pairs = pairs[pairs[:, 0] < pairs[:, 1]]
-        some = random.permutation(pairs)[: 4 + len(pairs) // 3]
-        relations[name] = pa.table(dict(zip(COLUMNS[name], some.T, strict=True)))
+        chosen = random.permutation(pairs)[: 4 + len(pairs) // 3]
+        relations[name] = pa.table(dict(zip(COLUMNS[name], chosen.T, strict=True)))
     return relations
 
 
 def read_names(query: str) -> set[str]:
+    """Return the names of the relations that a query reads."""
     return set(lsqb.select_relations(dict.fromkeys(COLUMNS), query))
 
 
@@ -70,11 +71,11 @@ COLUMNS = {
     "Post_hasTag_Tag": ("post", "tag"),
     "Tag_hasType_TagClass": ("tag", "tagclass"),
 }
-NETWORK = social_network(1)
+NETWORK = generate_network(1)
 
 
-def by_python(query: str, relations: dict[str, set[tuple[int, ...]]]) -> int:
-    """The count from the rows of its joins, extended atom by atom in Python."""
+def count_in_python(query: str, relations: dict[str, set[tuple[int, ...]]]) -> int:
+    """Count the rows of the joins of a query, extending them atom by atom."""
     total = 0
     for join in JOINS[query]:
         rows: list[dict[str, int]] = [{}]
@@ -94,11 +95,11 @@ def by_python(query: str, relations: dict[str, set[tuple[int, ...]]]) -> int:
     return total
 
 
-def facts_of(table: pa.Table) -> set[tuple[int, ...]]:
+def rows_of(table: pa.Table) -> set[tuple[int, ...]]:
     return set(zip(*table.to_pydict().values(), strict=True))
 
 
-def recount(query: str, relations: dict[str, pa.Table]) -> int:
+def recompute(query: str, relations: dict[str, pa.Table]) -> int:
     with duckdb.connect() as database:
         for name, rows in relations.items():
             database.register(name, rows)
@@ -114,26 +115,27 @@ def steps_of(query: str) -> tuple[dict[str, pa.Table], list[lsqb.Step]]:
     return relations, list(lsqb.alternate_changes(changing, lsqb.choose_rows(changing, 7, 3, 0)))
 
 
-def check(query: str, view: View) -> None:
-    """The count after each step is DuckDB's over the rows that are there then."""
+def check_view(query: str, view: View) -> None:
+    """Assert that the count after each step is DuckDB's over the rows so far."""
     relations, steps = steps_of(query)
-    there = {name: facts_of(table) for name, table in relations.items()}
-    assert view.count() == recount(query, relations)
+    current = {name: rows_of(table) for name, table in relations.items()}
+    assert view.count() == recompute(query, relations)
     for weight, changed in steps:
         for name, table in changed.items():
-            rows = facts_of(table)
-            there[name] = there[name] | rows if weight > 0 else there[name] - rows
-        now = {
+            rows = rows_of(table)
+            current[name] = current[name] | rows if weight > 0 else current[name] - rows
+        tables = {
             name: pa.table(
                 dict(zip(COLUMNS[name], np.array(sorted(rows), np.int64).T, strict=True))
             )
-            for name, rows in there.items()
+            for name, rows in current.items()
         }
         view.change(changed, weight)
-        assert view.count() == recount(query, now)
+        assert view.count() == recompute(query, tables)
 
 
-def installed(name: str) -> System:
+def require_installed(name: str) -> System:
+    """Skip the test if the package of the system is missing; return the system."""
     system = SYSTEMS[name]
     if importlib.util.find_spec(system.package.replace("-", "_")) is None:
         pytest.skip(f"{system.package} is not installed; the extra 'bench' has it")
@@ -143,12 +145,12 @@ def installed(name: str) -> System:
 @pytest.mark.parametrize("query", JOINS)
 def test_the_joins_of_a_query_count_what_its_text_counts(query: str) -> None:
     relations = lsqb.select_relations(NETWORK, query)
-    facts = {name: facts_of(table) for name, table in relations.items()}
+    facts = {name: rows_of(table) for name, table in relations.items()}
 
-    assert by_python(query, facts) == recount(query, relations) > 0
+    assert count_in_python(query, facts) == recompute(query, relations) > 0
 
 
-def test_every_query_has_a_text_for_each_language_but_one_whose_joins_are_outer() -> None:
+def test_every_query_has_cypher_and_every_query_without_outer_joins_has_joins() -> None:
     assert list(CYPHER) == list(lsqb.QUERIES)
     assert set(lsqb.QUERIES) - set(JOINS) == {"q7"}
 
@@ -165,25 +167,25 @@ def test_a_delta_has_one_term_for_each_atom_that_changed() -> None:
     [
         *(("dbsp_wcoj", query) for query in lsqb.QUERIES),
         *(("duckdb-delta", query) for query in JOINS),
-        ("duckdb-recompute", "q9"),  # its texts are those that the truth is from
+        ("duckdb-recompute", "q9"),  # the truth runs the same SQL
     ],
 )
 def test_a_view_is_right_after_every_step(name: str, query: str, tmp_path: Path) -> None:
     relations, _ = steps_of(query)
-    driver, options = SYSTEMS[name].driver(), SYSTEMS[name].options
+    driver, options = SYSTEMS[name].load_module(), SYSTEMS[name].options
 
-    with driver.view(query, relations, Resources(1, FEW, tmp_path), **options) as view:
-        check(query, view)
+    with driver.view(query, relations, Resources(1, MEMORY_LIMIT, tmp_path), **options) as view:
+        check_view(query, view)
 
 
 # Kùzu and its fork cannot be loaded into one process: their symbols have the same names.
 @pytest.mark.parametrize("query", lsqb.QUERIES)
 def test_kuzu_is_right_after_every_step(query: str, tmp_path: Path) -> None:
-    system = installed("kuzu-recompute")
+    system = require_installed("kuzu-recompute")
     relations, _ = steps_of(query)
 
     with system.view(query, relations, Resources(1, 1 << 30, tmp_path)) as view:
-        check(query, view)
+        check_view(query, view)
 
 
 @pytest.mark.slow
@@ -194,24 +196,26 @@ def test_spark_is_right_after_every_step(query: str, spark: SparkSession) -> Non
 
     relations, _ = steps_of(query)
 
-    check(query, session_view(spark, query, relations))
+    check_view(query, session_view(spark, query, relations))
 
 
-def raced(queries: tuple[str, ...], peers: list[System], verdict: Verdict, **limits: float) -> list:
+def run_queries(
+    queries: tuple[str, ...], peers: list[System], verdict: Verdict, **limits: float
+) -> list:
     network = lsqb.Network("tiny", NETWORK, queries, {})
-    chosen = {"seconds": 5.0, "limit": 30.0, "loading": 60.0} | limits
-    one = race.Lsqb(
+    limits = {"seconds": 5.0, "limit": 30.0, "loading": 60.0} | limits
+    benchmark = lsqb_peers.Lsqb(
         peers,
         1,
         rows=7,
         deletes=3,
-        memory=FEW,
+        memory=MEMORY_LIMIT,
         verdict=verdict,
         progress=lambda _: None,
-        again=False,
-        **chosen,
+        runs_engine_twice=False,
+        **limits,
     )
-    return one.run(network, 0)
+    return benchmark.run(network, 0)
 
 
 @pytest.mark.slow
@@ -221,14 +225,14 @@ def test_a_peer_in_its_own_process_is_right_after_every_step(name: str) -> None:
         pytest.skip(f"{name} is not installed; `make bench` gives it an environment")
     verdict = Verdict()
 
-    rows = raced(tuple(lsqb.QUERIES), [SYSTEMS[name]], verdict)
+    rows = run_queries(tuple(lsqb.QUERIES), [SYSTEMS[name]], verdict)
 
     assert verdict.differences == []
     notes = {row["note"] for row in rows if row["system"] == name}
     assert notes == ({None} if SYSTEMS[name].recounts else {None, "not written: an outer join"})
 
 
-def quick(tmp_path: Path, patch: pytest.MonkeyPatch, peers: str) -> Result:
+def run_quickly(tmp_path: Path, patch: pytest.MonkeyPatch, peers: str) -> Result:
     path = tmp_path / "peers.json"
     tiny = lsqb.Network("tiny", NETWORK, ("q2",), {})
     patch.setattr(command, "lsqb_network", lambda **_: tiny)
@@ -239,12 +243,12 @@ def quick(tmp_path: Path, patch: pytest.MonkeyPatch, peers: str) -> Result:
 def test_a_quick_run_gives_a_row_for_each_system_and_keeps_the_other_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Result("peers", "", {"BULK": [{"n": 1}]}, {"commit": "a1", "Plans by": "another"})
-    before.write(tmp_path / "peers.json")
+    earlier = Result("peers", "", {"BULK": [{"n": 1}]}, {"commit": "a1", "Plans by": "another"})
+    earlier.write(tmp_path / "peers.json")
 
-    found = quick(tmp_path, monkeypatch, "duckdb-recompute,duckdb-delta")
+    result = run_quickly(tmp_path, monkeypatch, "duckdb-recompute,duckdb-delta")
 
-    rows = found.tables["LSQB"]
+    rows = result.tables["LSQB"]
     assert [(row["system"], row["steps"], row["note"]) for row in rows] == [
         ("dbsp_wcoj", 4, None),
         ("duckdb-recompute", 4, None),
@@ -252,67 +256,70 @@ def test_a_quick_run_gives_a_row_for_each_system_and_keeps_the_other_tables(
     ]
     assert [row["times faster"] is None for row in rows] == [True, False, False]
     assert [row["than the recount"] is None for row in rows] == [True, False, True]
-    assert found.tables["BULK"] == [{"n": 1}]
-    assert found.machine["BULK by"] == "None, commit a1, None"
+    assert result.tables["BULK"] == [{"n": 1}]
+    assert result.machine["BULK by"] == "None, commit a1, None"
 
 
-def test_a_wrong_answer_is_told_with_the_system_and_the_step(
+def test_a_wrong_answer_is_reported_with_the_system_and_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrong = process.DriverRun([stepped(5, 1.0) | {"answer": -1}], None, Cost(0.0, 0.0), 0)
-    monkeypatch.setattr(race, "run", lambda *_, **__: wrong)
+    monkeypatch.setattr(lsqb_peers, "run", lambda *_, **__: wrong)
     verdict = Verdict()
 
-    raced(("q2",), [], verdict)
+    run_queries(("q2",), [], verdict)
 
     (difference,) = verdict.differences
     assert difference.startswith("dbsp_wcoj after 5 steps: -1, but q2 after 5 steps is ")
 
 
-def test_a_part_that_there_is_not_is_refused() -> None:
+def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match="unknown part 'lsbq'; choose from bulk, live"):
         command.main(part="lsbq")
 
 
 def stepped(number: int, wall: float) -> dict:
+    """Return the message of a driver after a step."""
     return {"event": "stepped", "number": number, "wall": wall, "count": wall / 2, "answer": 1}
 
 
-def test_a_slow_peer_is_compared_with_the_engine_on_the_steps_that_it_did() -> None:
-    walls = [9.0] * race.WARM_UP_STEPS + [1.0, 3.0, 100.0]
-    engine = race._steps(
-        process.DriverRun([stepped(i, w) for i, w in enumerate(walls, 1)], None, Cost(0, 0), 0)
+def test_a_slow_peer_is_compared_with_the_engine_on_the_same_steps() -> None:
+    walls = [9.0] * lsqb_peers.WARM_UP_STEPS + [1.0, 3.0, 100.0]
+    engine = lsqb_peers._steps(
+        process.DriverRun(
+            [stepped(number, wall) for number, wall in enumerate(walls, 1)], None, Cost(0, 0), 0
+        )
     )
-    peer = [stepped(i, 8.0) for i in range(1, race.WARM_UP_STEPS + 3)]
+    peer = [stepped(number, 8.0) for number in range(1, lsqb_peers.WARM_UP_STEPS + 3)]
     loaded = {"event": "loaded", "wall": 2.0, "answer": 1, "number": 0}
-    faster = {"event": "recounted", "count": 1.0, "answer": 1, "number": 0}
-    ended = process.DriverRun([loaded, faster, *peer], "stopped after 30 s", Cost(30.0, 0.0), 0)
+    recounted = {"event": "recounted", "count": 1.0, "answer": 1, "number": 0}
+    ended = process.DriverRun([loaded, recounted, *peer], "stopped after 30 s", Cost(30.0, 0.0), 0)
 
-    row = race._row(SYSTEMS["kuzu-recompute"], ended, [engine])
+    row = lsqb_peers._row(SYSTEMS["kuzu-recompute"], ended, [engine])
 
     assert (row["steps"], row["step ms"], row["times faster"]) == (2, 8_000.0, 4.0)
     assert (row["recount ms"], row["than the recount"]) == (1_000.0, 0.5)
 
 
 def test_a_peer_that_is_stopped_in_its_first_steps_gives_a_lower_bound() -> None:
-    engine = [stepped(race.WARM_UP_STEPS + 1, 0.5)]
+    engine = [stepped(lsqb_peers.WARM_UP_STEPS + 1, 0.5)]
     loaded = {"event": "loaded", "wall": 2.0, "answer": 1, "number": 0}
     ended = process.DriverRun([loaded], "stopped after 30 s", Cost(30.0, 0.0), 0)
 
-    row = race._row(SYSTEMS["duckdb-delta"], ended, [engine])
+    row = lsqb_peers._row(SYSTEMS["duckdb-delta"], ended, [engine])
 
     assert (row["load s"], row["steps"], row["step ms"], row["times faster"]) == (2, None, None, 60)
 
 
-def test_the_network_of_a_checkout_without_the_sample_is_made(
+def test_without_the_sample_a_network_is_generated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(workload, "LSQB", tmp_path / "absent")
+    monkeypatch.setattr(workload, "LSQB", tmp_path / "missing")
 
     network = workload.lsqb_network(quick=False, seed=0)
 
     assert (network.name, network.queries) == ("2,000 generated people", ("q3", "q6", "q9"))
 
 
-def test_every_system_of_lsqb_is_known_by_its_name() -> None:
-    assert [SYSTEMS[one.name] for one in (ENGINE, *LSQB)] == [ENGINE, *LSQB]
+def test_every_system_of_lsqb_is_listed_by_its_name() -> None:
+    assert [SYSTEMS[system.name] for system in (ENGINE, *LSQB)] == [ENGINE, *LSQB]

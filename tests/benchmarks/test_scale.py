@@ -1,4 +1,4 @@
-"""The benchmark of scale at tiny sizes; a wrong count must be fatal to it."""
+"""The benchmark of scale at tiny sizes; a wrong count ends it with status 1."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import typer
 
 from benchmarks.graph import Graph, generate_graph
+from benchmarks.parts import PartsRun
 from benchmarks.scale import __main__ as scale
-from benchmarks.scale import shuffled_bytes as scale_bytes
-from benchmarks.scale import speed as scale_speed
+from benchmarks.scale import shuffled_bytes, speed
 from benchmarks.scale.cells import (
     CLIQUES,
     TRIANGLES,
@@ -27,41 +27,38 @@ from streaming.distributed.execution.placement import place_rows
 NO_SPARK = [part for part in scale.PARTS if part != "batches"]
 
 
-def started(path: Path):
+def refuse_session(log: Path):
     raise AssertionError("no part needs Spark")
 
 
-def test_every_part_without_spark_is_measured_and_judged(tmp_path: Path) -> None:
+def run_without_spark(folder: Path, *parts: str, json: Path | None = None) -> PartsRun:
+    return PartsRun(folder, parts, seed=0, json=json, open_session=refuse_session)
+
+
+def test_every_part_without_spark_is_measured_and_compared_with_its_target(tmp_path: Path) -> None:
     path = tmp_path / "scale.json"
     real = replace(generate_graph(9, 4_000, 1), name="real")
 
-    scale.measure(tmp_path, scale.QUICK, part=NO_SPARK, real=real, seed=0, json=path, start=started)
+    scale.measure(run_without_spark(tmp_path, *NO_SPARK, json=path), scale.QUICK, real)
 
     tables = json.loads(path.read_text())["tables"]
     cells = tables["Cells"]
-    judged = {row["graph"] for row in cells if row["met"] is not None}
-    assert judged == {"real", "hub-11-600"}
+    graphs_with_target = {row["graph"] for row in cells if row["met"] is not None}
+    assert graphs_with_target == {"real", "hub-11-600"}
     assert all(row["copies met"] for row in cells)
     assert all(row["met"] for row in cells if row["graph"] == "hub-11-600" and row["target"])
-    sent = tables["Bytes shuffled for a changed row"]
-    assert len(sent) == 4 and all(row["HyperCube"] < row["broadcast"] for row in sent)
+    shuffled = tables["Bytes shuffled for a changed row"]
+    assert len(shuffled) == 4 and all(row["HyperCube"] < row["broadcast"] for row in shuffled)
     hubs = [row for row in tables["Speed-up, simulated"] if row["graph"] == "hub-11-600"]
     assert hubs and all(0 < row["of ideal"] <= 1 for row in hubs)
 
 
 @pytest.mark.spark
-def test_distributed_micro_batches_give_what_embedded_ones_do(spark, tmp_path: Path) -> None:
+def test_distributed_micro_batches_give_the_counts_of_embedded_ones(spark, tmp_path: Path) -> None:
     path = tmp_path / "scale.json"
 
-    scale.measure(
-        tmp_path,
-        scale.QUICK,
-        part=["batches"],
-        real=None,
-        seed=0,
-        json=path,
-        start=lambda log: spark,
-    )
+    run = PartsRun(tmp_path, ["batches"], seed=0, json=path, open_session=lambda log: spark)
+    scale.measure(run, scale.QUICK, real=None)
 
     rows = json.loads(path.read_text())["tables"]["Micro-batches on two cores"]
     assert [row["cells"] for row in rows] == [None, 2]
@@ -69,13 +66,11 @@ def test_distributed_micro_batches_give_what_embedded_ones_do(spark, tmp_path: P
 
 
 def test_a_wrong_count_ends_with_status_1(tmp_path: Path, monkeypatch) -> None:
-    right = scale_speed.COUNTERS[TRIANGLES.name]
-    monkeypatch.setitem(scale_speed.COUNTERS, TRIANGLES.name, lambda a, b: right(a, b) + len(a) % 7)
+    count = speed.COUNTERS[TRIANGLES.name]
+    monkeypatch.setitem(speed.COUNTERS, TRIANGLES.name, lambda a, b: count(a, b) + len(a) % 7)
 
     with pytest.raises(typer.Exit) as stop:
-        scale.measure(
-            tmp_path, scale.QUICK, part=["speed"], real=None, seed=0, json=None, start=started
-        )
+        scale.measure(run_without_spark(tmp_path, "speed"), scale.QUICK, real=None)
 
     assert stop.value.exit_code == 1
 
@@ -90,28 +85,28 @@ def test_half_of_all_edges_of_a_hub_graph_leave_one_node() -> None:
 
 
 @pytest.mark.parametrize("cells", [8, 27, 64, 512])
-def test_copies_of_rows_with_heavy_values_are_what_theory_says(cells: int) -> None:
+def test_copies_of_rows_with_heavy_values_are_as_many_as_in_theory(cells: int) -> None:
     graph = generate_hub_graph(13, 3_000, 2)
 
     grid = build_grids(TRIANGLES, graph, cells)["spread"]
-    found = place_rows("e", [pa.array(graph.source), pa.array(graph.target)], grid)
+    placed = place_rows("e", [pa.array(graph.source), pa.array(graph.target)], grid)
 
     assert grid.heavy
-    assert len(found.rows) / graph.edges == pytest.approx(expected_copies(grid, graph), rel=0.02)
+    assert len(placed.rows) / graph.edges == pytest.approx(expected_copies(grid, graph), rel=0.02)
 
 
-def test_intermediate_rows_are_those_of_the_best_order_of_each_term() -> None:
-    """Paths over one new edge of a small graph, counted by hand."""
+def test_intermediate_rows_are_those_of_the_best_join_order_of_each_term() -> None:
     edges = Graph("small", np.array([1, 1, 2, 2, 3]), np.array([2, 3, 3, 4, 4]))
     new = edges.take(slice(0, 1))  # 1 -> 2; triangles: 1 2 3 and 2 3 4
 
-    found = scale_bytes._intermediate_bytes(TRIANGLES, edges, new)
+    size = shuffled_bytes._intermediate_bytes(TRIANGLES, edges, new)
 
-    # d(a, b): 2 rows after either join; d(b, c): none before 1; d(a, c): a's successors, 2, or
-    # c's predecessors, 1.
-    assert found == (2 + 0 + 1) * 8 * 4
+    # Rows after the first join of each term, for the changed edge 1 -> 2. At (a, b) there are 2:
+    # both nodes have two successors. At (b, c) there are 0: node 1 has no predecessor. At (a, c)
+    # there is 1: node 2 has one predecessor, node 1 two successors. A row has 3 columns, a weight.
+    assert size == (2 + 0 + 1) * 8 * 4
 
 
-def test_patterns_say_what_they_are_over() -> None:
+def test_a_pattern_has_an_atom_for_each_edge() -> None:
     assert TRIANGLES.query == "n() :- e0(a, b), e1(b, c), e2(a, c)"
     assert len(CLIQUES.atoms) == 6

@@ -519,6 +519,19 @@ def test_a_row_of_large_weight_under_a_window_is_refused_before_it_is_repeated()
     assert sizes(circuit) == before
 
 
+@pytest.mark.parametrize("function", ["string_agg(s, ',')", "list(s)"])
+def test_a_row_of_large_weight_in_a_text_or_list_is_refused_before_it_is_repeated(function):
+    schema = pa.schema({"s": pa.string()})
+    circuit = compile_sql(f"SELECT {function} AS x FROM e", {"e": schema}, name="joined")
+    rows = pa.table({"s": ["x"], "weight": [2 * 10**9]})
+
+    with pytest.raises(StepLimitError, match="max_step_bytes") as caught:
+        circuit.step({"e": rows})
+
+    assert caught.value.view == "joined"
+    assert not any(circuit.graph.registry.lengths().values())
+
+
 WIDE = {
     "e": pa.schema({"a": pa.int64(), "b": pa.int64(), "t": pa.timestamp("us"), "s": pa.string()})
 }
@@ -542,6 +555,11 @@ WIDE = {
             "comoment",
         ),
         ("SELECT list_transform(range(1000), x -> range(1000)) AS x FROM e", "map"),
+        (
+            "SELECT string_agg(s, ',') OVER (ORDER BY v) AS x "
+            "FROM (SELECT repeat(s, 10000) AS s, unnest(range(50)) AS v FROM e)",
+            "string_agg",
+        ),
     ],
 )
 def test_a_row_that_becomes_many_rows_or_values_is_refused_in_a_step_and_in_a_query(text, operator):

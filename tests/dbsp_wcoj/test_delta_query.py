@@ -1,7 +1,7 @@
 """The public interface of the maintained join: examples, errors, counters, threads.
 
-The laws are in ``test_laws``. Here every error is provoked in the middle of a stream, and the same
-step corrected must then give what a view gives that never saw the error.
+The laws are in ``test_laws``. Here each error occurs in the middle of a stream. The corrected step
+must then give the same delta as in a view without the error.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from dbsp_wcoj import (
     ZSet,
 )
 from dbsp_wcoj.query import Atom, Variable
+from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import FORMULAS, LAW, negate, scenarios, zsets
 from tests.oracles import naive
 
 TRIANGLE = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)"
-MOST = (1 << 63) - 1
 EDGES = ZSet.from_rows([(1, 2), (2, 3), (1, 3)])
 
 
-def test_the_example_of_the_design_runs():
+def test_triangles_are_maintained_under_inserts_and_deletes():
     view = DeltaQuery(Query.parse(TRIANGLE), formula="collapsed")
     assert view.step({"e": EDGES}).to_dict() == {(1, 2, 3): 1}
     assert view.step({"e": ZSet.from_rows([(1, 2)], [-1])}).to_dict() == {(1, 2, 3): -1}
@@ -48,25 +48,26 @@ def test_an_empty_head_counts_as_the_weight_of_the_empty_row():
     view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
     assert view.step({"e": EDGES}).to_dict() == {(): 1}
     assert view.step({"e": EDGES}).to_dict() == {(): 7}  # every weight doubles: 2 * 2 * 2 - 1
-    nothing = view.step({})
-    assert (nothing.arity, nothing.to_dict()) == (0, {})
+    unchanged = view.step({})
+    assert (unchanged.arity, unchanged.to_dict()) == (0, {})
     assert view.step({"e": -EDGES - EDGES}).to_dict() == {(): -8}
 
 
-def test_a_message_repeated_raises_the_weight_and_its_retraction_lowers_it():
+def test_a_repeated_row_raises_the_weight_and_its_deletion_lowers_it():
     view = DeltaQuery("q(a, c) :- e(a, b), f(b, c)")
     view.step({"e": ZSet.from_rows([(1, 2), (1, 2)]), "f": ZSet.from_rows([(2, 3)], [5])})
     assert view.step({"e": ZSet.from_rows([(1, 2)], [-1])}).to_dict() == {(1, 3): -5}
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_relations_are_keyed_by_any_name_even_a_number(formula):
-    """Names come from the user; the engine's own names for partial results must not meet them."""
+def test_a_relation_may_have_any_name_even_a_number(formula):
+    """Partial deltas have numbers, which must not be confused with names of relations."""
     variables = tuple(Variable(f"v{i}") for i in range(5))
     for names in itertools.permutations(("1", "2", "3", "")):
-        body = tuple(Atom(n, variables[i : i + 2]) for i, n in enumerate(names))
+        body = tuple(Atom(name, variables[i : i + 2]) for i, name in enumerate(names))
         view = DeltaQuery(Query("q", ("v0", "v4"), body), formula=formula)
-        step = {n: ZSet.from_rows([(1, 1)], [w]) for n, w in zip(names, (2, 3, 5, 7), strict=True)}
+        weights = zip(names, (2, 3, 5, 7), strict=True)
+        step = {name: ZSet.from_rows([(1, 1)], [weight]) for name, weight in weights}
         assert view.step(step).to_dict() == {(1, 1): 210}
         assert view.step(step).to_dict() == {(1, 1): 210 * (2**4 - 1)}
         assert view.step({"1": -step["1"] - step["1"]}).to_dict() == {(1, 1): -210 * 2**4}
@@ -90,10 +91,10 @@ def test_an_atom_of_constants_only_switches_the_query_on_and_off():
 
 # --- errors --------------------------------------------------------------------------------------
 
-NEVER = ZSet.from_rows([(9, 9, 9)])
+TOO_WIDE = ZSet.from_rows([(9, 9, 9)])
 BAD_STEPS = {
     "unknown relation": ({"e": EDGES, "g": EDGES}, UnknownRelationError, "'g'.*relations: e"),
-    "too wide": ({"e": NEVER}, ArityError, "'e'.*3.*2"),
+    "too wide": ({"e": TOO_WIDE}, ArityError, "'e'.*3.*2"),
     "too narrow": ({"e": EDGES, "f": ZSet.empty(1)}, ArityError, "'f'.*1.*2"),
     "output overflow": (
         {"e": ZSet.from_rows([(1, 2), (2, 3)], [1 << 40, 1 << 40])},
@@ -101,7 +102,7 @@ BAD_STEPS = {
         "int64",
     ),
     "state overflow": (
-        {"e": ZSet.from_rows([(5, 6)], [MOST]), "f": ZSet.from_rows([(7, 8)])},
+        {"e": ZSet.from_rows([(5, 6)], [MAX_INT64]), "f": ZSet.from_rows([(7, 8)])},
         WeightOverflowError,
         "int64",
     ),
@@ -109,24 +110,24 @@ BAD_STEPS = {
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-@pytest.mark.parametrize("bad", BAD_STEPS)
-def test_a_refused_step_changes_nothing_and_may_be_given_again_corrected(bad, formula):
+@pytest.mark.parametrize("fault", BAD_STEPS)
+def test_a_refused_step_changes_nothing_and_can_be_corrected(fault, formula):
     query = Query.parse("q(a, c, d) :- e(a, b), e(b, c), e(a, c), f(c, d)")
     prior = {
         "e": ZSet.from_rows([(1, 2), (1, 3), (5, 6)], [2, 1, 1]),
         "f": ZSet.from_rows([(3, 1)]),
     }
     corrected = {"e": EDGES, "f": ZSet.from_rows([(3, 4)])}
-    deltas, error, message = BAD_STEPS[bad]
+    deltas, error, message = BAD_STEPS[fault]
     view, untouched = DeltaQuery(query, formula=formula), DeltaQuery(query, formula=formula)
     view.step(prior)
     untouched.step(prior)
-    before = view.stats
+    stats = view.stats
     for _ in range(2):
         with pytest.raises(error, match=message):
             view.step(deltas)
-        assert view.stats.rows_by_run == before.rows_by_run
-        assert view.stats.bytes == before.bytes
+        assert view.stats.rows_by_run == stats.rows_by_run
+        assert view.stats.bytes == stats.bytes
     assert view.step(corrected).to_dict() == untouched.step(corrected).to_dict() != {}
     assert view.step({"e": -EDGES}) == untouched.step({"e": -EDGES})
 
@@ -145,27 +146,36 @@ def test_an_error_in_the_first_step_leaves_a_fresh_view():
 @given(
     scenario=scenarios(max_steps=3),
     formula=st.sampled_from(FORMULAS),
-    places=st.lists(st.integers(0, 3), min_size=1, max_size=3),
-    kind=st.sampled_from(["unknown", "arity", "overflow"]),
+    faulty_steps=st.lists(st.integers(0, 3), min_size=1, max_size=3),
+    fault=st.sampled_from(["unknown", "arity", "overflow"]),
 )
-def test_steps_after_an_error_are_as_if_it_had_never_happened(scenario, formula, places, kind):
+def test_steps_after_an_error_are_those_of_a_view_without_it(
+    scenario, formula, faulty_steps, fault
+):
     query = scenario.query
     view, untouched = DeltaQuery(query, formula=formula), DeltaQuery(query, formula=formula)
     for number, step in enumerate(scenario.steps):
         deltas = zsets(step, query)
-        if number in places and kind == "overflow":
-            huge = {n: ZSet.from_rows(list(d), [MOST] * len(d), arity=deltas[n].arity)
-                    for n, d in step.items()}  # fmt: skip
+        if number in faulty_steps and fault == "overflow":
+            huge = {
+                name: ZSet.from_rows(
+                    list(delta), [MAX_INT64] * len(delta), arity=deltas[name].arity
+                )
+                for name, delta in step.items()
+            }
             try:
                 view.step(huge)
             except WeightOverflowError:
                 pass
             else:
                 view.step({name: -delta for name, delta in huge.items()})
-        elif number in places:
-            bad = {"unknown": ("no such relation", EDGES), "arity": (query.body[0].relation, NEVER)}
-            name, delta = bad[kind]
-            if kind == "unknown" or query.relations[name] != NEVER.arity:
+        elif number in faulty_steps:
+            bad = {
+                "unknown": ("no such relation", EDGES),
+                "arity": (query.body[0].relation, TOO_WIDE),
+            }
+            name, delta = bad[fault]
+            if fault == "unknown" or query.relations[name] != TOO_WIDE.arity:
                 with pytest.raises((UnknownRelationError, ArityError)):
                     view.step({**deltas, name: delta})
         assert view.step(deltas) == untouched.step(deltas)
@@ -174,7 +184,7 @@ def test_steps_after_an_error_are_as_if_it_had_never_happened(scenario, formula,
 @LAW
 @given(scenario=scenarios(max_steps=3), formula=st.sampled_from(FORMULAS), data=st.data())
 def test_large_weights_give_the_exact_delta_or_an_overflow_error(scenario, formula, data):
-    """Weights of 2**20 to 2**62: never a wrapped number, and the state survives the error."""
+    """Weights up to 2**62 never wrap around, and an error does not change the state."""
     query = scenario.query
     view = DeltaQuery(query, formula=formula)
     state: dict[str, dict[tuple[int, ...], int]] = {}
@@ -186,14 +196,15 @@ def test_large_weights_give_the_exact_delta_or_an_overflow_error(scenario, formu
             delta = view.step(zsets(scaled, query)).to_dict()
         except WeightOverflowError:
             continue
-        state = {n: naive.add(state.get(n, {}), scaled.get(n, {})) for n in {*state, *scaled}}
+        state = {
+            name: naive.add(state.get(name, {}), scaled.get(name, {})) for name in {*state, *scaled}
+        }
         recomputed = naive.evaluate(query, state)
         assert delta == naive.add(recomputed, negate(answer))
         answer = recomputed
 
 
 def test_small_weights_are_never_refused():
-    """The overflow check must not refuse what is far from the bound, whatever cancels."""
     view = DeltaQuery("n() :- e(a, b), e(b, c), e(c, d), e(d, x)")
     rows = [(a, b) for a in range(30) for b in range(30)]
     assert view.step({"e": ZSet.from_rows(rows)}).to_dict() == {(): 30**5}
@@ -232,7 +243,7 @@ def test_a_wrong_formula_name_lists_the_formulas():
     assert all(str(formula) in str(raised.value) for formula in Formula)
 
 
-def test_weights_and_columns_of_a_wrong_type_or_length_never_reach_a_view():
+def test_weights_and_columns_of_a_wrong_type_or_length_are_refused_before_the_step():
     view = DeltaQuery(TRIANGLE)
     view.step({"e": EDGES})
     with pytest.raises(WeightError, match="2 weights for 3 rows"):
@@ -253,7 +264,7 @@ def test_all_errors_are_one_tree():
 
 # --- counters and plans --------------------------------------------------------------------------
 
-JOINS = {
+JOIN_COUNTS = {
     Formula.expanded: (3, 14, 45, 124, 315, 762, 1785),
     Formula.collapsed: (2, 6, 12, 20, 30, 42, 56),
     Formula.flipped: (2, 6, 12, 20, 30, 42, 56),
@@ -263,25 +274,26 @@ JOINS = {
 }
 
 
-def chain(n: int) -> tuple[DeltaQuery, str]:
+def chain(n: int) -> tuple[str, list[str]]:
+    """Return the body of a path of n atoms, and the names of its relations."""
     names = [f"r{i}" for i in range(n)]
     body = ", ".join(f"{name}(v{i}, v{i + 1})" for i, name in enumerate(names))
     return body, names
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_the_joins_that_run_are_those_of_the_table_of_the_design(formula):
-    for n, expected in zip(range(2, 9), JOINS[formula], strict=True):
+def test_a_step_runs_as_many_joins_as_its_formula_has(formula):
+    for n, expected in zip(range(2, 9), JOIN_COUNTS[formula], strict=True):
         body, names = chain(n)
         view = DeltaQuery(f"q(v0, v{n}) :- {body}", formula=formula)
         view.step({name: ZSet.from_rows([(1, 1)]) for name in names})
-        before = view.stats.joins
+        joins_before = view.stats.joins
         view.step({name: ZSet.from_rows([(1, 1), (1, 2)]) for name in names})
-        assert view.stats.joins - before == expected, n
+        assert view.stats.joins - joins_before == expected, n
 
 
 @pytest.mark.parametrize("formula", ["expanded", "collapsed", "flipped", "recursive"])
-def test_everything_in_the_first_step_is_one_generic_join(formula):
+def test_a_first_step_with_all_rows_is_one_generic_join(formula):
     body, names = chain(5)
     view = DeltaQuery(f"q(v0, v5) :- {body}", formula=formula)
     view.step({name: ZSet.from_rows([(1, 1)]) for name in names})
@@ -293,23 +305,23 @@ def test_one_changed_relation_costs_one_term(formula):
     body, names = chain(5)
     view = DeltaQuery(f"q(v0, v5) :- {body}", formula=formula)
     view.step({name: ZSet.from_rows([(1, 1)]) for name in names})
-    before = view.stats.joins
+    joins_before = view.stats.joins
     view.step({"r2": ZSet.from_rows([(1, 1)]), "r4": ZSet.empty(2)})
-    assert view.stats.joins - before == 4
+    assert view.stats.joins - joins_before == 4
     view.step({})
-    assert view.stats.joins - before == 4
+    assert view.stats.joins - joins_before == 4
 
 
 def test_the_work_of_a_step_does_not_follow_the_size_of_the_state():
-    """One edge beside a large graph: proposals and intersections are those of its neighbours."""
+    """A step of one edge only proposes neighbours of its nodes, in a graph of any size."""
     view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
     rng = np.random.default_rng(2)
     view.step({"e": ZSet.from_columns(list(rng.integers(0, 30_000, (2, 200_000))))})
-    before = view.stats
+    old_stats = view.stats
     view.step({"e": ZSet.from_rows([(1, 2)])})
-    after = view.stats
-    assert after.proposals - before.proposals < 500
-    assert after.intersections - before.intersections < 500
+    new_stats = view.stats
+    assert new_stats.proposals - old_stats.proposals < 500
+    assert new_stats.intersections - old_stats.intersections < 500
 
 
 def test_stats_count_rows_and_bytes_of_each_arrangement():
@@ -341,14 +353,14 @@ def test_explain_prints_query_formula_orders_and_bound():
 @pytest.mark.parametrize("query", [TRIANGLE, "n() :- e(a, b), e(b, c), e(a, c)"])
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_large_steps_in_parts_on_threads_give_the_same_deltas(query, formula):
-    """Small random steps (in the laws) may not be cut at all; these are."""
+    """The small steps of the laws may not be divided at all."""
     rng = np.random.default_rng(8)
     alone = DeltaQuery(query, formula=formula)
     with ThreadPoolExecutor(2) as executor:
         threaded = DeltaQuery(query, formula=formula, executor=executor, parts=7)
         for _ in range(3):
             source, target = rng.integers(0, 1_500, (2, 12_000))
-            source[:2_000] = 3  # a hub: the cut by rows may not fall inside one value
+            source[:2_000] = 3  # a hub: its rows may not be divided
             delta = ZSet.from_columns([source, target], rng.integers(-1, 3, 12_000))
             assert threaded.step({"e": delta}) == alone.step({"e": delta})
 

@@ -1,4 +1,4 @@
-"""The six delta formulas: they equal the delta, and they cost what the textbook says."""
+"""Delta formulas: their sum is the delta of the join, with the known numbers of joins."""
 
 import itertools
 import math
@@ -23,8 +23,8 @@ from tests.generators.strategies import LAW
 
 FORMULAS = st.sampled_from(list(Formula))
 
-# DESIGN, section 2: binary joins for n = 2 … 8.
-TABLE = {
+# The binary joins of each formula for n = 2 … 8.
+JOIN_COUNTS = {
     "expanded": [3, 14, 45, 124, 315, 762, 1785],
     "collapsed": [2, 6, 12, 20, 30, 42, 56],
     "flipped": [2, 6, 12, 20, 30, 42, 56],
@@ -34,29 +34,29 @@ TABLE = {
 }
 
 
-def delta(run, n, old, new):
-    """Run terms over numbers: by multilinearity a number may stand for a relation."""
-    views = {
+def evaluate_terms(terms, n, old, new):
+    """Evaluate terms over numbers instead of relations: terms are products in both cases."""
+    versions = {
         Version.old: old,
         Version.new: new,
         Version.delta: [b - a for a, b in zip(old, new, strict=True)],
     }
     partial = [0] * (n + 1)
-    for term in run:
+    for term in terms:
         partial[term.target] += math.prod(
-            partial[term.target - 1] if factor == PARTIAL else views[factor.version][factor.atom]
+            partial[term.target - 1] if factor == PARTIAL else versions[factor.version][factor.atom]
             for factor in term.factors
         )
     return partial[n]
 
 
 @given(FORMULAS, st.data())
-def test_every_formula_equals_the_new_product_less_the_old_product(formula, data):
+def test_every_formula_equals_the_new_product_minus_the_old_product(formula, data):
     n = data.draw(st.integers(1, 7))
     numbers = st.lists(st.integers(-9, 9), min_size=n, max_size=n)
     old, new = data.draw(numbers), data.draw(numbers)
 
-    assert delta(delta_terms(formula, n), n, old, new) == math.prod(new) - math.prod(old)
+    assert evaluate_terms(delta_terms(formula, n), n, old, new) == math.prod(new) - math.prod(old)
 
 
 @given(FORMULAS, st.data())
@@ -67,16 +67,16 @@ def test_terms_left_out_for_unchanged_atoms_are_zero(formula, data):
     changed = data.draw(st.sets(st.integers(0, n - 1)))
     new = [drawn[i] if i in changed else old[i] for i in range(n)]
 
-    run = delta_terms(formula, n, changed=changed)
+    terms = delta_terms(formula, n, changed=changed)
 
-    assert delta(run, n, old, new) == math.prod(new) - math.prod(old)
+    assert evaluate_terms(terms, n, old, new) == math.prod(new) - math.prod(old)
     assert all(
-        f.atom in changed
-        for t in run
-        for f in t.factors
-        if f.version is Version.delta and f != PARTIAL
+        factor.atom in changed
+        for term in terms
+        for factor in term.factors
+        if factor.version is Version.delta and factor != PARTIAL
     )
-    assert set(run) <= set(delta_terms(formula, n))
+    assert set(terms) <= set(delta_terms(formula, n))
 
 
 @given(FORMULAS, st.integers(1, 7), st.data())
@@ -90,13 +90,13 @@ def test_no_term_reads_a_partial_delta_that_no_term_has_written(formula, n, data
         written.add(term.target)
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_the_joins_are_those_of_the_design(name):
-    assert [count_joins(name, n) for n in range(2, 9)] == TABLE[name]
+@pytest.mark.parametrize("name", JOIN_COUNTS)
+def test_the_numbers_of_joins_are_those_of_the_table(name):
+    assert [count_joins(name, n) for n in range(2, 9)] == JOIN_COUNTS[name]
 
 
 @pytest.mark.parametrize("n", range(1, 13))
-def test_the_joins_follow_their_closed_forms(n):
+def test_the_numbers_of_joins_follow_their_closed_forms(n):
     assert count_joins(Formula.expanded, n) == (n - 1) * (2**n - 1)
     assert count_joins(Formula.collapsed, n) == count_joins(Formula.flipped, n) == n * (n - 1)
     assert count_joins(Formula.recursive, n) == (n - 1) * (n + 4) // 2
@@ -105,8 +105,10 @@ def test_the_joins_follow_their_closed_forms(n):
 
 
 @pytest.mark.parametrize("n", range(2, 9))
-def test_the_products_are_as_many_as_the_design_says(n):
-    products = {f: sum(term.joins > 0 for term in delta_terms(f, n)) for f in Formula}
+def test_the_numbers_of_products_follow_their_closed_forms(n):
+    products = {
+        formula: sum(term.joins > 0 for term in delta_terms(formula, n)) for formula in Formula
+    }
 
     assert products == {
         Formula.expanded: 2**n - 1,
@@ -118,7 +120,7 @@ def test_the_products_are_as_many_as_the_design_says(n):
     }
 
 
-def test_recursion_ties_with_the_one_shot_formulas_at_four_atoms_and_wins_from_five():
+def test_the_recursion_has_as_many_joins_as_collapsed_for_four_atoms_and_fewer_from_five():
     assert count_joins(Formula.recursive, 4) == count_joins(Formula.collapsed, 4)
     assert all(
         count_joins(Formula.recursive, n) < count_joins(Formula.collapsed, n) for n in range(5, 30)
@@ -126,16 +128,21 @@ def test_recursion_ties_with_the_one_shot_formulas_at_four_atoms_and_wins_from_f
 
 
 @pytest.mark.parametrize("formula", [Formula.collapsed, Formula.flipped])
-def test_the_one_shot_formulas_cost_n_less_one_joins_per_changed_atom(formula):
+def test_collapsed_and_flipped_have_n_minus_1_joins_per_changed_atom(formula):
     assert count_joins(formula, 6, changed={1, 4, 5}) == 3 * 5
 
 
 @pytest.mark.parametrize("formula", [Formula.flipped, Formula.recursive_flipped])
 @pytest.mark.parametrize("n", range(1, 8))
 def test_the_flipped_formulas_need_one_version_of_each_trace(formula, n):
-    """Old until its delta is used, new from then on: the delta can be merged in between."""
+    """They read an atom as old before its delta, and as new afterwards."""
     for atom in range(n):
-        uses = [f.version for t in delta_terms(formula, n) for f in t.factors if f.atom == atom]
+        uses = [
+            factor.version
+            for term in delta_terms(formula, n)
+            for factor in term.factors
+            if factor.atom == atom
+        ]
         assert uses == sorted(uses, key=[Version.old, Version.delta, Version.new].index)
 
 
@@ -145,11 +152,11 @@ def test_the_delta_of_a_single_atom_is_its_own_delta(formula):
 
 
 @pytest.mark.parametrize("formula", Formula)
-def test_without_changes_there_is_nothing_to_do(formula):
+def test_without_changes_there_are_no_terms(formula):
     assert delta_terms(formula, 4, changed=()) == ()
 
 
-def test_one_shot_terms_name_every_atom_once_in_body_order():
+def test_terms_without_partial_deltas_name_every_atom_once_in_body_order():
     for formula in (Formula.expanded, Formula.collapsed, Formula.flipped):
         for term in delta_terms(formula, 5):
             assert [factor.atom for factor in term.factors] == list(range(5))
@@ -159,7 +166,7 @@ def test_one_shot_terms_name_every_atom_once_in_body_order():
 def test_a_formula_is_found_by_its_name():
     assert Formula.of("recursive_flipped") is Formula.recursive_flipped
     assert Formula.of(Formula.expanded) is Formula.expanded
-    assert list(Formula) == list(TABLE)
+    assert list(Formula) == list(JOIN_COUNTS)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +179,7 @@ def test_a_formula_is_found_by_its_name():
         (("expanded", 17), None, "2\\^17-1 terms; the limit is 16 atoms, use collapsed"),
     ],
 )
-def test_what_cannot_be_expanded_is_refused_with_a_way_out(arguments, changed, message):
+def test_wrong_arguments_are_refused_with_the_limit(arguments, changed, message):
     with pytest.raises(FormulaError, match=message):
         delta_terms(*arguments, changed=changed)
 
@@ -182,35 +189,36 @@ def test_what_cannot_be_expanded_is_refused_with_a_way_out(arguments, changed, m
 
 @st.composite
 def term_lists(draw, n=None):
-    """Terms of the right shape, rarely exact: those of a formula, with some changed."""
+    """Draw the terms of a formula with a few changes; they are rarely exact."""
     n = draw(st.integers(1, 4)) if n is None else n
-    found = list(delta_terms(draw(FORMULAS), n))
+    terms = list(delta_terms(draw(FORMULAS), n))
     for _ in range(draw(st.integers(0, 2))):
-        if not found:
+        if not terms:
             break
-        place = draw(st.integers(0, len(found) - 1))
+        index = draw(st.integers(0, len(terms) - 1))
         change = draw(st.sampled_from(["drop", "repeat", "alter"]))
         if change == "drop":
-            del found[place]
+            del terms[index]
         elif change == "repeat":
-            found.append(found[place])
+            terms.append(terms[index])
         else:
-            factors = list(found[place].factors)
-            at = draw(st.integers(0, len(factors) - 1))
-            if factors[at] != PARTIAL:
-                factors[at] = Factor(factors[at].atom, draw(st.sampled_from(list(Version))))
-            found[place] = DeltaTerm(found[place].target, tuple(factors))
-    return found
+            factors = list(terms[index].factors)
+            position = draw(st.integers(0, len(factors) - 1))
+            if factors[position] != PARTIAL:
+                version = draw(st.sampled_from(list(Version)))
+                factors[position] = Factor(factors[position].atom, version)
+            terms[index] = DeltaTerm(terms[index].target, tuple(factors))
+    return terms
 
 
-def is_exact(run, n):
-    """Return whether terms are the delta for every 0-1 choice of old relations and deltas.
+def is_exact(terms, n):
+    """Return whether terms equal the delta for all old relations and deltas of 0 or 1.
 
-    A multilinear polynomial is determined by its values there.
+    These values determine a multilinear polynomial.
     """
-    run = sorted(run, key=lambda term: term.target)
+    terms = sorted(terms, key=lambda term: term.target)
     return all(
-        delta(run, n, old, new) == math.prod(new) - math.prod(old)
+        evaluate_terms(terms, n, old, new) == math.prod(new) - math.prod(old)
         for old in itertools.product((0, 1), repeat=n)
         for change in itertools.product((0, 1), repeat=n)
         for new in [[o + d for o, d in zip(old, change, strict=True)]]
@@ -229,35 +237,33 @@ def test_each_built_in_formula_is_accepted_as_terms_and_as_text(formula, n):
 @settings(LAW)
 @given(FORMULAS, st.integers(1, 5), st.data())
 def test_a_dropped_repeated_or_altered_term_is_rejected(formula, n, data):
-    run = list(delta_terms(formula, n))
-    place = data.draw(st.integers(0, len(run) - 1))
-    changed = [[*run, run[place]], [*run[:place], *run[place + 1 :]]]
-    factors = run[place].factors
-    at = data.draw(st.integers(0, len(factors) - 1))
-    if factors[at] != PARTIAL:
-        other = data.draw(
-            st.sampled_from([view for view in Version if view is not factors[at].version])
-        )
-        altered = DeltaTerm(
-            run[place].target, (*factors[:at], Factor(factors[at].atom, other), *factors[at + 1 :])
-        )
-        changed.append([*run[:place], altered, *run[place + 1 :]])
-    for wrong in changed:
+    terms = list(delta_terms(formula, n))
+    index = data.draw(st.integers(0, len(terms) - 1))
+    term, before, after = terms[index], terms[:index], terms[index + 1 :]
+    wrong_lists = [[*terms, term], [*before, *after]]
+    position = data.draw(st.integers(0, len(term.factors) - 1))
+    factor = term.factors[position]
+    if factor != PARTIAL:
+        other_versions = [version for version in Version if version is not factor.version]
+        factors = list(term.factors)
+        factors[position] = Factor(factor.atom, data.draw(st.sampled_from(other_versions)))
+        wrong_lists.append([*before, DeltaTerm(term.target, tuple(factors)), *after])
+    for wrong_terms in wrong_lists:
         with pytest.raises(FormulaError):
-            CustomFormula(wrong)
+            CustomFormula(wrong_terms)
 
 
 @settings(LAW)
 @given(st.data())
 def test_terms_are_accepted_if_and_only_if_they_are_the_delta_of_every_join(data):
-    run = data.draw(term_lists())
-    n = max((term.target for term in run), default=0)
+    terms = data.draw(term_lists())
+    n = max((term.target for term in terms), default=0)
     accepted = True
     try:
-        CustomFormula(data.draw(st.permutations(run)))
+        CustomFormula(data.draw(st.permutations(terms)))
     except FormulaError:
         accepted = False
-    assert accepted == (n > 0 and is_exact(run, n))
+    assert accepted == (n > 0 and is_exact(terms, n))
 
 
 ROWS = st.dictionaries(
@@ -293,10 +299,10 @@ def test_each_accepted_list_of_terms_gives_the_right_deltas(data):
         assert total == generic_join(text, relations, engine="reference")
 
 
-def test_a_partial_sum_need_not_be_a_delta():
+def test_a_partial_delta_of_a_custom_formula_need_not_be_a_delta():
     text = "q(a, d) :- e(a, b), f(b, c), g(c, d)"
-    run = ["D2 += O1 O2", "D3 += D2 d3", "D3 += d1 N2 N3", "D3 += O1 d2 N3"]
-    custom, plain = DeltaQuery(text, formula=run), DeltaQuery(text)
+    terms = ["D2 += O1 O2", "D3 += D2 d3", "D3 += d1 N2 N3", "D3 += O1 d2 N3"]
+    custom, plain = DeltaQuery(text, formula=terms), DeltaQuery(text)
     edges = ZSet.from_rows([(1, 1), (1, 2), (2, 1)])
     for deltas in ({"e": edges, "f": edges}, {"g": edges}, {"e": -edges, "g": edges}, {"f": edges}):
         assert custom.step(deltas) == plain.step(deltas)

@@ -1,8 +1,8 @@
-"""The compiled join against its readable twin, the naive oracle, numpy joins and sparse products.
+"""The compiled join against the readable join, the naive oracle, numpy joins and sparse products.
 
-Small random queries meet every case of the kernel; the large ones below meet what small ones
-cannot: hubs, galloping, chunks of output, values that do not pack into 64 bits, weights near the
-end of int64.
+Small random queries reach every case of the kernel. The large ones reach what small ones cannot:
+hubs, galloping search, chunks of output, rows that do not fit 64 bits together, and weights near
+the bounds of int64.
 """
 
 from __future__ import annotations
@@ -26,29 +26,33 @@ from dbsp_wcoj import (
     ZSet,
     generic_join,
 )
+from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import DOMAINS, LAW, queries, relation_deltas, zset
 from tests.oracles import columnar, naive
 
 ENGINES = ("compiled", "reference")
 TRIANGLE = "t(a, b, c) :- e(a, b), e(b, c), e(a, c)"
-MOST, LEAST = (1 << 63) - 1, -(1 << 63)
+MIN_INT64 = -(1 << 63)
 
 
 @st.composite
 def joins(draw: st.DrawFn):
-    """A query, one relation for each *atom* (a delta term needs that) and a variable order."""
+    """Draw a query, a relation for each *atom*, as in a delta term, and a variable order."""
     domain = draw(st.sampled_from(DOMAINS))
     query = draw(queries(domain))
-    views = [draw(relation_deltas(atom.arity, domain, max_size=12)) for atom in query.body]
-    return query, views, draw(st.permutations(query.variables))
+    relations = [draw(relation_deltas(atom.arity, domain, max_size=12)) for atom in query.body]
+    return query, relations, draw(st.permutations(query.variables))
 
 
 @settings(LAW, max_examples=300)
 @given(joins())
 def test_compiled_and_reference_equal_the_naive_join_in_any_variable_order(join):
-    query, views, order = join
-    expected = naive.evaluate(query, views)
-    inputs = [zset(view, arity=atom.arity) for view, atom in zip(views, query.body, strict=True)]
+    query, relations, order = join
+    expected = naive.evaluate(query, relations)
+    inputs = [
+        zset(relation, arity=atom.arity)
+        for relation, atom in zip(relations, query.body, strict=True)
+    ]
     for engine in ENGINES:
         assert generic_join(query, inputs, order=order, engine=engine).to_dict() == expected
         assert generic_join(query, inputs, engine=engine).to_dict() == expected
@@ -58,29 +62,34 @@ def test_compiled_and_reference_equal_the_naive_join_in_any_variable_order(join)
 @settings(LAW, max_examples=5000)
 @given(joins())
 def test_many_more_joins_equal_the_naive_join(join):
-    query, views, order = join
-    inputs = [zset(view, arity=atom.arity) for view, atom in zip(views, query.body, strict=True)]
-    found = generic_join(query, inputs, order=order).to_dict()
-    assert found == naive.evaluate(query, views)
+    query, relations, order = join
+    inputs = [
+        zset(relation, arity=atom.arity)
+        for relation, atom in zip(relations, query.body, strict=True)
+    ]
+    result = generic_join(query, inputs, order=order).to_dict()
+    assert result == naive.evaluate(query, relations)
 
 
 @LAW
 @given(st.data())
-def test_values_at_the_very_ends_of_int64_join(data):
-    domain = (LEAST, LEAST + 1, 0, MOST - 1, MOST)
+def test_values_at_the_bounds_of_int64_are_joined(data):
+    domain = (MIN_INT64, MIN_INT64 + 1, 0, MAX_INT64 - 1, MAX_INT64)
     query = data.draw(queries(domain))
-    state = {n: data.draw(relation_deltas(a, domain)) for n, a in query.relations.items()}
-    views = {name: zset(state[name], arity=arity) for name, arity in query.relations.items()}
-    assert generic_join(query, views).to_dict() == naive.evaluate(query, state)
+    state = {
+        name: data.draw(relation_deltas(arity, domain)) for name, arity in query.relations.items()
+    }
+    relations = {name: zset(state[name], arity=arity) for name, arity in query.relations.items()}
+    assert generic_join(query, relations).to_dict() == naive.evaluate(query, state)
 
 
-WEIGHTS = (1, -1, 2, 1 << 31, -(1 << 31), (1 << 31) + 1, 1 << 62, -(1 << 62), MOST, -MOST)
+WEIGHTS = (1, -1, 2, 1 << 31, -(1 << 31), (1 << 31) + 1, 1 << 62, -(1 << 62), MAX_INT64, -MAX_INT64)
 
 
 @settings(LAW, max_examples=300)
 @given(st.data())
 def test_large_weights_give_the_exact_answer_or_an_overflow_error(data):
-    """Never a wrapped number; and an answer far from the bounds must not be refused."""
+    """A weight never wraps around, and small weights are not refused."""
     domain = (0, 1, 2)
     query = data.draw(queries(domain))
     state = {
@@ -92,32 +101,38 @@ def test_large_weights_give_the_exact_answer_or_an_overflow_error(data):
         for name, arity in query.relations.items()
     }
     expected = naive.evaluate(query, state)
-    views = {name: zset(state[name], arity=arity) for name, arity in query.relations.items()}
-    magnitude = naive.evaluate(
-        query, {n: {row: abs(w) for row, w in delta.items()} for n, delta in state.items()}
+    relations = {name: zset(state[name], arity=arity) for name, arity in query.relations.items()}
+    absolute_weights = naive.evaluate(
+        query,
+        {
+            name: {row: abs(weight) for row, weight in delta.items()}
+            for name, delta in state.items()
+        },
     )
-    fits = all(LEAST <= weight <= MOST for weight in expected.values())
-    # A bound on every intermediate sum and product: what is projected away counts too.
-    factors = np.prod(
+    fits = all(MIN_INT64 <= weight <= MAX_INT64 for weight in expected.values())
+    # A bound of all intermediate sums and products.
+    product_of_sums = np.prod(
         [float(sum(map(abs, state[atom.relation].values())) or 1) for atom in query.body]
     )
     try:
-        found = generic_join(query, views).to_dict()
+        result = generic_join(query, relations).to_dict()
     except WeightOverflowError:
-        assert not fits or max(magnitude.values(), default=0) > MOST or factors > MOST
+        assert (
+            not fits
+            or max(absolute_weights.values(), default=0) > MAX_INT64
+            or product_of_sums > MAX_INT64
+        )
     else:
-        assert found == expected
+        assert result == expected
 
 
-def test_a_product_of_weights_that_wraps_to_a_plausible_number_is_an_error():
+def test_a_product_of_weights_that_wraps_to_a_small_number_is_an_error():
     """2**32 * 2**32 is 0 in 64 bits, and (2**32 + 1) * (2**32 + 1) a small positive number."""
     query = Query.parse("n() :- r(a), s(a)")
-    for left, right in [(1 << 32, 1 << 32), ((1 << 32) + 1, (1 << 32) + 1), (3 << 62, 3)]:
-        if left > MOST:
-            continue
-        views = {"r": ZSet.from_rows([(1,)], [left]), "s": ZSet.from_rows([(1,)], [right])}
+    for left, right in [(1 << 32, 1 << 32), ((1 << 32) + 1, (1 << 32) + 1)]:
+        relations = {"r": ZSet.from_rows([(1,)], [left]), "s": ZSet.from_rows([(1,)], [right])}
         with pytest.raises(WeightOverflowError):
-            generic_join(query, views)
+            generic_join(query, relations)
 
 
 def test_a_sum_of_weights_that_wraps_is_an_error():
@@ -125,16 +140,16 @@ def test_a_sum_of_weights_that_wraps_is_an_error():
     rows = [(i,) for i in range(4)]
     with pytest.raises(WeightOverflowError):
         generic_join(query, {"r": ZSet.from_rows(rows, [1 << 62] * 4)})
-    count = generic_join(query, {"r": ZSet.from_rows(rows[:2], [MOST - 1, 1])})
-    assert count.to_dict() == {(): MOST}
+    count = generic_join(query, {"r": ZSet.from_rows(rows[:2], [MAX_INT64 - 1, 1])})
+    assert count.to_dict() == {(): MAX_INT64}
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_many_rows_of_huge_weights_give_the_exact_answer_or_an_overflow_error(seed):
-    """Sums over a thousand rows leave int64 many times over on the way and may come back."""
+    """Partial sums over a thousand rows leave int64, and the total may be within it again."""
     rng = np.random.default_rng(seed)
     size = int(10 ** rng.uniform(0.5, 3))
-    huge = int(rng.choice([1 << 50, 1 << 58, 1 << 62, MOST]))
+    huge = int(rng.choice([1 << 50, 1 << 58, 1 << 62, MAX_INT64]))
     state = {
         name: {
             tuple(row): int(weight)
@@ -156,13 +171,15 @@ def test_many_rows_of_huge_weights_give_the_exact_answer_or_an_overflow_error(se
         "n() :- s(a), t(a, b)",
     ):
         query = Query.parse(text)
-        views = {n: zset(state[n], arity=arity) for n, arity in query.relations.items()}
+        relations = {
+            name: zset(state[name], arity=arity) for name, arity in query.relations.items()
+        }
         expected = naive.evaluate(query, state)
         try:
-            found = generic_join(query, views).to_dict()
+            result = generic_join(query, relations).to_dict()
         except WeightOverflowError:
             continue
-        assert found == expected, text
+        assert result == expected, text
 
 
 def test_an_order_that_is_no_permutation_is_an_error():
@@ -174,7 +191,7 @@ def test_an_order_that_is_no_permutation_is_an_error():
                 generic_join(query, edges, order=order, engine=engine)
 
 
-def test_views_that_do_not_fit_the_query_are_an_error():
+def test_relations_that_do_not_fit_the_query_are_an_error():
     query = Query.parse(TRIANGLE)
     good, wide = ZSet.from_rows([(1, 2)]), ZSet.from_rows([(1, 2, 3)])
     with pytest.raises(ArityError):
@@ -194,30 +211,30 @@ def test_an_unknown_engine_is_an_error_that_names_the_engines():
 
 def test_a_query_without_variables_multiplies_the_weights_of_its_rows():
     query = Query.parse("q() :- r(1, 2), s(3), r(1, 2)")
-    views = {"r": ZSet.from_rows([(1, 2), (2, 1)], [3, 5]), "s": ZSet.from_rows([(3,)], [-2])}
+    relations = {"r": ZSet.from_rows([(1, 2), (2, 1)], [3, 5]), "s": ZSet.from_rows([(3,)], [-2])}
     for engine in ENGINES:
-        assert generic_join(query, views, engine=engine).to_dict() == {(): -18}
-        empty = {**views, "s": ZSet.empty(1)}
+        assert generic_join(query, relations, engine=engine).to_dict() == {(): -18}
+        empty = {**relations, "s": ZSet.empty(1)}
         assert generic_join(query, empty, engine=engine).to_dict() == {}
 
 
-def test_a_cross_product_sums_what_the_head_leaves_out():
+def test_a_cross_product_sums_over_the_variables_that_are_not_in_the_head():
     query = Query.parse("q(a) :- r(a), s(b), t(c)")
-    views = {
+    relations = {
         "r": ZSet.from_rows([(1,), (2,)], [1, -2]),
         "s": ZSet.from_rows([(i,) for i in range(100)]),
         "t": ZSet.from_rows([(i,) for i in range(50)], [2] * 50),
     }
-    assert generic_join(query, views).to_dict() == {(1,): 10_000, (2,): -20_000}
+    assert generic_join(query, relations).to_dict() == {(1,): 10_000, (2,): -20_000}
 
 
 def test_weights_that_cancel_leave_no_row():
     query = Query.parse("q(a) :- r(a, b), s(b)")
-    views = {
+    relations = {
         "r": ZSet.from_rows([(1, 2), (1, 3)], [2, -1]),
         "s": ZSet.from_rows([(2,), (3,)], [3, 6]),
     }
-    assert generic_join(query, views).to_dict() == {}
+    assert generic_join(query, relations).to_dict() == {}
 
 
 # --- larger inputs -------------------------------------------------------------------------------
@@ -241,7 +258,7 @@ QUERIES = {
 
 
 def hub_graph(rng: np.random.Generator, nodes: int, edges: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random edges, a third of them at node 0 or 1, with loops; duplicates are summed later."""
+    """Return random edges, a third of them at node 0 or 1; with loops and duplicates."""
     source, target = rng.integers(0, nodes, (2, edges))
     source[: edges // 6] = 0
     target[edges // 6 : edges // 3] = rng.integers(0, 2, edges // 3 - edges // 6)
@@ -255,29 +272,32 @@ def test_large_joins_with_hubs_equal_the_numpy_joins(query, values):
     source, target = (VALUES[values](nodes) for nodes in hub_graph(rng, 120, 1_200))
     weights = rng.integers(-2, 4, len(source))
     edges = columnar.consolidate((source, target), weights)
-    asked = Query.parse(QUERIES[query])
-    expected = columnar.evaluate(asked, {"e": edges})
-    found = generic_join(asked, {"e": ZSet.from_columns([source, target], weights)})
-    assert np.array_equal(found.weights, expected[1])
-    for found_column, column in zip(found.columns, expected[0], strict=True):
-        assert np.array_equal(found_column, column)
+    parsed = Query.parse(QUERIES[query])
+    expected = columnar.evaluate(parsed, {"e": edges})
+    result = generic_join(parsed, {"e": ZSet.from_columns([source, target], weights)})
+    assert np.array_equal(result.weights, expected[1])
+    for column, expected_column in zip(result.columns, expected[0], strict=True):
+        assert np.array_equal(column, expected_column)
 
 
 @pytest.mark.parametrize("values", VALUES)
 def test_joins_of_wide_relations_equal_the_numpy_joins(values):
     rng = np.random.default_rng(3)
-    asked = Query.parse("q(e, a) :- r(a, b, c, d), s(d, b, e), t(e, c, a, x, x), a != e")
+    parsed = Query.parse("q(e, a) :- r(a, b, c, d), s(d, b, e), t(e, c, a, x, x), a != e")
     wide = {
         name: columnar.consolidate(
             tuple(VALUES[values](rng.integers(0, 8, 3_000)) for _ in range(arity)),
             rng.integers(-2, 3, 3_000),
         )
-        for name, arity in asked.relations.items()
+        for name, arity in parsed.relations.items()
     }
-    expected = columnar.evaluate(asked, wide)
-    found = generic_join(asked, {n: ZSet.from_columns(c, w) for n, (c, w) in wide.items()})
+    expected = columnar.evaluate(parsed, wide)
+    result = generic_join(
+        parsed,
+        {name: ZSet.from_columns(columns, weights) for name, (columns, weights) in wide.items()},
+    )
     assert len(expected[1]) > 20
-    assert found == ZSet.from_columns(*expected)
+    assert result == ZSet.from_columns(*expected)
 
 
 def test_counts_on_a_larger_graph_equal_sparse_matrix_products():
@@ -294,43 +314,45 @@ def test_counts_on_a_larger_graph_equal_sparse_matrix_products():
         "n() :- e(a, a), e(a, b)": a.diagonal() @ a.sum(axis=1).A1,
     }
     for text, expected in counts.items():
-        asked = Query.parse(text)
-        assert generic_join(asked, {"e": graph}).to_dict() == {(): int(np.asarray(expected).item())}
+        parsed = Query.parse(text)
+        assert generic_join(parsed, {"e": graph}).to_dict() == {
+            (): int(np.asarray(expected).item())
+        }
 
 
 def test_a_hub_does_not_make_a_triangle_count_quadratic():
-    """A star both ways has no triangle but n*n wedges; a binary plan would touch 4 * 10**10."""
+    """A star in both directions has no triangle, but a binary plan would join 4 * 10**10 paths."""
     n = 200_000
     leaves = np.arange(1, n + 1)
     hub = np.zeros(n, dtype=np.int64)
     star = ZSet.from_columns([np.concatenate([hub, leaves]), np.concatenate([leaves, hub])])
-    asked = Query.parse("n() :- e(a, b), e(b, c), e(c, a)")
-    generic_join(asked, {"e": ZSet.from_rows([(1, 2)])})  # loads the kernel
+    parsed = Query.parse("n() :- e(a, b), e(b, c), e(c, a)")
+    generic_join(parsed, {"e": ZSet.from_rows([(1, 2)])})  # loads the kernel
     start = time.process_time()
-    assert generic_join(asked, {"e": star}).to_dict() == {}
+    assert generic_join(parsed, {"e": star}).to_dict() == {}
     assert time.process_time() - start < 20
 
 
 def test_a_count_of_many_million_rows_does_not_enumerate_them():
-    """The last variable is not in the head: its 1,000 values are summed for each of a million."""
-    asked = Query.parse("n() :- r(a), s(b), t(c)")
+    """No variable is in the head, so the weights of the last one are summed."""
+    parsed = Query.parse("n() :- r(a), s(b), t(c)")
     thousand = ZSet.from_columns([np.arange(1000)])
-    counted = generic_join(asked, {"r": thousand, "s": thousand, "t": thousand})
+    counted = generic_join(parsed, {"r": thousand, "s": thousand, "t": thousand})
     assert counted.to_dict() == {(): 10**9}
 
 
-def test_an_answer_of_a_million_rows_is_complete_and_sorted():
-    asked = Query.parse("q(b, a) :- r(a), s(b)")
+def test_a_result_of_a_million_rows_is_complete_and_sorted():
+    parsed = Query.parse("q(b, a) :- r(a), s(b)")
     thousand = ZSet.from_columns([np.arange(1000)], np.arange(1, 1001))
-    found = generic_join(asked, {"r": thousand, "s": thousand})
+    result = generic_join(parsed, {"r": thousand, "s": thousand})
     b, a = np.divmod(np.arange(1_000_000), 1000)
-    assert np.array_equal(found.columns[0], b)
-    assert np.array_equal(found.columns[1], a)
-    assert np.array_equal(found.weights, (a + 1) * (b + 1))
+    assert np.array_equal(result.columns[0], b)
+    assert np.array_equal(result.columns[1], a)
+    assert np.array_equal(result.weights, (a + 1) * (b + 1))
 
 
 @pytest.mark.parametrize("engine", ["compiled", "reference"])
-def test_a_trace_stands_for_the_sum_of_its_deltas(engine):
+def test_a_trace_is_joined_like_the_sum_of_its_deltas(engine):
     rows = [(1, 2), (2, 3), (1, 3), (3, 1)]
     trace = Trace(2)
     for row in rows:
@@ -344,7 +366,7 @@ def test_a_trace_stands_for_the_sum_of_its_deltas(engine):
 
 
 @pytest.mark.parametrize("engine", ["compiled", "reference"])
-def test_an_empty_trace_joins_to_nothing(engine):
+def test_a_join_with_an_empty_trace_is_empty(engine):
     assert len(generic_join("q(a) :- e(a, b)", {"e": Trace(2)}, engine=engine)) == 0
 
 

@@ -1,14 +1,13 @@
 """The cases of ``../shared/cases/join_cases.json`` that the relational core can answer.
 
-- zset_algebra: each operation on Z-sets as the source states it. What is an operator of its own in
-  its source (scale, product, index) is here a sum or a join.
+- zset_algebra: operations on Z-sets. Those that are operators of their own in the source of the
+  cases (scale, product, index) are sums or joins here.
 - graph_count: the counts of generated graphs.
-- incremental, oneshot and oneshot_sequence that are pure joins: the delta of every step equals
-  ``oracle_delta_bag``; where an expected delta under set semantics is given, it follows from the
-  bag by a distinct that the test makes itself.
+- incremental, oneshot and oneshot_sequence, if they are pure joins: the delta of each step equals
+  ``oracle_delta_bag``. If a case has an expected delta of sets, the test computes it from the bag.
 
-Values are strings, keywords and integers; a plain dict gives each a code. Queries are read from
-their text where the grammar knows the names, and are always built as values too.
+Values are strings, keywords and integers, which `Codes` encodes as integers. Queries are built from
+the parts of a case; their texts must parse to the same queries.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ import pytest
 
 from dbsp_wcoj import DeltaQuery, Query, WeightOverflowError, ZSet, generic_join
 from dbsp_wcoj.query import Atom, Constant, Variable
+from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import FORMULAS
 from tests.oracles import naive
 from tests.support.shared_data import cases, needs_cases
 
 pytestmark = needs_cases
 
-MOST = (1 << 63) - 1
-
 
 class Codes:
-    """Values as consecutive integers, and back; 1 and True or "1" stay apart."""
+    """Encodes values as consecutive integers; 1, True and "1" have different codes."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
@@ -48,10 +46,11 @@ class Codes:
         return tuple(self.code(value) for value in values)
 
     def decode(self, zset: ZSet) -> dict[tuple[Any, ...], int]:
-        return {tuple(self._values[c] for c in row): weight for row, weight in zset}
+        return {tuple(self._values[code] for code in row): weight for row, weight in zset}
 
 
-def by_name(kind: str, *, pure: bool = False) -> list[Any]:
+def case_parameters(kind: str, *, pure: bool = False) -> list[Any]:
+    """Return the cases of a kind as parameters; with ``pure`` only those that are pure joins."""
     return [
         pytest.param(case, id=case["name"])
         for case in cases(kind)
@@ -66,8 +65,8 @@ def as_weights(pairs: list[Any]) -> dict[tuple[Any, ...], int]:
 # --- joins ---------------------------------------------------------------------------------------
 
 
-def query_of(case: dict[str, Any], codes: Codes) -> Query:
-    """The query of a case as values, its constants encoded."""
+def build_query(case: dict[str, Any], codes: Codes) -> Query:
+    """Build the query of a case, with encoded constants."""
 
     def term(argument: dict[str, Any]) -> Variable | Constant:
         if "const" in argument:
@@ -75,11 +74,11 @@ def query_of(case: dict[str, Any], codes: Codes) -> Query:
         return Variable(argument["var"].lstrip("?"))
 
     body = tuple(Atom(atom["rel"], tuple(map(term, atom["args"]))) for atom in case["where"])
-    return Query("Q", tuple(found["var"].lstrip("?") for found in case["find"]), body)
+    return Query("Q", tuple(column["var"].lstrip("?") for column in case["find"]), body)
 
 
-def step_of(step: dict[str, Any], query: Query, codes: Codes) -> dict[str, ZSet]:
-    """The deltas of a step; relations that the query does not use are left out."""
+def build_deltas(step: dict[str, Any], query: Query, codes: Codes) -> dict[str, ZSet]:
+    """Build the deltas of a step for the relations that the query uses."""
     deltas: dict[str, list[tuple[tuple[int, ...], int]]] = {}
     for change in step["deltas"]:
         if change["rel"] in query.relations:
@@ -92,29 +91,29 @@ def step_of(step: dict[str, Any], query: Query, codes: Codes) -> dict[str, ZSet]
 
 
 JOINS = [
-    *by_name("incremental", pure=True),
-    *by_name("oneshot", pure=True),
-    *by_name("oneshot_sequence", pure=True),
+    *case_parameters("incremental", pure=True),
+    *case_parameters("oneshot", pure=True),
+    *case_parameters("oneshot_sequence", pure=True),
 ]
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
 @pytest.mark.parametrize("case", JOINS)
-def test_the_delta_of_every_step_is_the_oracles(case, formula):
+def test_the_delta_of_every_step_is_that_of_the_oracle(case, formula):
     codes = Codes()
-    query = query_of(case, codes)
+    query = build_query(case, codes)
     view = DeltaQuery(query, formula=formula)
     bag: dict[tuple[Any, ...], int] = {}
     for step in case["steps"]:
-        delta = codes.decode(view.step(step_of(step, query, codes)))
+        delta = codes.decode(view.step(build_deltas(step, query, codes)))
         assert delta == as_weights(step["oracle_delta_bag"])
-        after = naive.add(bag, delta)
-        change = naive.add(distinct(after), naive.scale(distinct(bag), -1))
+        new_bag = naive.add(bag, delta)
+        change = naive.add(distinct(new_bag), naive.scale(distinct(bag), -1))
         assert change == as_weights(step["oracle_delta_set"])
         if step["expected_delta"] is not None:
-            stated = as_weights(step["expected_delta"])
-            assert stated == (change if case["semantics"] == "set" else delta)
-        bag = after
+            expected_delta = as_weights(step["expected_delta"])
+            assert expected_delta == (change if case["semantics"] == "set" else delta)
+        bag = new_bag
         if step.get("expected_result") is not None:
             assert sorted(map(repr, distinct(bag))) == sorted(
                 repr(tuple(row)) for row in step["expected_result"]
@@ -126,7 +125,7 @@ def test_the_delta_of_every_step_is_the_oracles(case, formula):
 @pytest.mark.parametrize("case", JOINS)
 def test_the_text_of_a_case_is_its_query(case):
     codes = Codes()
-    built, parsed = query_of(case, codes), Query.parse(case["query"])
+    built, parsed = build_query(case, codes), Query.parse(case["query"])
     encoded = tuple(
         Atom(
             atom.relation,
@@ -143,10 +142,10 @@ def test_the_text_of_a_case_is_its_query(case):
 @pytest.mark.parametrize("case", JOINS)
 def test_one_generic_join_of_all_changes_gives_the_bag(case):
     codes = Codes()
-    query = query_of(case, codes)
+    query = build_query(case, codes)
     total = {name: ZSet.empty(arity) for name, arity in query.relations.items()}
     for step in case["steps"]:
-        for name, delta in step_of(step, query, codes).items():
+        for name, delta in build_deltas(step, query, codes).items():
             total[name] = total[name] + delta
     for engine in ("compiled", "reference"):
         joined = codes.decode(generic_join(query, total, engine=engine))
@@ -161,18 +160,18 @@ def distinct(bag: Mapping[tuple[Any, ...], int]) -> dict[tuple[Any, ...], int]:
 
 
 def complete_bipartite(n: int) -> list[tuple[int, int]]:
-    """Node i of the first half to each of the second: n nodes, (n / 2) ** 2 edges."""
+    """Return the edges from each of the first n / 2 nodes to each of the other n / 2."""
     return list(itertools.product(range(n // 2), range(n // 2, n)))
 
 
 GENERATORS = {"complete_bipartite": complete_bipartite}
 
 
-@pytest.mark.parametrize("case", by_name("graph_count"))
-def test_a_generated_graph_has_the_stated_number_of_answers(case):
+@pytest.mark.parametrize("case", case_parameters("graph_count"))
+def test_a_generated_graph_has_the_expected_number_of_rows(case):
     edges = GENERATORS[case["graph"]["generator"]](*case["graph"]["args"])
     assert len(edges) == case["edges"]
-    query = query_of(case, Codes())
+    query = build_query(case, Codes())
     [name] = query.relations
     assert len(generic_join(query, {name: ZSet.from_rows(edges)})) == case["expected"]["count"]
     assert len(DeltaQuery(query).step({name: ZSet.from_rows(edges)})) == case["expected"]["count"]
@@ -181,8 +180,8 @@ def test_a_generated_graph_has_the_stated_number_of_answers(case):
 # --- algebra -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", by_name("zset_algebra"))
-def test_the_algebra_of_zsets_is_that_of_the_source(case):
+@pytest.mark.parametrize("case", case_parameters("zset_algebra"))
+def test_operations_on_zsets_have_the_expected_results(case):
     codes = Codes()
     operation = OPERATIONS[case["op"]]
     if case["expected"] == "error":
@@ -192,96 +191,106 @@ def test_the_algebra_of_zsets_is_that_of_the_source(case):
         assert operation(codes, *case["args"]) == case["expected"]
 
 
-def made(codes: Codes, weights: Mapping[str, int]) -> ZSet:
-    return ZSet.from_rows([codes.row([v]) for v in weights], list(weights.values()), arity=1)
+def encode(codes: Codes, weights: Mapping[str, int]) -> ZSet:
+    return ZSet.from_rows(
+        [codes.row([value]) for value in weights], list(weights.values()), arity=1
+    )
 
 
-def flat(codes: Codes, zset: ZSet) -> dict[str, int]:
+def decode(codes: Codes, zset: ZSet) -> dict[str, int]:
     return {row[0]: weight for row, weight in codes.decode(zset).items()}
 
 
-def indexed(codes: Codes, index: Mapping[str, Mapping[str, int]]) -> ZSet:
-    """A Z-set of Z-sets as one of arity 2: (key, value)."""
+def encode_index(codes: Codes, index: Mapping[str, Mapping[str, int]]) -> ZSet:
+    """Encode a Z-set of Z-sets as one of arity 2: (key, value)."""
     rows = [codes.row((key, value)) for key, part in index.items() for value in part]
     return ZSet.from_rows(rows, [w for part in index.values() for w in part.values()], arity=2)
 
 
-def nested(pairs: Mapping[tuple[str, str], int], glue: str = "") -> dict[str, dict[str, int]]:
+def group_by_key(
+    pairs: Mapping[tuple[str, str], int], separator: str = ""
+) -> dict[str, dict[str, int]]:
+    """Return the weights by key and by the other values, which are concatenated."""
     result: dict[str, dict[str, int]] = {}
     for (key, *values), weight in pairs.items():
-        result.setdefault(key, {})[glue.join(values)] = weight
+        result.setdefault(key, {})[separator.join(values)] = weight
     return result
 
 
-def joined(codes: Codes, text: str, *views: ZSet) -> dict[tuple[Any, ...], int]:
-    return codes.decode(generic_join(Query.parse(text), list(views)))
+def join(codes: Codes, text: str, *relations: ZSet) -> dict[tuple[Any, ...], int]:
+    return codes.decode(generic_join(Query.parse(text), list(relations)))
 
 
-def times(codes: Codes, weights: Mapping[str, int], factor: int) -> dict[str, int]:
-    """A product with the empty row of that weight."""
+def scale(codes: Codes, weights: Mapping[str, int], factor: int) -> dict[str, int]:
+    """Join with a relation of the empty row, whose weight is the factor."""
     scalar = ZSet.from_rows([()], [factor])
     query = Query("q", ("a",), (Atom("r", (Variable("a"),)), Atom("s", ())))
-    return flat(codes, generic_join(query, [made(codes, weights), scalar]))
+    return decode(codes, generic_join(query, [encode(codes, weights), scalar]))
 
 
-def concatenated(codes: Codes, left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
-    product = joined(codes, "q(a, b) :- r(a), s(b)", made(codes, left), made(codes, right))
+def concatenate_rows(
+    codes: Codes, left: Mapping[str, int], right: Mapping[str, int]
+) -> dict[str, int]:
+    product = join(codes, "q(a, b) :- r(a), s(b)", encode(codes, left), encode(codes, right))
     return {a + b: weight for (a, b), weight in product.items()}
 
 
-def collapsed(codes: Codes, left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
-    product = joined(codes, "q() :- r(a), s(b)", made(codes, left), made(codes, right))
+def product_without_columns(
+    codes: Codes, left: Mapping[str, int], right: Mapping[str, int]
+) -> dict[str, int]:
+    product = join(codes, "q() :- r(a), s(b)", encode(codes, left), encode(codes, right))
     return {"same": product[()]} if product else {}
 
 
 def weight_sum(codes: Codes, first: int, second: int) -> dict[str, int]:
-    """The source has 32-bit weights: its bound maps to ours, 2**63 - 1."""
+    """Add weights; the largest 32-bit weight of the case becomes the largest 64-bit weight."""
     assert first == (1 << 31) - 1
-    return flat(codes, made(codes, {"a": MOST}) + made(codes, {"a": second}))
+    return decode(codes, encode(codes, {"a": MAX_INT64}) + encode(codes, {"a": second}))
 
 
 def incremental_distinct(codes: Codes, deltas: list[Mapping[str, int]]) -> list[dict[str, int]]:
-    """No operator of the core; stated on the integrated Z-set."""
+    """Compute the deltas of a distinct, which is no operator of the core, from the sums."""
     total, outputs = ZSet.empty(1), []
     for delta in deltas:
-        before, total = total, total + made(codes, delta)
-        change = ZSet.from_rows([r for r, w in total if w > 0], arity=1) - ZSet.from_rows(
-            [r for r, w in before if w > 0], arity=1
-        )
-        outputs.append(flat(codes, change))
+        previous, total = total, total + encode(codes, delta)
+        change = positive_rows(total) - positive_rows(previous)
+        outputs.append(decode(codes, change))
     return outputs
 
 
 def from_collection(codes: Codes, values: list[str]) -> dict[str, int]:
-    return flat(codes, ZSet.from_rows([codes.row([value]) for value in values]))
+    return decode(codes, ZSet.from_rows([codes.row([value]) for value in values]))
 
 
-def positive(codes: Codes, weights: Mapping[str, int]) -> dict[str, int]:
-    return flat(codes, ZSet.from_rows([r for r, w in made(codes, weights) if w > 0], arity=1))
+def positive_rows(zset: ZSet) -> ZSet:
+    """Return the rows of positive weight, each with weight 1."""
+    return ZSet.from_rows([row for row, weight in zset if weight > 0], arity=1)
 
 
-def dashed(codes: Codes, left: Any, right: Any) -> dict[str, dict[str, int]]:
+def join_indexes(codes: Codes, left: Any, right: Any) -> dict[str, dict[str, int]]:
     text = "q(k, a, b) :- r(k, a), s(k, b)"
-    return nested(joined(codes, text, indexed(codes, left), indexed(codes, right)), "-")
+    return group_by_key(
+        join(codes, text, encode_index(codes, left), encode_index(codes, right)), "-"
+    )
 
 
-def deindexed(codes: Codes, index: Any) -> dict[str, int]:
-    summed = joined(codes, "q(a) :- r(k, a)", indexed(codes, index))
+def drop_keys(codes: Codes, index: Any) -> dict[str, int]:
+    summed = join(codes, "q(a) :- r(k, a)", encode_index(codes, index))
     return {row[0]: weight for row, weight in summed.items()}
 
 
 OPERATIONS = {
     "from_collection": from_collection,
-    "from_map": lambda codes, weights: flat(codes, made(codes, weights)),
-    "add": lambda codes, a, b: flat(codes, made(codes, a) + made(codes, b)),
-    "subtract": lambda codes, a, b: flat(codes, made(codes, a) - made(codes, b)),
-    "distinct": positive,
-    "scale": times,
-    "product_concat": concatenated,
-    "product_to_same": collapsed,
+    "from_map": lambda codes, weights: decode(codes, encode(codes, weights)),
+    "add": lambda codes, a, b: decode(codes, encode(codes, a) + encode(codes, b)),
+    "subtract": lambda codes, a, b: decode(codes, encode(codes, a) - encode(codes, b)),
+    "distinct": lambda codes, weights: decode(codes, positive_rows(encode(codes, weights))),
+    "scale": scale,
+    "product_concat": concatenate_rows,
+    "product_to_same": product_without_columns,
     "weight_add": weight_sum,
     "incremental_distinct": incremental_distinct,
-    "indexed_negate": lambda codes, index: nested(codes.decode(-indexed(codes, index))),
-    "indexed_join_dash": dashed,
-    "deindex": deindexed,
+    "indexed_negate": lambda codes, index: group_by_key(codes.decode(-encode_index(codes, index))),
+    "indexed_join_dash": join_indexes,
+    "deindex": drop_keys,
 }

@@ -1,7 +1,8 @@
-"""The laws of DESIGN.md, section 4, on random queries and streams.
+"""The laws of maintained joins, on random queries and streams.
 
-The first is what incremental means: I(Q^delta(s)) == Q(I(s)) after every step. The others are its
-consequences that a wrong formula, a stale view or a lost run breaks first.
+The first law defines "incremental": the sum of the output deltas equals the query over the summed
+input deltas, I(Q^Δ(s)) = Q(I(s)), after every step. The others follow from it. An error in a
+formula, a version or a run breaks them first.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from tests.oracles import naive
 
 
 def run(query: Query, steps: list[Step] | tuple[Step, ...], **options: object) -> list[Delta]:
-    """The output delta of each step."""
+    """Return the output delta of each step."""
     view = DeltaQuery(query, **options)
     return [view.step(zsets(step, query)).to_dict() for step in steps]
 
 
 def integrate(state: dict[str, Delta], step: Step) -> dict[str, Delta]:
+    """Return the relations after a step."""
     return {name: naive.add(state.get(name, {}), step.get(name, {})) for name in {*state, *step}}
 
 
@@ -53,7 +55,6 @@ def check_against_recomputation(query: Query, steps: tuple[Step, ...], formula: 
 @LAW
 @given(scenario=scenarios())
 def test_summed_output_deltas_equal_the_query_on_summed_input_deltas(formula, scenario):
-    """DBSP: I(Q^delta(s)) == Q(I(s)) after every step."""
     check_against_recomputation(scenario.query, scenario.steps, formula)
 
 
@@ -72,7 +73,7 @@ RINGS = tuple(
 @pytest.mark.parametrize("formula", ["collapsed", "flipped", "auto"])
 @settings(LAW, max_examples=40)
 @given(data=st.data())
-def test_rings_that_are_walked_over_new_relations_first_are_the_same(formula, data):
+def test_rings_equal_recomputation(formula, data):
     query = Query.parse(data.draw(st.sampled_from(RINGS)))
     check_against_recomputation(query, data.draw(streams(query, (0, 1, 2))), formula)
 
@@ -95,9 +96,7 @@ def test_all_six_formulas_give_the_same_delta_at_every_step(scenario):
 @LAW
 @given(data=st.data(), scenario=scenarios(max_steps=1), formula=st.sampled_from(FORMULAS))
 def test_one_big_step_equals_its_singletons_in_any_order(data, scenario, formula):
-    first, *rest = scenario.steps
-    big = rest[0] if rest else first
-    prior = [first] if rest else []
+    *prior, big = scenario.steps[:2]
     rows = [(name, row, weight) for name, part in big.items() for row, weight in part.items()]
     singles = [{name: {row: weight}} for name, row, weight in data.draw(st.permutations(rows))]
     at_once = run(scenario.query, [*prior, big], formula=formula)[-1]
@@ -110,14 +109,14 @@ def test_one_big_step_equals_its_singletons_in_any_order(data, scenario, formula
 def test_several_relations_in_one_step_equal_one_relation_at_a_time(scenario, formula):
     single = [{name: delta} for step in scenario.steps for name, delta in step.items()]
     together = run(scenario.query, scenario.steps, formula=formula)
-    apart = run(scenario.query, single, formula=formula)
-    assert naive.add(*apart) == naive.add(*together)
+    one_by_one = run(scenario.query, single, formula=formula)
+    assert naive.add(*one_by_one) == naive.add(*together)
 
 
 @LAW
 @given(data=st.data(), scenario=scenarios(max_steps=2), formula=st.sampled_from(FORMULAS))
-def test_insert_then_delete_leaves_nothing(data, scenario, formula):
-    """Nothing in the view, and nothing in the state: a later step finds a fresh view."""
+def test_deleting_all_rows_empties_the_view_and_its_state(data, scenario, formula):
+    """A later step has the same delta as in a new view."""
     query = scenario.query
     undone = [
         {name: negate(delta) for name, delta in step.items()}
@@ -142,13 +141,13 @@ def test_the_order_of_the_atoms_does_not_matter(data, scenario, formula):
 
 @LAW
 @given(scenario=scenarios(max_steps=2), formula=st.sampled_from(FORMULAS))
-def test_renaming_every_atom_apart_equals_the_self_join(scenario, formula):
-    """Each atom has its own old and new view: a self-join is no special case."""
+def test_one_relation_for_each_atom_equals_the_self_join(scenario, formula):
+    """Each atom reads its own old and new relation, so a self-join is no special case."""
     query = scenario.query
     atoms = tuple(
         type(atom)(f"{atom.relation}_{i}", atom.terms) for i, atom in enumerate(query.body)
     )
-    apart = Query(query.name, query.head, atoms, query.comparisons)
+    renamed = Query(query.name, query.head, atoms, query.comparisons)
     steps = [
         {
             f"{atom.relation}_{i}": step[atom.relation]
@@ -157,7 +156,7 @@ def test_renaming_every_atom_apart_equals_the_self_join(scenario, formula):
         }
         for step in scenario.steps
     ]
-    assert run(apart, steps, formula=formula) == run(query, scenario.steps, formula=formula)
+    assert run(renamed, steps, formula=formula) == run(query, scenario.steps, formula=formula)
 
 
 @LAW
@@ -185,8 +184,8 @@ def test_the_integrated_view_equals_one_generic_join_of_the_integrated_relations
 @given(scenario=scenarios(max_steps=2), formula=st.sampled_from(FORMULAS))
 def test_steps_without_changes_change_nothing(scenario, formula):
     query = scenario.query
-    nothing: list[Step] = [{}, {name: {} for name in query.relations}]
-    steps = [part for step in scenario.steps for part in (*nothing, step)]
+    empty_steps: list[Step] = [{}, {name: {} for name in query.relations}]
+    steps = [part for step in scenario.steps for part in (*empty_steps, step)]
     outputs = run(query, steps, formula=formula)
     assert outputs[2::3] == run(query, scenario.steps, formula=formula)
     assert not any(outputs[0::3]) and not any(outputs[1::3])
@@ -199,33 +198,31 @@ def test_two_views_of_one_query_do_not_share_state(data, formula):
     query = data.draw(queries(domain))
     first = data.draw(streams(query, domain, max_steps=2))
     second = data.draw(streams(query, domain, max_steps=2))
-    one, other = DeltaQuery(query, formula=formula), DeltaQuery(query, formula=formula)
-    for left, right in zip(first, second, strict=False):
-        one.step(zsets(left, query))
-        other.step(zsets(right, query))
-    rest = {name: {(domain[0],) * arity: 1} for name, arity in query.relations.items()}
-    seen = min(len(first), len(second))
-    assert (
-        one.step(zsets(rest, query)).to_dict()
-        == run(query, [*first[:seen], rest], formula=formula)[-1]
-    )
+    view, other_view = DeltaQuery(query, formula=formula), DeltaQuery(query, formula=formula)
+    for step, other_step in zip(first, second, strict=False):
+        view.step(zsets(step, query))
+        other_view.step(zsets(other_step, query))
+    last = {name: {(domain[0],) * arity: 1} for name, arity in query.relations.items()}
+    steps = min(len(first), len(second))
+    expected = run(query, [*first[:steps], last], formula=formula)[-1]
+    assert view.step(zsets(last, query)).to_dict() == expected
 
 
 @LAW
 @given(data=st.data())
 def test_the_two_naive_oracles_agree(data):
-    """The oracle is a hash join; here it meets the definition, a loop over all tuples of rows."""
+    """One oracle is a hash join; the other is the definition, a loop over all tuples of rows."""
     domain = data.draw(st.sampled_from(DOMAINS[:4]))
     body = data.draw(bodies(domain).filter(lambda atoms: len(atoms) <= 4))
     query = data.draw(queries(domain).filter(lambda q: len(q.body) <= 4))
-    for asked in (query, Query("b", (), body, ())):
-        [prior] = data.draw(streams(asked, domain, max_steps=0))
+    for tested in (query, Query("b", (), body, ())):
+        [prior] = data.draw(streams(tested, domain, max_steps=0))
         small = {name: dict(list(delta.items())[:7]) for name, delta in prior.items()}
-        assert naive.evaluate(asked, small) == naive.enumerate_all(asked, small)
+        assert naive.evaluate(tested, small) == naive.enumerate_all(tested, small)
 
 
-def test_a_stream_of_the_seeds_that_broke_a_formula_applied_per_level():
-    """DESIGN.md: differences per variable are not the difference of the products."""
+def test_a_factor_reads_one_version_at_all_levels_of_a_term():
+    """A product of differences for each variable would not be the difference of the products."""
     query = Query.parse("q(a, b, c) :- r(a, b), s(b, c), t(a, c)")
     steps: list[Step] = [
         {"r": {(1, 2): 1}, "s": {(2, 3): 1}, "t": {(1, 3): 1}},
@@ -240,7 +237,7 @@ def test_a_stream_of_the_seeds_that_broke_a_formula_applied_per_level():
         ]
 
 
-def test_a_delta_given_with_its_rows_in_any_order_is_the_same_delta():
+def test_the_order_of_the_rows_of_a_delta_does_not_matter():
     query = Query.parse("q(a, c) :- e(a, b), e(b, c)")
     rows = {(i, (7 * i) % 11): 1 for i in range(11)}
     backwards = dict(reversed(rows.items()))

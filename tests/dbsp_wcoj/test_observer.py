@@ -101,8 +101,10 @@ def test_two_threads_with_different_observers_do_not_see_each_others_phases() ->
         recorders = small.result(), large.result()
 
     alone = run_alone(COUNTED, 3, 40), run_alone(LISTED, 20, 40)
-    assert [r.ended for r in recorders] == [r.ended for r in alone]
-    assert [(r.terms, r.kernels) for r in recorders] == [(r.terms, r.kernels) for r in alone]
+    assert [recorder.ended for recorder in recorders] == [recorder.ended for recorder in alone]
+    for recorder, recorder_alone in zip(recorders, alone, strict=True):
+        assert recorder.terms == recorder_alone.terms
+        assert recorder.kernels == recorder_alone.kernels
 
 
 def run_alone(query: str, nodes: int, steps: int) -> Recorder:
@@ -118,14 +120,14 @@ def test_a_thread_without_an_observer_is_not_observed() -> None:
     recorder = Recorder()
 
     with observing(recorder), ThreadPoolExecutor(1) as executor:
-        seen = executor.submit(current_observer).result()
+        observer_of_thread = executor.submit(current_observer).result()
         executor.submit(lambda: DeltaQuery(LISTED).step({"e": triangle()})).result()
 
-    assert seen is None
+    assert observer_of_thread is None
     assert recorder.ended == []
 
 
-def test_an_inner_observer_replaces_the_outer_one_for_a_while() -> None:
+def test_an_inner_observer_replaces_the_outer_one_until_it_ends() -> None:
     outer, inner = Recorder(), Recorder()
     unsorted = np.array([2, 1])
 
@@ -157,7 +159,7 @@ def test_a_decorated_function_reports_rows_unless_it_fails() -> None:
     assert (halve.__name__, halve.__doc__) == ("halve", "Halve an even number.")
 
 
-def test_chunks_of_a_step_are_pieces_of_one_execution_of_a_term() -> None:
+def test_chunks_of_a_step_are_parts_of_one_execution_of_a_term() -> None:
     recorder, view = Recorder(), DeltaQuery("q(a, c) :- e(a, b), f(b, c)")
     hub = ZSet.from_rows([(node, 0) for node in range(400)])
     view.step({"f": ZSet.from_rows([(0, node) for node in range(400)])})

@@ -1,4 +1,4 @@
-"""Query text and the values that it becomes."""
+"""The text of queries, the syntax tree, and the errors of both."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ CONSTANTS = st.one_of(st.integers(), st.text())
 
 @st.composite
 def queries(draw):
-    """Any query that text can express."""
+    """Draw any query that a text can express."""
     terms = st.one_of(NAMES.map(Variable), CONSTANTS.map(Constant))
     arities = {"e": 2, "r/to": 1, "x.y-z_0": 3, "$in0": 0}
     relations = draw(st.lists(st.sampled_from(sorted(arities)), min_size=1, max_size=4))
@@ -49,10 +49,15 @@ def test_white_space_question_marks_and_the_last_dot_change_nothing():
     assert Query.parse("tri ( ?a,?b):-\n\te(?a,b)\n,e( b ,a), a<b .\n") == plain
 
 
-def test_a_comparison_may_stand_anywhere_in_the_body():
+def test_comparisons_and_atoms_may_be_in_any_order():
     query = Query.parse("q() :- 3 >= a, e(a, b), a != b, f(b), b = 'x', a == 1")
 
-    assert [str(c) for c in query.comparisons] == ["3 >= a", "a != b", 'b == "x"', "a == 1"]
+    assert [str(comparison) for comparison in query.comparisons] == [
+        "3 >= a",
+        "a != b",
+        'b == "x"',
+        "a == 1",
+    ]
     assert [atom.relation for atom in query.body] == ["e", "f"]
 
 
@@ -62,7 +67,7 @@ def test_each_underscore_is_a_variable_of_its_own():
     assert query.variables == ("a", "_1", "_2", "_3")
 
 
-def test_an_underscore_never_takes_a_name_that_is_in_use():
+def test_the_variable_of_an_underscore_has_an_unused_name():
     query = Query.parse("q(_1) :- e(_, _1), f(_2, ?_)")
 
     assert query.body == (
@@ -78,7 +83,7 @@ def test_constants_are_integers_or_strings_in_either_quote():
     assert values == [-12, 7, "it's", 'a "b"', '"\\\n\u00e9', "'"]
 
 
-def test_relation_names_may_hold_slashes_dots_and_dashes():
+def test_relation_names_may_contain_slashes_dots_and_dashes():
     query = Query.parse(
         "out/q(?last-name) :- g/to(?last-name, b), last-name(b), a.b-c(b), $in0(b)."
     )
@@ -87,7 +92,7 @@ def test_relation_names_may_hold_slashes_dots_and_dashes():
     assert query.head == ("last-name",)
 
 
-def test_the_variables_and_relations_come_in_order_of_first_occurrence():
+def test_variables_and_relations_are_in_order_of_first_occurrence():
     query = Query.parse("q(a) :- r(c, 1, c), e(b, a), r(a, b, 'x')")
 
     assert query.variables == ("c", "b", "a")
@@ -107,7 +112,7 @@ def test_heads_and_atoms_may_be_empty_and_may_repeat_variables():
         "q", (), (Atom("$in0", ()),), (Comparison(Constant("\x00\ud800'\"\\"), "<", Constant(-1)),)
     )
 )
-def test_the_text_of_a_query_reads_back_as_the_same_query(query):
+def test_the_text_of_a_query_is_parsed_to_the_same_query(query):
     assert Query.parse(str(query)) == query
 
 
@@ -161,7 +166,7 @@ def test_a_syntax_error_says_where_it_is_what_it_found_and_what_it_expected(
     )
 
 
-def test_the_caret_stands_below_the_fault_even_in_a_long_line_with_tabs():
+def test_the_caret_is_below_the_fault_even_in_a_long_line_with_tabs():
     text = "q() :-\n\t" + "e(a), " * 50 + "e(a;b)"
 
     with pytest.raises(QuerySyntaxError) as caught:
@@ -189,7 +194,7 @@ def test_one_relation_with_two_arities_is_an_error():
         Query.parse("q(a) :- e(a, b), e(a)")
 
 
-def test_values_built_in_python_keep_the_same_invariant():
+def test_queries_built_in_python_are_checked_in_the_same_way():
     with pytest.raises(QuerySyntaxError, match="0 atoms"):
         Query("q", (), ())
     with pytest.raises(UnsafeVariableError):

@@ -1,16 +1,17 @@
 """Real graphs and real streams with deletes, against published or independent counts.
 
-What is compared with what. ``INDEX.md`` and the oracle files count
+``INDEX.md`` and the oracle files count
 
 - triangles: undirected simple triangles. Here ``u(a, b), u(b, c), u(a, c)`` over ``u``, the set of
-  pairs (smaller, larger) that at least one edge joins: direction, duplicates and loops are dropped
-  before the engine sees them, and every triangle comes once, as a < b < c.
+  pairs (smaller, larger) of different nodes with an edge in any direction. So each triangle is
+  counted once, as a < b < c.
 - E3: rows of ``e(a, b), e(b, c), e(a, c)`` over distinct loop-free directed edges.
 - 3-cycles: directed, each once. The join ``e(a, b), e(b, c), e(c, a)`` finds each three times, so
-  the query asks for ``a < b, a < c, b != c``; it is given the edges with their loops.
+  the query has the conditions ``a < b, a < c, b != c``; its edges include loops.
 
-A stream is replayed by blocks that end where a row of its oracle stands: one transaction (contacts,
-snapshots, commits) or some hundred events (windows). Each row is compared after its block.
+A stream is replayed in blocks, one for each row of its oracle: one transaction (contacts,
+snapshots, commits) or some hundred events (windows). After each block the counts are compared with
+the row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ E3 = "n() :- e(a, b), e(b, c), e(a, c)"
 CYCLES = "n() :- e(a, b), e(b, c), e(c, a), a < b, a < c, b != c"
 CLIQUES = "n() :- u(a, b), u(a, c), u(a, d), u(b, c), u(b, d), u(c, d)"
 
-#: name -> triangles, E3, 3-cycles, undirected 4-cliques, as in INDEX.md; None where it has none.
+#: By name: triangles, E3, 3-cycles, undirected 4-cliques, as in INDEX.md; None if it has no count.
 STATIC = {
     "graphs/wiki-Vote": (608_389, 746_557, 43_975, None),
     "graphs/email-Eu-core": (105_461, 373_386, 115_900, None),
@@ -47,7 +48,7 @@ STATIC = {
     "graphs/uk-2007-05-100000": (59_926_808, 110_196_961, 7_028_836, 1_211_126_676),
 }
 TEMPORAL = "email-Eu-core-temporal/email-Eu-core-temporal"
-#: stream -> the columns that say which transaction an event belongs to.
+#: By stream: the column with the transaction of an event.
 STREAMS = {
     "as-snapshots": "ts",
     "contact-high-school": "ts",
@@ -58,22 +59,22 @@ WINDOWS = ("CollegeMsg", "sx-mathoverflow")
 
 
 def count(text: str, relation: ZSet, name: str) -> int:
-    """The number of rows of a query over one relation."""
+    """Count the rows of a query over one relation."""
     return generic_join(Query.parse(text), {name: relation}).to_dict().get((), 0)
 
 
 def distinct(source: np.ndarray, target: np.ndarray) -> ZSet:
-    """The set of the edges, each of weight 1."""
+    """Return the distinct edges, each of weight 1."""
     summed = ZSet.from_columns([source, target])
     return ZSet.from_columns(summed.columns)
 
 
-def static(name: str) -> tuple[ZSet, ZSet]:
-    """Distinct directed edges with loops, and distinct pairs smaller < larger."""
+def read_graph(name: str) -> tuple[ZSet, ZSet]:
+    """Return the distinct directed edges with loops, and the distinct pairs (smaller, larger)."""
     columns = table(name)
     source, target = columns["src"], columns["dst"]
-    joined = source != target
-    low, high = np.minimum(source, target)[joined], np.maximum(source, target)[joined]
+    is_no_loop = source != target
+    low, high = np.minimum(source, target)[is_no_loop], np.maximum(source, target)[is_no_loop]
     return distinct(source, target), distinct(low, high)
 
 
@@ -84,20 +85,20 @@ def loop_free(edges: ZSet) -> ZSet:
 
 @pytest.mark.parametrize("name", [n for n, counts in STATIC.items() if counts[0]])
 def test_undirected_simple_triangles_equal_the_index(name):
-    assert count(TRIANGLES, static(name)[1], "u") == STATIC[name][0]
+    assert count(TRIANGLES, read_graph(name)[1], "u") == STATIC[name][0]
 
 
 @pytest.mark.parametrize("name", [n for n, counts in STATIC.items() if counts[1]])
 def test_directed_triangles_over_distinct_loop_free_edges_equal_the_index(name):
-    assert count(E3, loop_free(static(name)[0]), "e") == STATIC[name][1]
+    assert count(E3, loop_free(read_graph(name)[0]), "e") == STATIC[name][1]
 
 
 @pytest.mark.parametrize("name", [n for n, counts in STATIC.items() if counts[2]])
 def test_directed_3_cycles_each_counted_once_equal_the_index(name):
-    edges, _ = static(name)
+    edges, _ = read_graph(name)
     assert count(CYCLES, edges, "e") == STATIC[name][2]
-    thrice = "n() :- e(a, b), e(b, c), e(c, a)"
-    assert count(thrice, loop_free(edges), "e") == 3 * STATIC[name][2]
+    without_conditions = "n() :- e(a, b), e(b, c), e(c, a)"
+    assert count(without_conditions, loop_free(edges), "e") == 3 * STATIC[name][2]
 
 
 @pytest.mark.parametrize(
@@ -109,33 +110,35 @@ def test_directed_3_cycles_each_counted_once_equal_the_index(name):
     ],
 )
 def test_undirected_4_cliques_equal_the_index(name):
-    assert count(CLIQUES, static(name)[1], "u") == STATIC[name][3]
+    assert count(CLIQUES, read_graph(name)[1], "u") == STATIC[name][3]
 
 
 # --- live ----------------------------------------------------------------------------------------
 
 
-class Pairs:
-    """The undirected simple graph below a directed stream: a pair lives while an edge joins it."""
+class PairChanges:
+    """Turns changes of directed edges into changes of the pairs of nodes that have an edge."""
 
     def __init__(self) -> None:
         self._edges: dict[tuple[int, int], int] = {}
 
     def step(self, source: np.ndarray, target: np.ndarray, op: np.ndarray) -> ZSet:
-        """The pairs (smaller, larger) that appear (+1) or vanish (-1) with these events."""
-        before: dict[tuple[int, int], int] = {}
+        """Return the pairs (smaller, larger) that these events insert or delete."""
+        edges_before: dict[tuple[int, int], int] = {}
         for a, b, change in zip(source.tolist(), target.tolist(), op.tolist(), strict=True):
             if a != b:
                 pair = (min(a, b), max(a, b))
                 edges = self._edges.get(pair, 0)
-                before.setdefault(pair, edges)
+                edges_before.setdefault(pair, edges)
                 self._edges[pair] = edges + change
-        changes = {pair: bool(self._edges[pair]) - bool(edges) for pair, edges in before.items()}
+        changes = {
+            pair: bool(self._edges[pair]) - bool(edges) for pair, edges in edges_before.items()
+        }
         return ZSet.from_rows(list(changes), list(changes.values()), arity=2)
 
 
 def blocks(name: str) -> Iterator[tuple[tuple[np.ndarray, ...], dict[str, int]]]:
-    """The events up to each row of the stream's oracle, and that row."""
+    """Yield the events up to each row of the stream's oracle, and that row."""
     if name in STREAMS:
         events = table(f"{name}/{name}-events")
         oracle = table(f"{name}/{name}-oracle")
@@ -154,15 +157,15 @@ def blocks(name: str) -> Iterator[tuple[tuple[np.ndarray, ...], dict[str, int]]]
 
 
 def replay(name: str, **options: object) -> int:
-    """Compare triangles, 3-cycles and edges with every row of the oracle; how many rows there were.
+    """Compare triangles, 3-cycles and edges with every row of the oracle; return its rows.
 
-    Three views of one stream: pairs for triangles, directed edges for 3-cycles and for the number
-    of live edges (loops included, as the oracles count them).
+    One view counts triangles over pairs. Two views count 3-cycles and live edges over directed
+    edges; loops count as edges.
     """
     triangles = DeltaQuery(TRIANGLES, **options)
     cycles = DeltaQuery(CYCLES, **options)
     size = DeltaQuery("n() :- e(a, b)", **options)
-    pairs, rows = Pairs(), 0
+    pairs, rows = PairChanges(), 0
     live = {"live_triangles": 0, "live_directed_3cycles": 0, "live_edges": 0}
     for (source, target, op), expected in blocks(name):
         edges = ZSet.from_columns([source, target], op)
@@ -172,10 +175,10 @@ def replay(name: str, **options: object) -> int:
             ("live_edges", size.step({"e": edges})),
         ):
             live[field] += delta.to_dict().get((), 0)
-            named = "live_directed_edges" if field not in expected else field
             if field == "live_directed_3cycles" and field not in expected:
-                continue  # undirected streams have no cycles to compare with
-            assert live[field] == expected[named], f"{name}, oracle row {rows}, {field}"
+                continue  # the oracles of undirected streams have no 3-cycles
+            column = field if field in expected else "live_directed_edges"
+            assert live[field] == expected[column], f"{name}, oracle row {rows}, {field}"
         rows += 1
     return rows
 
@@ -196,12 +199,12 @@ def test_live_counts_equal_every_row_of_the_oracle(name, rows):
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_every_formula_follows_a_real_stream_with_deletes(formula):
+def test_every_formula_is_right_on_a_real_stream_with_deletes(formula):
     assert replay("CollegeMsg", formula=formula) == 462
 
 
 def test_single_events_give_the_same_counts_as_blocks():
-    """CollegeMsg, one step an event: its 46,706 steps merge runs at every size up to the whole."""
+    """The 46,706 events of CollegeMsg, each in a step of its own, merge runs of all sizes."""
     view = DeltaQuery(CYCLES)
     live = 0
     for (source, target, op), expected in blocks("CollegeMsg"):
@@ -213,8 +216,8 @@ def test_single_events_give_the_same_counts_as_blocks():
 
 
 @pytest.mark.parametrize("steps", [1, 40])
-def test_a_graph_inserted_and_deleted_in_another_order_leaves_nothing(steps):
-    edges = loop_free(static("graphs/wiki-Vote")[0])
+def test_a_graph_that_is_inserted_and_deleted_in_another_order_counts_zero(steps):
+    edges = loop_free(read_graph("graphs/wiki-Vote")[0])
     rng = np.random.default_rng(1)
     view = DeltaQuery(E3)
     counts = []
@@ -231,7 +234,7 @@ def test_a_graph_inserted_and_deleted_in_another_order_leaves_nothing(steps):
 
 
 def test_messages_with_their_multiplicity_equal_the_weighted_count():
-    """A message again raises the weight of its edge: E3 then counts triples of messages."""
+    """A repeated message raises the weight of its edge, so E3 counts triples of messages."""
     columns = table(TEMPORAL)
     source, target = columns["src"], columns["dst"]
     view = DeltaQuery(E3)

@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from dbsp_wcoj import kernels, warm_up
 
 def signatures():
-    found = {}
+    signatures_by_kernel = {}
     for module in pkgutil.walk_packages(kernels.__path__, "dbsp_wcoj.kernels."):
         loaded = importlib.import_module(module.name)
         for name, value in vars(loaded).items():
@@ -22,8 +22,8 @@ def signatures():
             if isinstance(value, Dispatcher) and value.__module__ == loaded.__name__:
                 if type(value._cache).__name__ != "NullCache":
                     file = loaded.__name__.rpartition(".")[2]
-                    found[f"{file}.{name}"] = [str(s) for s in value.signatures]
-    return found
+                    signatures_by_kernel[f"{file}.{name}"] = list(map(str, value.signatures))
+    return signatures_by_kernel
 
 warm_up()
 warm = signatures()
@@ -41,17 +41,18 @@ circuit.query("SELECT city, count(*) FROM person GROUP BY city ORDER BY city LIM
 """
 
 
-def compiled(script):
-    done = subprocess.run(
+def run_in_new_process(script):
+    """Return the signatures of all kernels after the warm-up, and after the script."""
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT % script], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.fixture(scope="module")
 def kernels():
-    return compiled(STEPS)
+    return run_in_new_process(STEPS)
 
 
 def test_every_kernel_is_compiled_by_the_warm_up_and_for_one_signature(kernels):
@@ -59,10 +60,10 @@ def test_every_kernel_is_compiled_by_the_warm_up_and_for_one_signature(kernels):
     assert {"join.join", "intern.intern", "prefix_lookup.look_up_prefixes"} <= warm.keys()
     # Few queries call the hash functions of Spark, and no step needs the profiler's kernel.
     rare = ("progress_board.watch_levels", "spark_hashes.")
-    steps = {name: found for name, found in warm.items() if not name.startswith(rare)}
-    assert [name for name, found in steps.items() if len(found) != 1] == []
+    of_steps = {name: signatures for name, signatures in warm.items() if not name.startswith(rare)}
+    assert [name for name, signatures in of_steps.items() if len(signatures) != 1] == []
 
 
-def test_steps_of_a_circuit_of_all_operators_compile_nothing_more(kernels):
-    warm, after = kernels
-    assert after == warm
+def test_steps_of_a_circuit_of_all_operators_compile_no_kernel(kernels):
+    warm, after_steps = kernels
+    assert after_steps == warm

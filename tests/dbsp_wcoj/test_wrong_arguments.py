@@ -1,8 +1,8 @@
 """A wrong argument of a public function raises an error of the package or a TypeError.
 
-The rule: an argument of the wrong Python type is a ``TypeError`` or an error of the package's tree;
-a value, a name, a text or a table that does not fit is an error of the tree. Never an
-``AttributeError``, ``KeyError``, ``IndexError`` or ``ValueError`` from within, nor an Arrow error.
+An argument of the wrong Python type raises a ``TypeError`` or a `DbspWcojError`. A value, a name, a
+text or a table that is not valid raises a `DbspWcojError`. No ``AttributeError``, ``KeyError``,
+``IndexError`` or ``ValueError`` of the implementation, and no error of Arrow, reaches the caller.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PAIR = pa.schema([("a", pa.int64()), ("b", pa.string())])
 NUMBERS = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 ROWS = pa.table({"a": [1], "b": ["x"]})
 
-WRONG: dict[str, Any] = {
+WRONG_VALUES: dict[str, Any] = {
     "None": None,
     "True": True,
     "0": 0,
@@ -96,30 +96,31 @@ def circuit(**options: Any) -> Circuit:
 
 
 def column(value: Any) -> pa.Array:
-    """A column of one value, of numbers where Arrow has no such value."""
+    """Return a column of one value; of the number 1 if Arrow cannot store the value."""
     try:
         return pa.array([value])
     except (pa.ArrowException, OverflowError, UnicodeError, TypeError):
         return pa.array([1])
 
 
-def kept() -> Circuit:
-    found = circuit(materialize=True, input_options={"e": InputOptions(retain=Retention("a", 10))})
-    found.step({"e": ROWS})
-    return found
+def retaining_circuit() -> Circuit:
+    options = {"e": InputOptions(retain=Retention("a", 10))}
+    materialized = circuit(materialize=True, input_options=options)
+    materialized.step({"e": ROWS})
+    return materialized
 
 
 def trace() -> Trace:
-    found = Trace(2)
-    found.update(ZSet.from_rows([(1, 2)]))
-    return found
+    filled = Trace(2)
+    filled.update(ZSet.from_rows([(1, 2)]))
+    return filled
 
 
 EDGES = ZSet.from_rows([(1, 2)])
 PATHS = "q(a, c) :- e(a, b), e(b, c)"
 SQL = "SELECT a FROM e"
 
-#: A call, and arguments that it takes; each is replaced by each wrong one.
+#: Calls with valid arguments. The test replaces each argument by each wrong value.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ZSet.from_rows": (ZSet.from_rows, {"rows": [(1, 2)], "weights": [1], "arity": 2}),
     "ZSet.from_columns": (ZSet.from_columns, {"columns": [[1], [2]], "weights": [1]}),
@@ -209,7 +210,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         },
     ),
     "Circuit.step": (
-        lambda tables, watermarks: kept().step(tables, watermarks),
+        lambda tables, watermarks: retaining_circuit().step(tables, watermarks),
         {"tables": {"e": ROWS}, "watermarks": {"e": 1}},
     ),
     "Circuit.step, rows": (lambda rows: circuit().step({"e": rows}), {"rows": ROWS}),
@@ -227,25 +228,25 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"value": 1},
     ),
     "Circuit.step, watermark": (
-        lambda name, time: kept().step({}, {name: time}),
+        lambda name, time: retaining_circuit().step({}, {name: time}),
         {"name": "e", "time": 7},
     ),
     "Circuit.digests": (lambda tables: circuit().digests(tables), {"tables": {"e": ROWS}}),
     "Circuit.schema": (lambda name: circuit().schema(name), {"name": "e"}),
     "Circuit.query": (
-        lambda text, dialect: kept().query(text, dialect=dialect),
+        lambda text, dialect: retaining_circuit().query(text, dialect=dialect),
         {"text": "SELECT a FROM e", "dialect": "duckdb"},
     ),
     "Circuit.explain": (lambda format: circuit().explain(format), {"format": "text"}),
     "Circuit.restore": (lambda value: circuit().restore(value), {"value": 7}),
     "Circuit.load": (lambda state: circuit().load(state), {"state": 7}),
-    "Circuit.views": (lambda name: kept().views[name], {"name": "e"}),
+    "Circuit.views": (lambda name: retaining_circuit().views[name], {"name": "e"}),
     "CircuitStep.state": (
         lambda stored: circuit().prepare({"e": ROWS}).state(stored),
         {"stored": {}},
     ),
     "CircuitStep.after": (
-        lambda view: kept().prepare({"e": ROWS}).after(view),
+        lambda view: retaining_circuit().prepare({"e": ROWS}).after(view),
         {"view": "view"},
     ),
     "InputOptions": (
@@ -309,42 +310,42 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 
 
-def replaced() -> Iterator[Any]:
+def arguments_of_calls() -> Iterator[Any]:
     for call, (_, arguments) in CALLS.items():
         for argument in arguments:
             yield pytest.param(call, argument, id=f"{call}({argument})")
 
 
-@pytest.mark.parametrize(("call", "argument"), list(replaced()))
+@pytest.mark.parametrize(("call", "argument"), list(arguments_of_calls()))
 @pytest.mark.filterwarnings("ignore")
-def test_nonsense_is_a_typed_error(call: str, argument: str) -> None:
+def test_a_wrong_argument_is_a_typed_error(call: str, argument: str) -> None:
     function, arguments = CALLS[call]
-    wrong = []
-    for name, value in WRONG.items():
+    other_errors = []
+    for name, value in WRONG_VALUES.items():
         try:
             function(**{**arguments, argument: value})
         except (DbspWcojError, TypeError) as error:
             assert str(error), name
         except Exception as error:
-            wrong.append(f"{argument}={name}: {type(error).__name__}: {error}")
-    assert not wrong, "\n".join(wrong)
+            other_errors.append(f"{argument}={name}: {type(error).__name__}: {error}")
+    assert not other_errors, "\n".join(other_errors)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_the_arguments_that_are_replaced_are_good_ones(call: str) -> None:
+def test_the_arguments_of_the_calls_are_valid(call: str) -> None:
     function, arguments = CALLS[call]
     if 7 in arguments.values() and len(arguments) == 1:
-        pytest.skip("there is no good one to give here")
+        pytest.skip("the call has no valid argument here")
     function(**arguments)
 
 
-def text_of(offsets: list[int], data: bytes) -> pa.Array:
-    """Texts as they lie in memory, whether that is right or not."""
+def build_strings(offsets: list[int], data: bytes) -> pa.Array:
+    """Build an array of strings from offsets and bytes, without a check."""
     words = pa.py_buffer(np.array(offsets, np.int32).tobytes())
     return pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, words, pa.py_buffer(data)])
 
 
-STEPS: dict[str, tuple[Any, type[Exception], str]] = {
+WRONG_STEPS: dict[str, tuple[Any, type[Exception], str]] = {
     "None": (None, SchemaError, r"mapping from inputs to tables, not NoneType: give \{"),
     "a list": ([], SchemaError, "mapping from inputs to tables, not list"),
     "None for rows": ({"e": None}, SchemaError, "'e': rows must be a table, a frame, .*not None"),
@@ -366,65 +367,67 @@ STEPS: dict[str, tuple[Any, type[Exception], str]] = {
         "'weight' is of type double",
     ),
     "a text that is not UTF-8": (
-        {"e": pa.table({"a": [1], "b": text_of([0, 2], b"\xff\xfe")})},
+        {"e": pa.table({"a": [1], "b": build_strings([0, 2], b"\xff\xfe")})},
         SchemaError,
         "'e': the table is damaged: .*UTF8",
     ),
     "offsets beyond the text": (
-        {"e": pa.table({"a": [1, 2, 3], "b": text_of([0, 9_000_000, 2, 3], b"abc")})},
+        {"e": pa.table({"a": [1, 2, 3], "b": build_strings([0, 9_000_000, 2, 3], b"abc")})},
         SchemaError,
         "'e': the table is damaged: .*[Oo]ffset",
     ),
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_of_nonsense_says_what_it_takes(name: str) -> None:
-    tables, error, message = STEPS[name]
-    made = circuit()
-    for call in (made.step, made.prepare, made.digests):
+@pytest.mark.parametrize("name", WRONG_STEPS)
+def test_the_error_of_a_wrong_step_describes_a_right_one(name: str) -> None:
+    tables, error, message = WRONG_STEPS[name]
+    view = circuit()
+    for call in (view.step, view.prepare, view.digests):
         with pytest.raises(error, match=message):
             call(tables)
-    assert made.step({"e": ROWS})["view"].num_rows == 1
+    assert view.step({"e": ROWS})["view"].num_rows == 1
 
 
 @pytest.mark.parametrize("time", [float("nan"), "x", None, True, 1.5, 2**70, ROWS, object()])
 def test_a_watermark_that_is_no_time_of_the_column_is_refused(time: object) -> None:
-    made = kept()
+    view = retaining_circuit()
     with pytest.raises(
         InputOptionsError,
         match=r"(?s)input 'e': the watermark .* is of type int64: give a value of that type",
     ):
-        made.step({}, {"e": time})
+        view.step({}, {"e": time})
     with pytest.raises(
         InputOptionsError, match="watermarks are a mapping from inputs to times, not list"
     ):
-        made.step({}, [time])  # type: ignore[arg-type]
+        view.step({}, [time])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "rules", [None, InputOptions(keys=("a",)), InputOptions(retain=Retention("a", 10))]
+    "options", [None, InputOptions(keys=("a",)), InputOptions(retain=Retention("a", 10))]
 )
 @pytest.mark.parametrize("dictionary", [False, True])
-def test_a_record_batch_is_as_good_as_a_table(rules: InputOptions | None, dictionary: bool) -> None:
+def test_a_record_batch_is_accepted_like_a_table(
+    options: InputOptions | None, dictionary: bool
+) -> None:
     texts = pa.array(["x", "y", "x"])
     columns = {
         "a": pa.array([1, 2, 3]),
         "b": texts.dictionary_encode() if dictionary else texts,
         "weight": pa.array([1, 1, 1]),
     }
-    given = {} if rules is None else {"e": rules}
-    found = circuit(input_options=given).step({"e": pa.record_batch(columns)})
-    assert found == circuit(input_options=given).step({"e": pa.table(columns)})
-    assert found["view"].num_rows == 3
+    input_options = {} if options is None else {"e": options}
+    output = circuit(input_options=input_options).step({"e": pa.record_batch(columns)})
+    assert output == circuit(input_options=input_options).step({"e": pa.table(columns)})
+    assert output["view"].num_rows == 3
 
 
-def test_every_public_function_is_given_nonsense() -> None:
+def test_every_public_function_is_called_with_wrong_arguments() -> None:
     public = {*dbsp_wcoj.__all__, *circuits.__all__}
     errors = {name for name in public if name.endswith("Error")}
-    given = {call.split(" ")[0].split(".")[0].rstrip(",") for call in CALLS}
-    # What only the package makes, enumerations, and what takes nothing.
-    made_inside = {
+    called = {call.split(" ")[0].split(".")[0].rstrip(",") for call in CALLS}
+    # Only the package creates these, or they have no arguments.
+    not_called = {
         "CircuitStep",
         "PreparedStep",
         "RejectedRows",
@@ -432,7 +435,7 @@ def test_every_public_function_is_given_nonsense() -> None:
         "Snapshot",
         "UserFunction",
     }
-    made_inside |= {"State", "StateStep", "Stats", "Views", "CircuitSpec", "incrementalize"}
-    made_inside |= {"CircuitOptions", "SqlNotice", "__version__"}
-    assert public - errors - given - made_inside == {"Formula", "generic_join_chunks", "warm_up"}
+    not_called |= {"State", "StateStep", "Stats", "Views", "CircuitSpec", "incrementalize"}
+    not_called |= {"CircuitOptions", "SqlNotice", "__version__"}
+    assert public - errors - called - not_called == {"Formula", "generic_join_chunks", "warm_up"}
     assert isinstance(Formula.collapsed, Formula)

@@ -9,7 +9,7 @@ from circuits import SchemaError
 from circuits.types.arrow_types import DDL_TYPES, SQL_TYPES, Family, family_of, type_row, value_type
 from circuits.types.codecs.codec import Codecs
 from circuits.types.ddl import field_of
-from circuits.types.functions.type_rules import common_type, plain
+from circuits.types.functions.type_rules import common_type, kernel_type
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.errors import FeedError, StreamingError
 from streaming.sources.change_feeds.physical_types import physical_type
@@ -45,7 +45,7 @@ def test_every_supported_type_has_a_codec_and_a_type_in_every_other_place(type_)
     array = pa.array([None, None], type_)
     codec = Codecs().codec(type_)
     assert codec.decode(codec.encode(array)).type == type_
-    assert family_of(plain(type_)) is family_of(value_type(type_))
+    assert family_of(kernel_type(type_)) is family_of(value_type(type_))
     values = array.dictionary_decode() if pa.types.is_dictionary(type_) else array
     assert values.cast(lake_type(type_)).null_count == 2
     assert common_type([type_, pa.null()]) == type_

@@ -43,7 +43,7 @@ class Counter(Protocol):
     plan: str
 
     def count(self) -> int:
-        """Count from scratch."""
+        """Count the pattern from scratch."""
 
 
 class Maintainer(Protocol):
@@ -108,7 +108,7 @@ class System:
 
     @property
     def installed(self) -> bool:
-        """Return whether the package is installed, in this environment or in its own."""
+        """True if the package is installed, in this environment or in its own."""
         return self.interpreter != sys.executable or self.version() is not None
 
     def check(self, plan: str) -> None:
@@ -126,41 +126,50 @@ class System:
         except PackageNotFoundError:
             return None
 
-    def driver(self) -> ModuleType:
+    def load_module(self) -> ModuleType:
+        """Import the module of the system, and with it the package."""
         return importlib.import_module(f"benchmarks.peers.systems.{self.module}")
 
     def counter(
         self, pattern: Pattern, edges: Edges, resources: Resources
     ) -> AbstractContextManager[Counter]:
-        make: Callable[..., AbstractContextManager[Counter]] = self.driver().counter
-        return make(pattern, edges, resources, **self.options)
+        open_system: Callable[..., AbstractContextManager[Counter]] = self.load_module().counter
+        return open_system(pattern, edges, resources, **self.options)
 
     def maintainer(
         self, pattern: Pattern, edges: Edges, resources: Resources
     ) -> AbstractContextManager[Maintainer]:
-        make: Callable[..., AbstractContextManager[Maintainer]] = self.driver().maintainer
-        return make(pattern, edges, resources, **self.options)
+        open_system: Callable[..., AbstractContextManager[Maintainer]] = (
+            self.load_module().maintainer
+        )
+        return open_system(pattern, edges, resources, **self.options)
 
     def view(
         self, query: str, relations: Mapping[str, pa.Table], resources: Resources
     ) -> AbstractContextManager[View]:
         """Return the context of a view; the work before loading is done first, and is not timed."""
-        prepare = getattr(self.driver(), "prepare", None)
+        prepare = getattr(self.load_module(), "prepare", None)
         if prepare is not None:
             prepare(query, relations, resources)
-        make: Callable[..., AbstractContextManager[View]] = self.driver().view
-        return make(query, relations, resources, **self.options)
+        open_system: Callable[..., AbstractContextManager[View]] = self.load_module().view
+        return open_system(query, relations, resources, **self.options)
 
 
 ENGINE = System("dbsp_wcoj", "engine", "dbsp-wcoj", "generic join")
 
-KUZU = System("kuzu", "kuzu", "kuzu", "WCO plan", {}, "INTERSECT")
+KUZU = System("kuzu", "kuzu", "kuzu", "WCO plan", present="INTERSECT")
 
 BULK = (
     KUZU,
-    System("ladybug", "kuzu", "ladybug", "WCO plan", {"package": "ladybug"}, "INTERSECT"),
+    System("ladybug", "kuzu", "ladybug", "WCO plan", {"package": "ladybug"}, present="INTERSECT"),
     System(
-        "kuzu-binary", "kuzu", "kuzu", "binary joins", {"plan": "binary"}, "HASH_JOIN", "INTERSECT"
+        "kuzu-binary",
+        "kuzu",
+        "kuzu",
+        "binary joins",
+        {"plan": "binary"},
+        present="HASH_JOIN",
+        absent="INTERSECT",
     ),
     System(
         "ladybug-binary",
@@ -168,11 +177,11 @@ BULK = (
         "ladybug",
         "binary joins",
         {"package": "ladybug", "plan": "binary"},
-        "HASH_JOIN",
-        "INTERSECT",
+        present="HASH_JOIN",
+        absent="INTERSECT",
     ),
     System("dbsp_wcoj-binary", "engine", "dbsp-wcoj", "binary joins", {"plan": "binary"}),
-    System("duckdb", "duckdb", "duckdb", "hash joins", {}, "", "INTERSECT"),
+    System("duckdb", "duckdb", "duckdb", "hash joins", absent="INTERSECT"),
     System("igraph", "igraph", "igraph", "library, undirected", undirected=True),
     System("networkx", "networkx", "networkx", "library, undirected", undirected=True),
 )

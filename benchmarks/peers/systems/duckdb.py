@@ -18,10 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks import lsqb
-from benchmarks.peers.lsqb_joins import JOINS, delta_sql, parts
+from benchmarks.peers.lsqb_joins import JOINS, delta_sql, union_parts
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
-from benchmarks.recomputed import Recomputed
+from benchmarks.recomputed import RecomputedQuery
 
 
 class _Counter:
@@ -61,12 +61,12 @@ class _Maintainer:
         return self._count
 
 
-class _Recomputing:
+class _RecomputedView:
     """Runs the whole query again for each count, over tables that change."""
 
     def __init__(self, query: str, relations: lsqb.Relations, resources: Resources) -> None:
         views = lsqb.views_of(query)
-        self._tables = Recomputed(relations, views, threads=resources.threads)
+        self._tables = RecomputedQuery(relations, views, threads=resources.threads)
         self._query = lsqb.QUERIES[query]
 
     def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
@@ -76,20 +76,20 @@ class _Recomputing:
         return self._tables.answer(self._query)
 
 
-class _DeltaSql:
+class _DeltaView:
     """Runs delta SQL: the terms of the joins whose relation has changed.
 
     For each relation R, table ``t_R(a, b)`` has the rows before the change, and ``d_R(a, b, w)``
     the changed rows with their weights. The views ``o_R`` (old), ``d_R`` (delta) and ``n_R`` (new,
-    which is both) are unions of these for the relations that have parts. The columns a and b are
-    the relation's first two; if it has one column, both are this one.
+    which is both) are unions of these if R is a view. The columns a and b are the first two of the
+    relation; if it has one column, both are this one.
     """
 
     def __init__(
         self, database: duckdb.DuckDBPyConnection, query: str, relations: lsqb.Relations
     ) -> None:
         self._database, self._query = database, query
-        # With it, DuckDB 2.0.0 sums the terms of q3 differently together than one by one.
+        # With this optimizer, DuckDB 2.0.0 gives a wrong sum for the terms of q3.
         database.execute("SET disabled_optimizers = 'common_subplan'")
         for name, rows in relations.items():
             database.register("loaded", _two_columns(rows))
@@ -103,7 +103,7 @@ class _DeltaSql:
                     selects = (
                         f"SELECT {'b AS a, a AS b' if swapped else 'a, b'}, {weight} "
                         f"FROM {table}_{part}"
-                        for part, swapped in parts(relation)
+                        for part, swapped in union_parts(relation)
                     )
                     text = " UNION ALL ".join(selects)
                     database.execute(f"CREATE VIEW {state}_{relation} AS {text}")
@@ -154,12 +154,12 @@ def maintainer(
 @contextmanager
 def view(
     query: str, relations: lsqb.Relations, resources: Resources, *, method: str
-) -> Iterator[_Recomputing | _DeltaSql]:
+) -> Iterator[_RecomputedView | _DeltaView]:
     if method == "recompute":
-        yield _Recomputing(query, relations, resources)
+        yield _RecomputedView(query, relations, resources)
         return
     with _connected(resources) as database:
-        yield _DeltaSql(database, query, relations)
+        yield _DeltaView(database, query, relations)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """This engine, measured by the same driver as its peers.
 
 BULK begins with arrays in random order and pays for sorting and for its index; ``index`` gives
-the cost of both apart, built once more by itself. The binary plan is the ``recursive`` formula on
-one step with all edges: it joins two at a time and keeps what is in between, as any such plan does.
+the cost of both, measured once more alone. The binary plan is the ``recursive`` formula on one step
+with all edges: it joins two relations at a time and stores the intermediate rows, as such plans do.
 
 An LSQB query is a circuit of its SQL views.
 """
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from benchmarks.cost import Clock, Cost
 from benchmarks.engine import count_of, part_count, thread_pool, warm_up
 from benchmarks.lsqb import Relations
-from benchmarks.maintained import Maintained, with_weight
+from benchmarks.maintained import MaintainedQuery, with_weight
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
 from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
 
-_WARM, _FEW = 1_000, 10  # edges that are enough to load the kernels
+# Edges to load, and to change, in order to load the kernels.
+_WARM_UP_LOAD, _WARM_UP_STEP = 1_000, 10
 
 
 class _Counter:
@@ -36,17 +37,17 @@ class _Counter:
     def count(self) -> int:
         with thread_pool(self._threads) as executor:
             edges = ZSet.from_columns(list(self._edges), executor=executor)
-            used = part_count(self._threads)
-            return count_of(generic_join(self._query, {"e": edges}, executor=executor, parts=used))
+            parts = part_count(self._threads)
+            return count_of(generic_join(self._query, {"e": edges}, executor=executor, parts=parts))
 
     def index(self) -> Cost:
-        """The cost to sort the edges and to build the tries of both directions."""
+        """Return the cost to sort the edges and to build the tries of both directions."""
         clock = Clock()
         Trace(2).update(ZSet.from_columns(list(self._edges)))
         return clock.read()
 
 
-class _Binary:
+class _BinaryCounter:
     plan = "recursive"
 
     def __init__(self, pattern: Pattern, edges: Edges, threads: int) -> None:
@@ -72,7 +73,7 @@ class _Maintainer:
 
 class _View:
     def __init__(self, query: str, relations: Relations) -> None:
-        self._view = Maintained(query, relations)
+        self._view = MaintainedQuery(query, relations)
         self._count = self._view.step(relations)
 
     def change(self, rows: Relations, weight: int) -> None:
@@ -85,37 +86,37 @@ class _View:
 @contextmanager
 def counter(
     pattern: Pattern, edges: Edges, resources: Resources, *, plan: str = "generic join"
-) -> Iterator[_Counter | _Binary]:
-    kind = _Binary if plan == "binary" else _Counter
-    kind(pattern, edges[:, :_WARM], resources.threads).count()
-    yield kind(pattern, edges, resources.threads)
+) -> Iterator[_Counter | _BinaryCounter]:
+    counter_class = _BinaryCounter if plan == "binary" else _Counter
+    counter_class(pattern, edges[:, :_WARM_UP_LOAD], resources.threads).count()
+    yield counter_class(pattern, edges, resources.threads)
 
 
 @contextmanager
 def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
     warm_up(resources.threads)
     with thread_pool(resources.threads) as executor:
-        used = part_count(resources.threads)
+        parts = part_count(resources.threads)
 
-        def view(loaded: Edges) -> _Maintainer:
-            one = _Maintainer(DeltaQuery(pattern.datalog, executor=executor, parts=used))
-            one.step(loaded, np.ones(loaded.shape[1], np.int64))
-            return one
+        def load(loaded: Edges) -> _Maintainer:
+            loaded_view = _Maintainer(DeltaQuery(pattern.datalog, executor=executor, parts=parts))
+            loaded_view.step(loaded, np.ones(loaded.shape[1], np.int64))
+            return loaded_view
 
-        # Steps of its own on another view: kernels of this pattern are loaded before any is timed.
-        small = view(edges[:, :_WARM])
+        # A small view loads the kernels of this pattern, so that no step that is timed does.
+        small = load(edges[:, :_WARM_UP_LOAD])
         for sign in (-1, 1):
-            small.step(edges[:, :_FEW], np.full(_FEW, sign))
-        yield view(edges)
+            small.step(edges[:, :_WARM_UP_STEP], np.full(_WARM_UP_STEP, sign))
+        yield load(edges)
 
 
 def prepare(query: str, relations: Relations, resources: Resources) -> None:
-    """Kernels of this query are loaded before any is timed."""
+    """Load the kernels of this query, before steps are timed."""
     warm_up(resources.threads)
-    few = {name: rows.slice(0, _WARM) for name, rows in relations.items()}
-    small = _View(query, few)
+    loaded = {name: rows.slice(0, _WARM_UP_LOAD) for name, rows in relations.items()}
+    small = _View(query, loaded)
     for sign in (-1, 1):
-        small.change({name: rows.slice(0, _FEW) for name, rows in few.items()}, sign)
+        small.change({name: rows.slice(0, _WARM_UP_STEP) for name, rows in loaded.items()}, sign)
 
 
 @contextmanager

@@ -40,15 +40,15 @@ class _Counter:
 
 
 class _View:
-    """The relations as a graph: each kind of entity is a node table, each pair a relation table."""
+    """The relations as a graph: node tables for entities, relation tables for pairs of entities."""
 
     def __init__(self, connection: Any, query: str, relations: Relations, folder: Path) -> None:
         self._connection, self._query, self._folder = connection, CYPHER[query], folder
-        for kind, ids in _nodes(relations).items():
-            connection.execute(f"CREATE NODE TABLE {kind}(id INT64 PRIMARY KEY)")
-            self._copy(kind, pa.table({"id": ids}))
+        for entity, ids in _nodes(relations).items():
+            connection.execute(f"CREATE NODE TABLE {entity}(id INT64 PRIMARY KEY)")
+            self._copy(entity, pa.table({"id": ids}))
         for name, rows in relations.items():
-            if _is_between(name):
+            if _has_two_entities(name):
                 start, end = _ends(name)
                 connection.execute(f"CREATE REL TABLE {name}(FROM {start} TO {end})")
                 self._copy(name, rows.select([0, 1]))
@@ -114,19 +114,19 @@ def view(
 
 
 def _nodes(relations: Relations) -> dict[str, NDArray[np.int64]]:
-    """Return the ids of each kind of entity, from all relations."""
+    """Return the ids of each entity, such as Person, from all relations."""
     columns: dict[str, list[NDArray[np.int64]]] = {}
     for name, rows in relations.items():
-        for kind, column in zip(_ends(name), rows.columns, strict=False):
-            columns.setdefault(kind, []).append(column.to_numpy())
-    return {kind: np.unique(np.concatenate(ids)) for kind, ids in columns.items()}
+        for entity, column in zip(_ends(name), rows.columns, strict=False):
+            columns.setdefault(entity, []).append(column.to_numpy())
+    return {entity: np.unique(np.concatenate(ids)) for entity, ids in columns.items()}
 
 
-def _is_between(name: str) -> bool:
+def _has_two_entities(name: str) -> bool:
     return "_" in name
 
 
 def _ends(name: str) -> tuple[str, ...]:
-    """Return the kinds of a relation: both of ``Person_likes_Post``, Forum of ``Forum``."""
-    kinds = name.split("_")
-    return (kinds[0], kinds[2]) if _is_between(name) else (name,)
+    """Return the entities of a relation: both of ``Person_likes_Post``, Forum of ``Forum``."""
+    parts = name.split("_")
+    return (parts[0], parts[2]) if _has_two_entities(name) else (name,)

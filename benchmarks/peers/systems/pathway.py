@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.peers.lsqb_joins import JOINS, Conjunction, parts
+from benchmarks.peers.lsqb_joins import JOINS, Conjunction, union_parts
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PRIME = 1_000_003
+_PRIME = 1_000_003  # multiplies the source of an edge in the checksum
 _Columns = NDArray[np.int64]  # one row for each column
 _Step = tuple[_Columns, NDArray[np.int64]]
 
@@ -57,7 +57,7 @@ class _Maintainer:
             self._has_new_checksum = True
         elif is_addition:
             self._count = row["value"]
-        elif row["value"] == self._count:  # nothing is left to count, unless another value follows
+        elif row["value"] == self._count:  # the count is 0, unless another value follows
             self._count = 0
 
     def on_time_end(self, time: int) -> None:
@@ -100,13 +100,13 @@ class _View:
 
 @contextmanager
 def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
-    def checksum(pw: Any, table: Any) -> Any:
+    def sum_edges(pw: Any, table: Any) -> Any:
         return pw.reducers.sum(table.src * _PRIME + table.dst)
 
     def count(pw: Any, table: Any) -> Any:
         return _count(pw, table, pattern)
 
-    with _running(("src", "dst"), count, checksum, resources) as session:
+    with _running(("src", "dst"), count, sum_edges, resources) as session:
         session.step(edges, np.ones(edges.shape[1], np.int64))
         yield session
 
@@ -115,13 +115,13 @@ def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator
 def view(query: str, relations: Mapping[str, pa.Table], resources: Resources) -> Iterator[_View]:
     numbers = {name: number for number, name in enumerate(relations)}
 
-    def rows(pw: Any, table: Any) -> Any:
+    def count_all_rows(pw: Any, table: Any) -> Any:
         return pw.reducers.count()
 
     def count(pw: Any, table: Any) -> Any:
         return _sum(pw, table, numbers, JOINS[query])
 
-    with _running(("relation", "a", "b"), count, rows, resources) as session:
+    with _running(("relation", "a", "b"), count, count_all_rows, resources) as session:
         loaded = _View(session, numbers)
         loaded.change(relations, 1)
         yield loaded
@@ -136,7 +136,8 @@ def _running(
 ) -> Iterator[_Maintainer]:
     """Run the engine over one table with these columns.
 
-    ``count`` and ``checksum`` return a table and an expression with the value to watch.
+    ``count`` returns a table with the column ``value``, ``checksum`` an expression that aggregates
+    the rows.
     """
     os.environ["PATHWAY_THREADS"] = str(resources.threads)
     import pathway as pw
@@ -185,12 +186,12 @@ def _count(pw: Any, table: Any, pattern: Pattern) -> Any:
     joined = table.select(**{x: table.src, y: table.dst})
     bound = [x, y]
 
-    def compare(rows: Any, before: list[str]) -> Any:
-        """Apply the comparisons that have become possible since ``before`` was bound."""
-        for left, sign, other in pattern.comparisons:
-            if {left, other} <= set(bound) and not {left, other} <= set(before):
-                less = rows[left] < rows[other]
-                rows = rows.filter(less if sign == "<" else rows[left] != rows[other])
+    def compare(rows: Any, bound_before: list[str]) -> Any:
+        """Apply the comparisons whose last variable was bound after ``bound_before``."""
+        for x, sign, y in pattern.comparisons:
+            if {x, y} <= set(bound) and not {x, y} <= set(bound_before):
+                is_less = rows[x] < rows[y]
+                rows = rows.filter(is_less if sign == "<" else rows[x] != rows[y])
         return rows
 
     joined = compare(joined, [])
@@ -200,8 +201,9 @@ def _count(pw: Any, table: Any, pattern: Pattern) -> Any:
         shared = [joined[name] == column for name, column in columns.items() if name in bound]
         new_columns = {name: column for name, column in columns.items() if name not in bound}
         bound_columns = {name: joined[name] for name in bound}
-        before, bound = bound, [*bound, *new_columns]
-        joined = compare(joined.join(right, *shared).select(**bound_columns, **new_columns), before)
+        bound_before, bound = bound, [*bound, *new_columns]
+        joined = joined.join(right, *shared).select(**bound_columns, **new_columns)
+        joined = compare(joined, bound_before)
     return joined.reduce(value=pw.reducers.count())
 
 
@@ -210,12 +212,14 @@ def _sum(pw: Any, table: Any, numbers: Mapping[str, int], joins: tuple[Conjuncti
     names = {relation for join in joins for relation, _ in join.atoms}
     relations = {}
     for relation in names:
-        pieces = []
-        for part, swapped in parts(relation):
+        part_tables = []
+        for part, swapped in union_parts(relation):
             rows = table.filter(table.relation == numbers[part])
             first, second = (rows.b, rows.a) if swapped else (rows.a, rows.b)
-            pieces.append(rows.select(a=first, b=second))
-        relations[relation] = pieces[0] if len(pieces) == 1 else pw.Table.concat_reindex(*pieces)
+            part_tables.append(rows.select(a=first, b=second))
+        relations[relation] = (
+            part_tables[0] if len(part_tables) == 1 else pw.Table.concat_reindex(*part_tables)
+        )
     counts = []
     for join in joins:
         count = _join(relations, join).reduce(value=pw.reducers.count())
@@ -240,8 +244,8 @@ def _join(relations: Mapping[str, Any], join: Conjunction) -> Any:
             shared = [joined[name] == column for name, column in columns.items() if name in bound]
             bound_columns = {name: joined[name] for name in bound}
             joined = joined.join(right, *shared).select(**bound_columns, **new_columns)
-        before, bound = bound, [*bound, *new_columns]
+        bound_before, bound = bound, [*bound, *new_columns]
         for x, y in join.unequal:
-            if {x, y} <= set(bound) and not {x, y} <= set(before):
+            if {x, y} <= set(bound) and not {x, y} <= set(bound_before):
                 joined = joined.filter(joined[x] != joined[y])
     return joined

@@ -60,21 +60,21 @@ class _Maintainer:
             shared = [variable for variable in atom if variable in bound]
             new = [variable for variable in atom if variable not in bound]
             variables = [*bound, *new]
-            tests = [
+            comparisons = [
                 (variables.index(x), sign == "<", variables.index(y))
                 for x, sign, y in self._pattern.comparisons
                 if x in variables
                 and y in variables
                 and (position == 1 or not (x in bound and y in bound))
             ]
-            last = position == len(self._pattern.atoms) - 1
+            is_last = position == len(self._pattern.atoms) - 1
             node = self._join(
                 node,
                 [bound.index(variable) for variable in shared],
                 [atom.index(variable) for variable in shared],
                 [atom.index(variable) for variable in new],
-                tests,
-                last,
+                comparisons,
+                is_last,
             )
             bound = variables
         return node
@@ -85,9 +85,20 @@ class _Maintainer:
         left_key: list[int],
         right_key: list[int],
         new: list[int],
-        tests: list[tuple[int, bool, int]],
-        last: bool,
+        comparisons: list[tuple[int, bool, int]],
+        is_last: bool,
     ) -> Any:
+        """Join the rows so far with the edges.
+
+        Args:
+            left: The node of the rows so far.
+            left_key: The columns of the join in the rows so far.
+            right_key: The columns of the join in the edges.
+            new: The columns of the edges that are appended to a row.
+            comparisons: Two columns of the joined row, and true for ``<``, false for ``!=``.
+            is_last: True if the result is the empty row, so that its weight is the count.
+        """
+
         def key_of(columns: list[int]) -> Any:
             if len(columns) == 1:
                 (column,) = columns
@@ -96,13 +107,14 @@ class _Maintainer:
             return lambda row: (row[first], row[second])
 
         def project(_: Any, row: Any, edge: Any) -> Any:
-            whole = row + tuple(edge[column] for column in new)
-            for x, less, y in tests:
-                if not (whole[x] < whole[y] if less else whole[x] != whole[y]):
+            joined_row = row + tuple(edge[column] for column in new)
+            for x, is_less, y in comparisons:
+                a, b = joined_row[x], joined_row[y]
+                if not (a < b if is_less else a != b):
                     return None
-            return () if last else whole
+            return () if is_last else joined_row
 
-        def joined(a: Any, b: Any) -> Any:
+        def join(a: Any, b: Any) -> Any:
             return sort_merge_join(a, b, project)
 
         circuit = self._circuit
@@ -114,8 +126,8 @@ class _Maintainer:
         all_a = Integrate(group=group_a).connect(circuit, (a,))
         all_b = Integrate(group=group_b).connect(circuit, (b,))
         old_b = Delay(group=group_b).connect(circuit, (all_b,))
-        first = Lift2(op=joined).connect(circuit, (all_a, b))
-        second = Lift2(op=joined).connect(circuit, (a, old_b))
+        first = Lift2(op=join).connect(circuit, (all_a, b))
+        second = Lift2(op=join).connect(circuit, (a, old_b))
         return Lift2(op=_GROUP.add).connect(circuit, (first, second))
 
 

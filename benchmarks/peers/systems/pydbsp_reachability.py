@@ -3,8 +3,9 @@
 ``python -m benchmarks.peers.systems.pydbsp_reachability FOLDER SECONDS`` reads ``changes.npy``
 (rows: sources, targets, weights) and ``bounds.npy``, and steps through the transactions until the
 seconds are used up; it writes a line of JSON for each. The circuit is the library's, indexed, over
-two nested times. The loop around it follows its documentation: the differences of an iteration are
-the input of the next one, and each step iterates at least as often as any step before it.
+pairs of a step and an iteration. The loop around it follows its documentation: the differences of
+an iteration are the input of the next one, and each step iterates at least as often as any step
+before it.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class Reachability:
 
 
 def main(folder: Path, seconds: float) -> None:
-    """Step until the seconds are spent."""
+    """Step through the transactions until the seconds are used up."""
     source, target, weight = np.load(folder / "changes.npy").tolist()
     bounds = np.load(folder / "bounds.npy").tolist()
     reachability = Reachability()
-    started = time.perf_counter()
+    start = time.perf_counter()
     for begin, end in pairwise(bounds):
         rows = range(begin, end)
         edges = {(source[row], target[row]): weight[row] for row in rows}
@@ -80,7 +81,7 @@ def main(folder: Path, seconds: float) -> None:
         cpu = time.process_time() - cpu
         sys.stdout.write(json.dumps({"event": "step", "cpu": cpu, "pairs": pairs}) + "\n")
         sys.stdout.flush()
-        if time.perf_counter() - started > seconds:
+        if time.perf_counter() - start > seconds:
             break
 
 

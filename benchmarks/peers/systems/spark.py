@@ -59,7 +59,7 @@ class _Tables:
     def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
         delta = _arrow(edges, weights)
         if self._method == "delta":
-            self._count += self._change(delta)
+            self._count += self._change_of_count(delta)
         self._changes = pa.concat_tables([self._changes, delta])
         if self._changes.num_rows > max(1_000, self._cached_rows.num_rows // 10):
             self._compact()
@@ -67,7 +67,8 @@ class _Tables:
             self._count = self._recount()
         return self._count
 
-    def _change(self, delta: pa.Table) -> int:
+    def _change_of_count(self, delta: pa.Table) -> int:
+        """Run the terms of the collapsed formula."""
         old, new = self._edges(), self._frame(delta)
         views = {"o": old, "d": new, "n": old.unionByName(new)}
         terms = []
@@ -87,17 +88,18 @@ class _Tables:
         return self._cached.unionByName(self._frame(self._changes))
 
     def _compact(self) -> None:
-        both = pa.concat_tables([self._cached_rows, self._changes])
-        summed = both.group_by(["src", "dst"]).aggregate([("w", "sum")])
+        """Cache the edges with the changes so far."""
+        rows = pa.concat_tables([self._cached_rows, self._changes])
+        summed = rows.group_by(["src", "dst"]).aggregate([("w", "sum")])
         summed = summed.rename_columns(["src", "dst", "w"])
         self._cached_rows = summed.filter(pa.compute.not_equal(summed["w"], 0))
         self._cache()
 
     def _cache(self) -> None:
-        before, self._cached = self._cached, self._frame(self._cached_rows).cache()
+        previous, self._cached = self._cached, self._frame(self._cached_rows).cache()
         self._cached.count()
-        if before is not None:
-            before.unpersist()
+        if previous is not None:
+            previous.unpersist()
         self._changes = self._cached_rows.slice(0, 0)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
@@ -125,7 +127,7 @@ class _Streams:
         )
 
     def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
-        hidden = self._folder / f".{self._files}"
+        hidden = self._folder / f".{self._files}"  # Spark ignores it until it is renamed
         pq.write_table(_arrow(edges, weights), hidden)
         hidden.rename(self._folder / f"{self._files:09}.parquet")
         self._files += 1
@@ -157,8 +159,8 @@ class _Views:
     def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
         for name, table in rows.items():
             columns = table.column_names
-            both = pa.concat_tables([self._changes[name], _with_weight(table, weight)])
-            summed = both.group_by(columns).aggregate([("w", "sum")])
+            all_changes = pa.concat_tables([self._changes[name], _with_weight(table, weight)])
+            summed = all_changes.group_by(columns).aggregate([("w", "sum")])
             summed = summed.rename_columns([*columns, "w"])
             self._changes[name] = summed.filter(pa.compute.not_equal(summed["w"], 0))
             self._current(name, columns).createOrReplaceTempView(name)
@@ -169,6 +171,7 @@ class _Views:
         return int(first["n"])
 
     def _current(self, name: str, columns: list[str]) -> DataFrame:
+        """Return the loaded rows of a relation with its changes so far."""
         changes, rows = self._changes[name], self._loaded[name]
         deleted = changes.filter(pa.compute.less(changes["w"], 0)).select(columns)
         inserted = changes.filter(pa.compute.greater(changes["w"], 0)).select(columns)
@@ -212,7 +215,7 @@ def view(
 
 
 def session_view(spark: SparkSession, query: str, relations: lsqb.Relations) -> _Views:
-    """`view` in a session that runs already."""
+    """Open a `view` in a session that runs already."""
     return _Views(spark, query, relations)
 
 
@@ -220,7 +223,7 @@ def session_view(spark: SparkSession, query: str, relations: lsqb.Relations) -> 
 def session_maintainer(
     spark: SparkSession, pattern: Pattern, edges: Edges, resources: Resources, *, method: str
 ) -> Iterator[_Tables | _Streams]:
-    """`maintainer` in a session that runs already."""
+    """Open a `maintainer` in a session that runs already."""
     if method != "streams":
         yield _Tables(spark, pattern, edges, method)
         return
@@ -260,16 +263,16 @@ def _joined(
         atom = relations[position].select(
             sf.col("src").alias(x), sf.col("dst").alias(y), sf.col("w").alias("v")
         )
-        before, bound = bound, bound | {x, y}
+        bound_before, bound = bound, bound | {x, y}
         if rows is None:
             rows = atom.withColumnRenamed("v", "w")
         else:
-            rows = with_hint(rows).join(atom, [name for name in (x, y) if name in before])
+            rows = with_hint(rows).join(atom, [name for name in (x, y) if name in bound_before])
             rows = rows.select(*sorted(bound), (sf.col("w") * sf.col("v")).alias("w"))
-        for left, sign, right in pattern.comparisons:
-            if {left, right} <= bound and not {left, right} <= before:
-                a, b = sf.col(left), sf.col(right)
-                rows = rows.where(a < b if sign == "<" else a != b)
+        for a, sign, b in pattern.comparisons:
+            if {a, b} <= bound and not {a, b} <= bound_before:
+                is_less = sf.col(a) < sf.col(b)
+                rows = rows.where(is_less if sign == "<" else sf.col(a) != sf.col(b))
     assert rows is not None
     return rows.select("w")
 

@@ -41,7 +41,7 @@ from circuits.types.functions import call
 
 __all__ = ["Conditions"]
 
-COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "ne": "!="}
+_SYMBOLS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "ne": "!="}
 
 # Used only for the properties of types, never to encode values.
 _CODECS: Final = Codecs()
@@ -107,7 +107,7 @@ class Conditions:
         if predicate.function in ("eq", "same"):
             self.equalities.append(sides)
         else:
-            operator = COMPARISONS[predicate.function]
+            operator = _SYMBOLS[predicate.function]
             self.comparisons.append((sides[0], operator, sides[1]))
             moved = _move_duration(*sides)
             if moved is not None and operator != "!=":
@@ -132,14 +132,14 @@ class Conditions:
         """Return both sides of a comparison of two atoms on codes; None for other predicates."""
         if not isinstance(predicate, Call):
             return None
-        if predicate.function not in ("eq", "same", *COMPARISONS):
+        if predicate.function not in ("eq", "same", *_SYMBOLS):
             return None
         left, right = (_fold_durations(_without_casts(side)) for side in predicate.arguments)
         atoms = [self.block.atoms_of([side]) for side in (left, right)]
         if any(len(atoms_of_side) != 1 for atoms_of_side in atoms) or atoms[0] == atoms[1]:
             return None
         codecs = [_CODECS.codec(side.type) for side in (left, right)]
-        if codecs[0].space != codecs[1].space:
+        if codecs[0].code_space != codecs[1].code_space:
             return None
         needs_order = predicate.function not in ("eq", "same", "ne")
         if needs_order and not codecs[0].ordered:

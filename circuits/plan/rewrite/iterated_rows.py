@@ -66,7 +66,7 @@ __all__ = ["add_iterations", "is_recursive"]
 FIRST_ITERATION = Literal(0, pa.int64())
 
 # The nodes over recursive rows that may compute the keys that an antijoin looks up.
-_KEYS_OF_ALL_ITERATIONS = (
+_KEY_NODES = (
     CrossJoin,
     Union,
     Semijoin,
@@ -128,7 +128,7 @@ class _IterationRewriter:
             rows = self.with_iterations(plan)
             return Map(rows, columns(rows)[:-1], tuple(field.name for field in plan.fields))
         if id(plan) not in self._without_iterations:
-            if not isinstance(plan, _KEYS_OF_ALL_ITERATIONS):
+            if not isinstance(plan, _KEY_NODES):
                 raise AssertionError(f"{type(plan).__name__} on the right side of an antijoin")
             rewritten = plan.with_inputs([self.drop_iterations(input) for input in plan.inputs])
             self._without_iterations[id(plan)] = rewritten, plan

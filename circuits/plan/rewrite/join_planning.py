@@ -111,7 +111,7 @@ class _JoinPlanner:
             else:
                 self._subtracted.append((antijoin, [self._slot(key) for key in antijoin.keys]))
         results = [*block.outputs, *conditions.residual]
-        result_columns = {column for result in results for column in _columns(result)}
+        result_columns = {column for result in results for column in _columns_in(result)}
         self._result_slots = {
             column.index: self._slot(column)
             for column in sorted(result_columns, key=lambda column: column.index)
@@ -199,8 +199,8 @@ class _JoinPlanner:
         """Return the join of all atoms with the key sets of the chosen antijoins."""
         variables = self._variables([keys for _, keys in chosen])
         input_variables = [tuple(variables[slot] for slot in slots) for _, slots in self._inputs]
-        for key_set, (_, keys) in enumerate(chosen, len(self._inputs)):
-            input_variables.append(tuple(variables[key_set, k] for k in range(len(keys))))
+        for atom, (_, keys) in enumerate(chosen, len(self._inputs)):
+            input_variables.append(tuple(variables[atom, k] for k in range(len(keys))))
         return Join(
             (*(plan for plan, _ in self._inputs), *(antijoin.plan for antijoin, _ in chosen)),
             tuple(input_variables),
@@ -213,24 +213,27 @@ class _JoinPlanner:
     def _head_slots(self) -> list[list[Slot]]:
         """Return, for each column of the join's head, the slots that are bound to it."""
         variables = self._variables(())
-        columns: dict[int, list[Slot]] = {}
+        head: dict[int, list[Slot]] = {}
         for slot in self._result_slots.values():
             joined = (slot[0], ROW_ID) if slot in self._encoded[slot[0]] else slot
-            columns.setdefault(variables[joined], []).append(joined)
+            head.setdefault(variables[joined], []).append(joined)
         if len(self._block.atoms) == 1:
             return [[slot] for slot in self._inputs[0][1]]
-        return list(columns.values())
+        return list(head.values())
 
     def _variables(self, keys: Iterable[Sequence[Slot]]) -> dict[Slot, int]:
         """Return the variable of each slot: equal slots have the same variable (union-find).
 
-        The key set ``s`` of an antijoin is numbered as atom ``len(atoms) + s``.
+        The keys of subtracted antijoin ``s`` are numbered as those of atom ``len(atoms) + s``.
+
+        Args:
+            keys: For each subtracted antijoin, the slots that its keys are equal to.
         """
         equalities = list(self._equalities)
         slots = [slot for _, slots in self._inputs for slot in slots]
-        for atom, key in enumerate(keys, len(self._inputs)):
-            equalities += [(slot, (atom, k)) for k, slot in enumerate(key)]
-            slots += [(atom, k) for k in range(len(key))]
+        for atom, key_slots in enumerate(keys, len(self._inputs)):
+            equalities += [(slot, (atom, k)) for k, slot in enumerate(key_slots)]
+            slots += [(atom, k) for k in range(len(key_slots))]
         parent = {slot: slot for slot in slots}
 
         def find(slot: Slot) -> Slot:
@@ -264,8 +267,8 @@ def _apply_antijoins(
     return plan
 
 
-def _columns(expression: Expression) -> list[Column]:
+def _columns_in(expression: Expression) -> list[Column]:
     if isinstance(expression, Column):
         return [expression]
     arguments = expression.arguments if isinstance(expression, Call) else ()
-    return [column for argument in arguments for column in _columns(argument)]
+    return [column for argument in arguments for column in _columns_in(argument)]

@@ -42,10 +42,10 @@ from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.plan.rewrite.semijoins import missing_keys
 from circuits.types.functions import call
 
-__all__ = ["as_left_joins", "left_outer"]
+__all__ = ["add_left_join", "as_left_joins"]
 
 
-def left_outer(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
+def add_left_join(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
     """Return the block left-joined with ``right``, whose columns are added to the outputs."""
     parts = list(conjuncts([predicate]))
     if not parts and _has_one_row(right):
@@ -90,4 +90,6 @@ def _has_one_row(plan: PlanNode) -> bool:
     """Return True for an aggregate without keys: it always has exactly one row."""
     while isinstance(plan, Map):
         plan = plan.input
-    return isinstance(plan, Aggregate | FinalAggregate) and not plan.keys
+    if isinstance(plan, FinalAggregate):
+        return plan.key_count == 0
+    return isinstance(plan, Aggregate) and not plan.keys

@@ -33,7 +33,7 @@ from circuits.plan.physical_nodes import (
 )
 from circuits.plan.rewrite.derived_keys import drop_derived_keys
 from circuits.plan.rewrite.join_planning import plan_block
-from circuits.plan.rewrite.outer_joins import as_left_joins, left_outer
+from circuits.plan.rewrite.outer_joins import add_left_join, as_left_joins
 from circuits.plan.rewrite.partial_aggregates import aggregate_partially
 from circuits.plan.rewrite.projection import push_projection
 from circuits.plan.rewrite.select_block import SelectBlock
@@ -130,7 +130,7 @@ class _Rewriter:
                 add_operand = add_antijoin if is_anti else add_semijoin
                 return add_operand(self.as_block(left), self.rewrite(right), predicate)
             case OuterJoin(left, right, predicate, "left"):
-                return left_outer(self.as_block(left), self.rewrite(right), predicate)
+                return add_left_join(self.as_block(left), self.rewrite(right), predicate)
             case TemporalFilter(input, value):
                 return self._filter_by_time(plan, self.as_block(input), value)
             case Aggregate():

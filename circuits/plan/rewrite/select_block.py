@@ -84,7 +84,7 @@ class SelectBlock:
         return replace(self, outputs=tuple(substitute(e, self.outputs) for e in expressions))
 
     def times(self, other: SelectBlock) -> SelectBlock:
-        """Return the cross product with another block; those outputs are last."""
+        """Return the cross product with another block; the outputs of ``other`` are last."""
         width = self.width
 
         def shift(expression: Expression) -> Expression:
@@ -108,8 +108,8 @@ class SelectBlock:
     def part(self, atoms: frozenset[int], outputs: Sequence[Expression]) -> SelectBlock:
         """Return a block of some of the atoms, with the predicates that read only these atoms.
 
-        Every row of the block is made from a row of the part, so the part has all values of
-        ``outputs`` that the block has, and maybe more.
+        Every row of the block extends a row of the part, so the part has all values of ``outputs``
+        that the block has, and maybe more.
         """
         position: dict[int, int] = {}
         for atom in sorted(atoms):

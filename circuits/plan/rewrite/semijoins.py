@@ -22,12 +22,9 @@ enumerating them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
-from circuits.plan.expressions import Column, Expression, Literal
+from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Distinct, PlanNode, Union, columns
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.match_predicates import (
@@ -38,7 +35,7 @@ from circuits.plan.rewrite.match_predicates import (
 )
 from circuits.plan.rewrite.projection import push_projection
 from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
-from circuits.types.functions import call
+from circuits.types.functions import call, conjunction
 
 __all__ = ["add_antijoin", "add_semijoin", "matching_keys", "missing_keys"]
 
@@ -51,7 +48,7 @@ def add_semijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> 
         joined = SelectBlock.of(plan_block(block))
         keys = joined.outputs
         sets = [
-            Distinct(plan_block(add_semijoin(joined, right, _conjunction(parts))))
+            Distinct(plan_block(add_semijoin(joined, right, conjunction(parts))))
             for parts in disjuncts
         ]
         return _join_keys(MatchPredicate(joined, keys, Union(tuple(sets))), keys)
@@ -78,16 +75,6 @@ def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
 def matching_keys(matching: MatchPredicate) -> PlanNode:
     """Return the set of the keys of the right side."""
     return Distinct(push_projection(matching.right, columns(matching.right)[: len(matching.keys)]))
-
-
-def _conjunction(parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of the parts; TRUE if there are none."""
-    match parts:
-        case []:
-            return Literal(True, pa.bool_())
-        case [part]:
-            return part
-    return call("and", *parts)
 
 
 def _join_keys(matching: MatchPredicate, outputs: tuple[Expression, ...]) -> SelectBlock:

@@ -76,6 +76,7 @@ Node = TypeVar("Node", bound=PlanNode)
 
 #: The operators whose non-incremental form takes a budget: a row can become many rows or values.
 BUDGETED_OPERATORS = (
+    AggregateOperator,
     HoppingWindowsOperator,
     JoinOperator,
     MapOperator,

@@ -47,10 +47,10 @@ class SingleRowOperator:
     traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: SingleRow, codecs: Codecs) -> None:
-        self._keys = plan.keys
+        self._keys = plan.key_count
         self._names = plan.names
-        self._codecs = [codecs.codec(field.type) for field in plan.fields[: plan.keys]]
-        self.trace = Trace(max(plan.keys, 1))
+        self._codecs = [codecs.codec(field.type) for field in plan.fields[: plan.key_count]]
+        self.trace = Trace(max(plan.key_count, 1))
         self.traces = (self.trace,)
         self.coded_columns = (dictionary_columns(self._codecs),)
 

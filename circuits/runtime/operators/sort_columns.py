@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from circuits.types.arrow_types import is_nested
-from circuits.types.codecs.arrow_buffers import NULL, plain
+from circuits.types.codecs.arrow_buffers import NULL, expand_encoding
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj.zset import Int64Array
 
@@ -88,7 +88,7 @@ class OrderedColumn:
             return np.where(codes == NULL, null_rank, value_ranks)
         distinct_codes, positions = np.unique(codes, return_inverse=True)
         order = pc.array_sort_indices(
-            plain(self.codec.decode(distinct_codes)),
+            expand_encoding(self.codec.decode(distinct_codes)),
             order="descending" if self.descending else "ascending",
             null_placement="at_start" if self.nulls_first else "at_end",
         ).to_numpy()

@@ -39,7 +39,7 @@ class UnnestOperator:
         assert isinstance(coding, Nested) and not coding.is_struct
         self._coding = coding
         self._arity = len(plan.fields)
-        self._first_position = plan.first
+        self._first_position = plan.first_position
         self._outer = plan.outer
 
     def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:

@@ -6,13 +6,14 @@
     count_if(c)      count(case when c then 1 end)
     max_by(x, y)     first(x order by y desc), of the rows where neither is NULL
 
-The primitive aggregates are those of `circuits.types.functions.aggregate_type`. Each definition
-gets an `AggregateReader` (`circuits.sql.aggregation.aggregate_reader`), and registers primitive
-aggregates with it. Statistics and the functions that depend on an order have files of their own.
+Here comoment(x, y) is the sum of the products of the deviations of x and y from their means. The
+primitive aggregates are those of `circuits.types.functions.aggregate_type`. Each definition gets an
+`AggregateReader` (`circuits.sql.aggregation.aggregate_reader`), and registers primitive aggregates
+with it. Statistics and the functions that depend on an order have files of their own.
 
-Where systems differ, the dialect decides: the middle rows of a percentile, the quotients of
-statistics over no variance, and the default separator of a list of texts. Approximate functions are
-computed exactly.
+Where systems differ, the dialect decides: the middle rows of a percentile, statistics of values
+that are all equal, and the default separator of a list of texts. Approximate functions are computed
+exactly.
 """
 
 from __future__ import annotations
@@ -55,21 +56,21 @@ def read_aggregate(clause: Clause, node: exp.Expr, register: Register) -> Expres
     return reader.definition.read(reader)
 
 
-def _simple_reader(function: str) -> Read:
+def _primitive_reader(function: str) -> Read:
     """Return the reader of a primitive aggregate of one argument."""
 
     def read(reader: AggregateReader) -> Expression:
-        value = reader.where(reader.value(0))
+        value = reader.apply_filter(reader.argument(0))
         distinct = reader.distinct and function not in ("min", "max", "bit_and", "bit_or")
-        return reader.term(function, value, distinct=distinct)
+        return reader.aggregate(function, value, distinct=distinct)
 
     return read
 
 
 def _read_sum(reader: AggregateReader) -> Expression:
     """Return the sum; in Spark, the sum of decimals has ten digits more than they have."""
-    value = reader.where(_as_number(reader, reader.value(0)))
-    total = reader.term("sum", value, distinct=reader.distinct)
+    value = reader.apply_filter(_as_number(reader, reader.argument(0)))
+    total = reader.aggregate("sum", value, distinct=reader.distinct)
     if not reader.is_spark or not pa.types.is_decimal(value.type):
         return total
     digits = min(38, value.type.precision + 10)
@@ -78,24 +79,24 @@ def _read_sum(reader: AggregateReader) -> Expression:
 
 def _read_try_sum(reader: AggregateReader) -> Expression:
     """Return the sum, or NULL if its type cannot hold it."""
-    value = reader.where(_as_number(reader, reader.value(0)))
+    value = reader.apply_filter(_as_number(reader, reader.argument(0)))
     if pa.types.is_floating(value.type):
-        return reader.term("sum", value, distinct=reader.distinct)
+        return reader.aggregate("sum", value, distinct=reader.distinct)
     target = pa.int64()
     if pa.types.is_decimal(value.type):
         target = pa.decimal128(min(38, value.type.precision + 10), value.type.scale)
     wide = pa.decimal256(76, target.scale) if pa.types.is_decimal(target) else pa.decimal128(38, 0)
-    total = reader.term("sum", reader.cast(value, wide), distinct=reader.distinct)
+    total = reader.aggregate("sum", reader.cast(value, wide), distinct=reader.distinct)
     return reader.call("try", reader.cast(total, target))
 
 
 def _read_average(reader: AggregateReader) -> Expression:
     """Return the mean; in Spark, the mean of decimals is a decimal with four digits more."""
-    value = reader.where(_as_number(reader, reader.value(0)))
+    value = reader.apply_filter(_as_number(reader, reader.argument(0)))
     if not reader.is_spark or not pa.types.is_decimal(value.type):
-        return reader.term("avg", value, distinct=reader.distinct)
-    total = reader.term("sum", value, distinct=reader.distinct)
-    count = reader.term("count", value, distinct=reader.distinct)
+        return reader.aggregate("avg", value, distinct=reader.distinct)
+    total = reader.aggregate("sum", value, distinct=reader.distinct)
+    count = reader.aggregate("count", value, distinct=reader.distinct)
     divisor = reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
     precision, scale = value.type.precision, value.type.scale
     target = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
@@ -110,37 +111,37 @@ def _as_number(reader: AggregateReader, value: Expression) -> Expression:
 
 
 def _read_count(reader: AggregateReader) -> Expression:
-    if reader.count == 0 or reader.is_star(0):
+    if reader.argument_count == 0 or reader.is_star(0):
         if reader.distinct:
             raise reader.source.unsupported(
                 reader.function,
                 "DISTINCT of several columns",
                 "count the rows of a SELECT DISTINCT in FROM",
             )
-        row = reader.where(integer_literal(1))  # 1, or with a FILTER: 1 for the rows that it keeps
-        return reader.term("count", *(() if row == integer_literal(1) else (row,)))
-    values = [reader.value(index) for index in range(reader.count)]
+        row = reader.apply_filter(integer_literal(1))  # not 1 itself if there is a FILTER
+        return reader.aggregate("count", *(() if row == integer_literal(1) else (row,)))
+    values = [reader.argument(index) for index in range(reader.argument_count)]
     if reader.distinct:
-        return reader.term("count", *map(reader.where, values), distinct=True)
+        return reader.aggregate("count", *map(reader.apply_filter, values), distinct=True)
     if len(values) == 1:
-        return reader.term("count", reader.where(values[0]))
-    return reader.term("count", reader.where(integer_literal(1), *values))
+        return reader.aggregate("count", reader.apply_filter(values[0]))
+    return reader.aggregate("count", reader.apply_filter(integer_literal(1), *values))
 
 
 def _read_count_if(reader: AggregateReader) -> Expression:
-    condition = _condition(reader)
+    condition = _read_condition(reader)
     counted = reader.call("case", condition, integer_literal(1), NULL)
-    count = reader.term("count", reader.where(counted), distinct=reader.distinct)
+    count = reader.aggregate("count", reader.apply_filter(counted), distinct=reader.distinct)
     if reader.is_spark:
         return count
     # In DuckDB the count is NULL if the condition is NULL in all rows, as a sum would be.
-    not_null = reader.term("count", reader.where(condition))
+    not_null = reader.aggregate("count", reader.apply_filter(condition))
     return reader.call("case", reader.call("gt", not_null, integer_literal(0)), count, NULL)
 
 
-def _condition(reader: AggregateReader) -> Expression:
+def _read_condition(reader: AggregateReader) -> Expression:
     """Return the argument as a boolean; in DuckDB, an integer other than 0 is true."""
-    value = reader.value(0)
+    value = reader.argument(0)
     if pa.types.is_null(value.type):
         return reader.clause.call(reader.function, "cast", value, type=pa.bool_())
     if not pa.types.is_boolean(value.type):
@@ -159,11 +160,11 @@ def _bool_reader(is_and: bool) -> Read:
     """
 
     def read(reader: AggregateReader) -> Expression:
-        condition = _condition(reader)
+        condition = _read_condition(reader)
         deciding = reader.call("not", condition) if is_and else condition
-        not_null_count = reader.term("count", reader.where(condition))
-        deciding_count = reader.term(
-            "count", reader.where(reader.call("case", deciding, integer_literal(1), NULL))
+        not_null_count = reader.aggregate("count", reader.apply_filter(condition))
+        deciding_count = reader.aggregate(
+            "count", reader.apply_filter(reader.call("case", deciding, integer_literal(1), NULL))
         )
         result = reader.call("eq" if is_and else "gt", deciding_count, integer_literal(0))
         has_value = reader.call("gt", not_null_count, integer_literal(0))
@@ -173,17 +174,17 @@ def _bool_reader(is_and: bool) -> Read:
 
 
 def _read_approx_distinct(reader: AggregateReader) -> Expression:
-    return reader.term("count", reader.where(reader.value(0)), distinct=True)
+    return reader.aggregate("count", reader.apply_filter(reader.argument(0)), distinct=True)
 
 
 def _read_float_sum(reader: AggregateReader) -> Expression:
-    value = reader.where(reader.number(reader.value(0)))
-    return reader.term("sum", value, distinct=reader.distinct)
+    value = reader.apply_filter(reader.as_float(reader.argument(0)))
+    return reader.aggregate("sum", value, distinct=reader.distinct)
 
 
 def _read_product(reader: AggregateReader) -> Expression:
-    value = reader.where(reader.number(reader.value(0)))
-    return reader.term("product", value, distinct=reader.distinct)
+    value = reader.apply_filter(reader.as_float(reader.argument(0)))
+    return reader.aggregate("product", value, distinct=reader.distinct)
 
 
 #: The functions by name; `circuits.sql.binding.aggregate_names` has their synonyms.
@@ -193,16 +194,16 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = MappingProxyType(
         **ordered_aggregates.DEFINITIONS,
         "approx_count_distinct": AggregateDefinition(_read_approx_distinct, (1, 2)),
         "avg": AggregateDefinition(_read_average),
-        "bit_and": AggregateDefinition(_simple_reader("bit_and")),
-        "bit_or": AggregateDefinition(_simple_reader("bit_or")),
-        "bit_xor": AggregateDefinition(_simple_reader("bit_xor")),
+        "bit_and": AggregateDefinition(_primitive_reader("bit_and")),
+        "bit_or": AggregateDefinition(_primitive_reader("bit_or")),
+        "bit_xor": AggregateDefinition(_primitive_reader("bit_xor")),
         "bool_and": AggregateDefinition(_bool_reader(True)),
         "bool_or": AggregateDefinition(_bool_reader(False)),
         "count": AggregateDefinition(_read_count, (0, None)),
         "count_if": AggregateDefinition(_read_count_if),
         "fsum": AggregateDefinition(_read_float_sum),
-        "max": AggregateDefinition(_simple_reader("max")),
-        "min": AggregateDefinition(_simple_reader("min")),
+        "max": AggregateDefinition(_primitive_reader("max")),
+        "min": AggregateDefinition(_primitive_reader("min")),
         "product": AggregateDefinition(_read_product),
         "sum": AggregateDefinition(_read_sum),
         "try_sum": AggregateDefinition(_read_try_sum),

@@ -1,8 +1,9 @@
 """The reader of a call of an aggregate function: its arguments, its order, its FILTER.
 
 Each definition (`circuits.sql.aggregation.aggregate_calls`) gets an `AggregateReader`, which
-registers primitive aggregates (`AggregateTerm`): of the groups of a query, or of the frames of a
-window. ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
+registers primitive aggregates (`PrimitiveAggregate`): of the groups of a query, or of the frames of
+a window. ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL
+out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from circuits.sql.binding.ordering import SortKey, read_order
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types import functions
 
-__all__ = ["FLOAT", "AggregateDefinition", "AggregateReader", "AggregateTerm", "Read", "Register"]
+__all__ = [
+    "CALL_WRAPPERS",
+    "FLOAT",
+    "AggregateDefinition",
+    "AggregateReader",
+    "PrimitiveAggregate",
+    "Read",
+    "Register",
+]
 
 
 FLOAT: Final = pa.float64()
@@ -30,8 +39,8 @@ FLOAT: Final = pa.float64()
 # The names under which sqlglot keeps the arguments of a call, in their order.
 _ARGUMENT_NAMES: Final = ("this", "expression", "quantile", "separator", "expressions")
 
-# The words after a call.
-_WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
+#: The nodes that sqlglot puts around a call for the words after it.
+CALL_WRAPPERS: Final = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
 
 _WINDOW_FUNCTIONS: Final = (
     *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
@@ -40,7 +49,7 @@ _WINDOW_FUNCTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class AggregateTerm:
+class PrimitiveAggregate:
     """One primitive aggregate of a call, over expressions of the rows.
 
     Attributes:
@@ -65,7 +74,7 @@ class AggregateTerm:
         return (*self.arguments, *(key.expression for key in self.order))
 
 
-Register = Callable[[AggregateTerm], Expression]
+Register = Callable[[PrimitiveAggregate], Expression]
 
 
 class AggregateReader:
@@ -102,14 +111,14 @@ class AggregateReader:
         self._condition: Expression | None = None
         self.function = self._unwrap(node)
         self.name = self.source.name_in_text(self.function)
-        self.definition = self._definition()
-        self._nodes = self._argument_nodes()
+        self.definition = self._find_definition()
+        self._nodes = self._read_argument_nodes()
         self._check()
 
     def _unwrap(self, node: exp.Expr) -> exp.Expr:
         """Read the words after a call; return the call."""
         source = self.source
-        while isinstance(node, _WRAPPERS):
+        while isinstance(node, CALL_WRAPPERS):
             if isinstance(node, exp.Filter):
                 source.allow_arguments(node, "this", "expression")
                 source.allow_arguments(node.expression, "this")
@@ -124,7 +133,7 @@ class AggregateReader:
             node = node.this
         return node
 
-    def _definition(self) -> AggregateDefinition:
+    def _find_definition(self) -> AggregateDefinition:
         node = self.function
         if isinstance(node, exp.Anonymous):
             name = AGGREGATE_NAMES.get(node.name.lower(), "")
@@ -145,7 +154,7 @@ class AggregateReader:
             )
         return definition
 
-    def _argument_nodes(self) -> list[exp.Expr]:
+    def _read_argument_nodes(self) -> list[exp.Expr]:
         """Return the arguments of the call, without DISTINCT and ORDER BY."""
         node, source = self.function, self.source
         names: tuple[str, ...] = _ARGUMENT_NAMES
@@ -181,11 +190,11 @@ class AggregateReader:
         assert isinstance(node, exp.Order)
         # In sqlglot, an ORDER BY in a call contains the argument before it. Read a copy without it,
         # and restore the parents of the keys, which the copy has changed.
-        bare = exp.Order(expressions=node.expressions)
+        only_keys = exp.Order(expressions=node.expressions)
         for key in node.expressions:
             key.parent = node
         self.source.allow_arguments(node, "this", "expressions")
-        self.order = read_order(self.source, bare, self.clause.read)
+        self.order = read_order(self.source, only_keys, self.clause.read)
 
     def _check(self) -> None:
         definition, source = self.definition, self.source
@@ -218,28 +227,28 @@ class AggregateReader:
         return self.source.is_spark
 
     @property
-    def count(self) -> int:
+    def argument_count(self) -> int:
         """The number of arguments in the brackets."""
         return len(self._nodes)
 
-    def value(self, index: int) -> Expression:
-        """Return an argument, as it is in the text."""
+    def argument(self, index: int) -> Expression:
+        """Return the value of an argument, without FILTER."""
         return self.clause.read(self._nodes[index])
 
     def is_star(self, index: int) -> bool:
-        """Return whether an argument is ``*``; it is then read."""
+        """Return whether an argument is ``*``, and record that it is read."""
         if isinstance(self._nodes[index], exp.Star):
             self.source.refuse_arguments(self._nodes[index])
             return True
         return False
 
-    def constant(self, index: int, what: str) -> Any:
+    def constant(self, index: int, description: str) -> Any:
         """Return the value of an argument that must be a constant."""
-        value = self.value(index)
+        value = self.argument(index)
         if not isinstance(value, Literal):
             raise self.source.unsupported(
                 self._nodes[index],
-                f"a {what} of {self.name}() that is not a constant",
+                f"a {description} of {self.name}() that is not a constant",
                 "write it out",
             )
         return value.value
@@ -256,10 +265,10 @@ class AggregateReader:
         """Return an argument that is a constant from 0 to 1."""
         node = self._nodes[index]
         self.constant(index, "fraction")  # raises an error if it is not a constant
-        return self._fraction(node, self.value(index))
+        return self._fraction(node, self.argument(index))
 
-    def _fraction(self, node: exp.Expr, read: Expression) -> float:
-        value = read.value if isinstance(read, Literal) else None
+    def _fraction(self, node: exp.Expr, expression: Expression) -> float:
+        value = expression.value if isinstance(expression, Literal) else None
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise self.source.error(node, f"the fraction of {self.name}() is a number from 0 to 1")
         if not 0 <= value <= 1:
@@ -276,41 +285,38 @@ class AggregateReader:
         """Return a value in another type."""
         return self.clause.call(self.function, "cast", value, type=type_)
 
-    def number(self, value: Expression) -> Expression:
+    def as_float(self, value: Expression) -> Expression:
         """Return a number as a float."""
         type_ = value.type
         value_type = type_.value_type if pa.types.is_dictionary(type_) else type_
         is_number = pa.types.is_integer(value_type) or pa.types.is_floating(value_type)
         if self.is_spark and pa.types.is_string(value_type):
-            return self.clause.call(self.function, "cast", value, type=FLOAT)
+            return self.cast(value, FLOAT)
         if not (is_number or pa.types.is_decimal(value_type) or pa.types.is_null(value_type)):
             raise self.source.error(
                 self.function, f"{self.name}({type_}) does not exist; cast its argument to a number"
             )
-        if type_ == FLOAT:
-            return value
-        return self.clause.call(self.function, "cast", value, type=FLOAT)
+        return value if type_ == FLOAT else self.cast(value, FLOAT)
 
-    def where(self, value: Expression, *others: Expression) -> Expression:
-        """Return a value where FILTER holds and no other value is NULL, else NULL."""
-        conditions = [self.call("not", self.call("is_null", other)) for other in others]
+    def apply_filter(self, value: Expression, *required: Expression) -> Expression:
+        """Return a value where FILTER holds and no required value is NULL, else NULL."""
+        conditions = [self.call("not", self.call("is_null", part)) for part in required]
         if self._condition is not None:
             conditions.insert(0, self._condition)
         if not conditions:
             return value
-        condition = conditions[0] if len(conditions) == 1 else self.call("and", *conditions)
-        return self.call("case", condition, value, NULL)
+        return self.call("case", functions.conjunction(conditions), value, NULL)
 
     def filter_arguments(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return further arguments of a primitive aggregate, which leaves out rows with NULL there.
+        """Return arguments to add to a primitive aggregate that leaves out rows with NULL in one.
 
         So the aggregate reads the rows that FILTER selects and in which no value is NULL.
         """
         if self._condition is None:
             return values
-        return (*values, self.where(integer_literal(1)))
+        return (*values, self.apply_filter(integer_literal(1)))
 
-    def term(
+    def aggregate(
         self,
         function: str,
         *arguments: Expression,
@@ -323,7 +329,9 @@ class AggregateReader:
             self.source.refuse_spark_order(self.function, arguments[0].type, f"{function}()")
         with self.source.errors_at(self.function):
             type_ = functions.aggregate_type(function, *(value.type for value in arguments))
-        return self._register(AggregateTerm(function, arguments, type_, distinct, order, options))
+        return self._register(
+            PrimitiveAggregate(function, arguments, type_, distinct, order, options)
+        )
 
     def check_distinct_order(self, *arguments: Expression) -> None:
         """Refuse DISTINCT with an order by other values than the arguments."""

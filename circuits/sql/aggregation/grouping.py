@@ -37,7 +37,7 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
-from circuits.sql.aggregation.aggregate_reader import AggregateTerm
+from circuits.sql.aggregation.aggregate_reader import CALL_WRAPPERS, PrimitiveAggregate
 from circuits.sql.binding.clause import Clause, is_aggregate
 from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
@@ -66,13 +66,6 @@ FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
 #: The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
 ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
 
-# The words after a call of an aggregate.
-WRAPPERS: Final = exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup
-ONLY_OVER_WINDOWS: Final = (
-    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
-    *(exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
-)
-
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
 
@@ -90,7 +83,7 @@ def _own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
             continue
         if isinstance(part, exp.Window):
             function = part.this
-            while isinstance(function, WRAPPERS):
+            while isinstance(function, CALL_WRAPPERS):
                 pending += [
                     child for child in function.iter_expressions() if child is not function.this
                 ]
@@ -126,7 +119,7 @@ class Grouping:
         self.builder = builder
         self.source = builder.source
         self.keys: list[Expression] = []
-        self._aggregates: list[AggregateTerm] = []
+        self._aggregates: list[PrimitiveAggregate] = []
         # The numbers of the keys in each set of GROUPING SETS, ROLLUP or CUBE; None for a plain
         # GROUP BY.
         self._sets: list[frozenset[int]] | None = None
@@ -293,11 +286,8 @@ class Grouping:
         """Return the value of a call over placeholders; add its aggregates if they are new."""
         if isinstance(node, exp.Grouping | exp.GroupingId):
             return self._read_grouping(node)
-        if isinstance(node, ONLY_OVER_WINDOWS):
-            word = self.source.name_in_text(node)
-            raise self.source.error(node, f"{word}() needs a window; write {word}(...) OVER (...)")
 
-        def register(call: AggregateTerm) -> Expression:
+        def register(call: PrimitiveAggregate) -> Expression:
             self._check_own_columns(node, call)
             if call not in self._aggregates:
                 self._aggregates.append(call)
@@ -334,7 +324,7 @@ class Grouping:
                 raise self.source.error(node, "an argument of grouping() is not in GROUP BY")
         return tuple(self.keys.index(value) for value in values)
 
-    def _check_own_columns(self, node: exp.Expr, call: AggregateTerm) -> None:
+    def _check_own_columns(self, node: exp.Expr, call: PrimitiveAggregate) -> None:
         """Refuse an aggregate of outer columns only: it is one of the enclosing query."""
         domain_columns = {c for value in self.builder.domain_columns for c in columns_of(value)}
         used = {column for value in call.expressions for column in columns_of(value)}
@@ -374,14 +364,14 @@ def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
     if not groups.keys:
         return groups
     keys = len(groups.keys)
-    of_no_rows = Aggregate(Values(groups.input.fields, ()), (), groups.aggregates)
+    empty_aggregate = Aggregate(Values(groups.input.fields, ()), (), groups.aggregates)
     links = [
         functions.call("same", column, Column(column.index + keys, column.type))
         for column in columns(domain)
     ]
     predicate = links[0] if keys == 1 else functions.call("and", *links)
     missing = Semijoin(domain, groups, predicate, anti=True)
-    return Union((groups, CrossJoin((missing, of_no_rows))))
+    return Union((groups, CrossJoin((missing, empty_aggregate))))
 
 
 def is_padded_aggregate(plan: Union, keys: int) -> bool:
@@ -396,7 +386,7 @@ def is_padded_aggregate(plan: Union, keys: int) -> bool:
 
 
 def aggregate_call(
-    term: AggregateTerm, name: str, positions: Mapping[Expression, int]
+    term: PrimitiveAggregate, name: str, positions: Mapping[Expression, int]
 ) -> AggregateCall:
     """Return the call of a primitive aggregate over columns.
 

@@ -40,19 +40,21 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
     """
 
     def read(reader: AggregateReader) -> Expression:
-        value = reader.value(0)
+        value = reader.argument(0)
         leaves_null_out = (ignores_nulls and reader.nulls != "respect") or reader.nulls == "ignore"
-        if reader.count == 2:
+        if reader.argument_count == 2:
             leaves_null_out = bool(reader.constant(1, "flag"))
         if reader.is_spark and isinstance(reader.function, exp.AnyValue):
-            leaves_null_out = reader.nulls == "ignore" or (reader.count == 2 and leaves_null_out)
+            leaves_null_out = reader.nulls == "ignore" or (
+                reader.argument_count == 2 and leaves_null_out
+            )
         order = reader.order or (SortKey(value, False, False),)
         order = _reverse_order(order) if is_last else order
         # Without an order, a value is preferred to NULL.
         if not reader.order:
             order = tuple(replace(key, nulls_first=False) for key in order)
         filters = reader.filter_arguments(*((value,) if leaves_null_out else ()))
-        return reader.term("first", value, *filters, order=order)
+        return reader.aggregate("first", value, *filters, order=order)
 
     return read
 
@@ -61,11 +63,11 @@ def _best_reader(*, is_max: bool) -> Read:
     """Return the reader of ``max_by(x, y[, n])`` or of ``min_by``."""
 
     def read(reader: AggregateReader) -> Expression:
-        value, by = reader.value(0), reader.value(1)
+        value, by = reader.argument(0), reader.argument(1)
         filters = (
             reader.filter_arguments(by) if reader.is_spark else reader.filter_arguments(by, value)
         )
-        if reader.count == 3:
+        if reader.argument_count == 3:
             count = reader.constant(2, "count")
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise reader.source.error(
@@ -73,22 +75,24 @@ def _best_reader(*, is_max: bool) -> Read:
                 )
             _check_lists(reader, value)
             order = (SortKey(by, is_max, False),)
-            values = reader.term("list", value, *filters, distinct=reader.distinct, order=order)
+            values = reader.aggregate(
+                "list", value, *filters, distinct=reader.distinct, order=order
+            )
             return reader.call("list_slice", values, integer_literal(1), integer_literal(count))
-        return reader.term("first", value, *filters, order=(SortKey(by, is_max, False),))
+        return reader.aggregate("first", value, *filters, order=(SortKey(by, is_max, False),))
 
     return read
 
 
 def _read_mode(reader: AggregateReader) -> Expression:
-    value = reader.order[0].expression if reader.within_group else reader.value(0)
+    value = reader.order[0].expression if reader.within_group else reader.argument(0)
     if reader.within_group and reader.order[0].descending:
         raise reader.source.unsupported(
             reader.function,
             "mode() WITHIN GROUP (ORDER BY ... DESC)",
             "leave DESC out; of values that are equally frequent, the least is returned",
         )
-    return reader.term("mode", reader.where(value))
+    return reader.aggregate("mode", reader.apply_filter(value))
 
 
 def _quantile_reader(kind: str) -> Read:
@@ -103,15 +107,15 @@ def _quantile_reader(kind: str) -> Read:
         descending = False
         fraction: list[float] | float
         if reader.within_group:
-            if len(reader.order) != 1 or reader.count != 1:
+            if len(reader.order) != 1 or reader.argument_count != 1:
                 raise reader.source.error(
                     reader.function, f"{reader.name}(fraction) WITHIN GROUP (ORDER BY one value)"
                 )
             value, descending = reader.order[0].expression, reader.order[0].descending
             fraction = reader.fractions(0)
         else:
-            value = reader.value(0)
-            if reader.count == 1:
+            value = reader.argument(0)
+            if reader.argument_count == 1:
                 if kind != "median":
                     raise reader.source.error(
                         reader.function, f"{reader.name}() needs a fraction from 0 to 1"
@@ -119,25 +123,25 @@ def _quantile_reader(kind: str) -> Read:
                 fraction = 0.5
             else:
                 fraction = reader.fractions(1)
-            if reader.count == 3:
+            if reader.argument_count == 3:
                 reader.constant(2, "accuracy")
-        continuous = kind in ("cont", "median") or (kind == "default" and reader.is_spark)
+        is_continuous = kind in ("cont", "median") or (kind == "default" and reader.is_spark)
         function = "quantile_disc"
-        if continuous:
+        if is_continuous:
             function, value = _interpolate(reader, value)
         elif reader.is_spark and kind == "disc" and reader.within_group:
-            value = reader.number(value)
-        masked = reader.where(value)
+            value = reader.as_float(value)
+        masked = reader.apply_filter(value)
         order = (SortKey(masked, descending, False),)
 
-        def term(option: float) -> Expression:
-            return reader.term(
+        def quantile(option: float) -> Expression:
+            return reader.aggregate(
                 function, masked, distinct=reader.distinct, order=order, options=(option,)
             )
 
         if not isinstance(fraction, list):
-            return term(fraction)
-        values = [term(option) for option in fraction]
+            return quantile(fraction)
+        values = [quantile(option) for option in fraction]
         if not values:
             raise reader.source.error(reader.function, f"{reader.name}() needs a fraction")
         has_no_rows = reader.call("is_null", values[0])
@@ -159,13 +163,13 @@ def _interpolate(reader: AggregateReader, value: Expression) -> tuple[str, Expre
         return "quantile_cont", value
     if (pa.types.is_string(type_) or pa.types.is_large_string(type_)) and not reader.is_spark:
         return "quantile_disc", value
-    return "quantile_cont", reader.number(value)
+    return "quantile_cont", reader.as_float(value)
 
 
 def _read_string_agg(reader: AggregateReader) -> Expression:
-    value = reader.value(0)
+    value = reader.argument(0)
     separator = "" if reader.is_spark else ","
-    if reader.count > 1:
+    if reader.argument_count > 1:
         separator = reader.constant(1, "separator")
         if separator is None:
             if not reader.is_spark:
@@ -177,12 +181,12 @@ def _read_string_agg(reader: AggregateReader) -> Expression:
             )
     reader.check_distinct_order(value)
     text = _as_text(reader, value)
-    masked = reader.where(text)
+    masked = reader.apply_filter(text)
     order = tuple(
         replace(key, expression=masked) if key.expression == text else key
         for key in reader.order or (SortKey(masked, False, False),)
     )
-    return reader.term(
+    return reader.aggregate(
         "string_agg", masked, distinct=reader.distinct, order=order, options=(separator,)
     )
 
@@ -197,14 +201,14 @@ def _as_text(reader: AggregateReader, value: Expression) -> Expression:
 
 
 def _read_list(reader: AggregateReader) -> Expression:
-    value = reader.value(0)
+    value = reader.argument(0)
     leaves_nulls_out = bool(reader.function.args.get("nulls_excluded")) and reader.is_spark
     reader.check_distinct_order(value)
     _check_lists(reader, value)
     filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
     order = reader.order or (SortKey(value, False, False),)
     return _never_null_in_spark(
-        reader, reader.term("list", value, *filters, distinct=reader.distinct, order=order)
+        reader, reader.aggregate("list", value, *filters, distinct=reader.distinct, order=order)
     )
 
 
@@ -229,19 +233,19 @@ def _check_lists(reader: AggregateReader, value: Expression) -> None:
 
 def _read_histogram(reader: AggregateReader) -> Expression:
     """Return a map from each value to the number of its rows."""
-    value = reader.value(0)
+    value = reader.argument(0)
     _check_lists(reader, value)
     order = (SortKey(value, False, False),)
-    values = reader.term(
+    values = reader.aggregate(
         "list", value, *reader.filter_arguments(value), distinct=reader.distinct, order=order
     )
     return reader.call("sorted_list_histogram", values)
 
 
 def _read_set(reader: AggregateReader) -> Expression:
-    value = reader.value(0)
+    value = reader.argument(0)
     _check_lists(reader, value)
-    values = reader.term(
+    values = reader.aggregate(
         "list",
         value,
         *reader.filter_arguments(value),

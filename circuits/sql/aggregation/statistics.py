@@ -1,6 +1,6 @@
 """Statistics: variances, covariances, regressions and moments, from exact sums.
 
-The quotients over no variance are NULL or NaN by the dialect.
+A quotient by a variance of 0 is NULL or NaN, depending on the dialect.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ def _if_enough(
     formula: Callable[[Expression], Expression],
 ) -> Expression:
     """Return ``formula(n)`` for the count n as a float; NULL for a count below ``least_count``."""
-    n = reader.number(count)
+    n = reader.as_float(count)
     is_enough = reader.call("ge", count, integer_literal(least_count))
     return reader.call("case", is_enough, formula(n), NULL)
 
 
 def _read_variance(reader: AggregateReader, sample: int) -> Expression:
     """Return the variance: the sum of squared deviations, divided by the count less ``sample``."""
-    x = reader.where(reader.number(reader.value(0)))
-    moment = reader.term("comoment", x, x, distinct=reader.distinct)
-    count = reader.term("count", x, distinct=reader.distinct)
+    x = reader.apply_filter(reader.as_float(reader.argument(0)))
+    moment = reader.aggregate("comoment", x, x, distinct=reader.distinct)
+    count = reader.aggregate("count", x, distinct=reader.distinct)
     return _if_enough(
         reader,
         1 + sample,
@@ -56,8 +56,8 @@ def _float(number: float) -> Literal:
 
 
 def _read_standard_error(reader: AggregateReader) -> Expression:
-    x = reader.where(reader.number(reader.value(0)))
-    count = reader.term("count", x, distinct=reader.distinct)
+    x = reader.apply_filter(reader.as_float(reader.argument(0)))
+    count = reader.aggregate("count", x, distinct=reader.distinct)
     deviation = reader.call("sqrt", _read_variance(reader, 0))
     return _if_enough(
         reader, 1, count, lambda n: reader.call("divide", deviation, reader.call("sqrt", n))
@@ -72,25 +72,25 @@ class _Pairs:
 
     def __init__(self, reader: AggregateReader) -> None:
         self.reader = reader
-        first, second = (reader.number(reader.value(index)) for index in range(2))
-        self.y = reader.where(first, second)
-        self.x = reader.where(second, first)
-        self.count = reader.term("count", self.x)
+        first, second = (reader.as_float(reader.argument(index)) for index in range(2))
+        self.y = reader.apply_filter(first, second)
+        self.x = reader.apply_filter(second, first)
+        self.count = reader.aggregate("count", self.x)
 
     @property
     def sxx(self) -> Expression:
-        return self.reader.term("comoment", self.x, self.x)
+        return self.reader.aggregate("comoment", self.x, self.x)
 
     @property
     def syy(self) -> Expression:
-        return self.reader.term("comoment", self.y, self.y)
+        return self.reader.aggregate("comoment", self.y, self.y)
 
     @property
     def sxy(self) -> Expression:
-        return self.reader.term("comoment", self.x, self.y)
+        return self.reader.aggregate("comoment", self.x, self.y)
 
     def mean(self, value: Expression) -> Expression:
-        return self.reader.term("avg", value)
+        return self.reader.aggregate("avg", value)
 
     def unless_zero(
         self, divisor: Expression, value: Expression, otherwise: Expression
@@ -156,12 +156,12 @@ def _moments(
     reader: AggregateReader, max_power: int
 ) -> tuple[Expression, list[Expression], Expression]:
     """Return the count, the means of x, x², …, and the population variance."""
-    x = reader.where(reader.number(reader.value(0)))
-    power, means = x, [reader.term("avg", x)]
+    x = reader.apply_filter(reader.as_float(reader.argument(0)))
+    power, means = x, [reader.aggregate("avg", x)]
     for _ in range(max_power - 1):
         power = reader.call("multiply", power, x)
-        means.append(reader.term("avg", power))
-    return reader.term("count", x), means, _read_variance(reader, 0)
+        means.append(reader.aggregate("avg", power))
+    return reader.aggregate("count", x), means, _read_variance(reader, 0)
 
 
 def _sum_of_products(
@@ -230,8 +230,8 @@ def _kurtosis_reader(*, population: bool) -> Read:
 
 
 def _read_geometric_mean(reader: AggregateReader) -> Expression:
-    logarithm = reader.call("ln", reader.number(reader.value(0)))
-    mean = reader.term("avg", reader.where(logarithm), distinct=reader.distinct)
+    logarithm = reader.call("ln", reader.as_float(reader.argument(0)))
+    mean = reader.aggregate("avg", reader.apply_filter(logarithm), distinct=reader.distinct)
     return reader.call("exp", mean)
 
 

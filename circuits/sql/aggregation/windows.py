@@ -19,9 +19,9 @@ from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
-from circuits.sql.aggregation.aggregate_reader import AggregateTerm
+from circuits.sql.aggregation.aggregate_reader import PrimitiveAggregate
 from circuits.sql.aggregation.grouping import FIRST_WINDOW
-from circuits.sql.binding.clause import NO_WINDOW, Clause
+from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
 from circuits.sql.binding.ordering import SortKey, order_columns, read_order
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.expressions.intervals import read_interval
@@ -30,7 +30,7 @@ from circuits.types.arrow_types import value_type
 
 __all__ = ["Windows"]
 
-_RANKING: Final[dict[type[exp.Expr], str]] = {
+_RANKING_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
     exp.CumeDist: "cume_dist",
     exp.DenseRank: "dense_rank",
     exp.Ntile: "ntile",
@@ -38,7 +38,7 @@ _RANKING: Final[dict[type[exp.Expr], str]] = {
     exp.Rank: "rank",
     exp.RowNumber: "row_number",
 }
-_VALUES: Final[dict[type[exp.Expr], str]] = {
+_VALUE_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
     exp.AnyValue: "first_value",
     exp.First: "first_value",
     exp.FirstValue: "first_value",
@@ -48,7 +48,9 @@ _VALUES: Final[dict[type[exp.Expr], str]] = {
     exp.Lead: "lead",
     exp.NthValue: "nth_value",
 }
-_BY_NAME: Final = {name: name for name in (*_RANKING.values(), *_VALUES.values())} | {
+_BY_NAME: Final = {
+    name: name for name in (*_RANKING_FUNCTIONS.values(), *_VALUE_FUNCTIONS.values())
+} | {
     "arbitrary": "first_value",
     "first": "first_value",
     "last": "last_value",
@@ -119,7 +121,9 @@ class Windows:
             SqlError: The function does not take these arguments, or the frame is not valid.
             UnsupportedSqlError: The function or a part of its window is not supported.
         """
-        inner = replace(clause, name=f"the window function in {clause.name}", read_window=NO_WINDOW)
+        inner = replace(
+            clause, name=f"the window function in {clause.name}", read_window=REFUSE_WINDOW
+        )
 
         def register(call: _Call) -> Expression:
             if any(map(is_correlated, call.expressions)):
@@ -146,7 +150,7 @@ class Windows:
         self,
         plan: PlanNode,
         over_groups: Callable[[Expression], Expression],
-        read: Collection[int],
+        columns_read: Collection[int],
         domain_columns: Sequence[Expression] = (),
     ) -> PlanNode:
         """Return the rows of a plan with the results of all calls as further columns.
@@ -154,18 +158,20 @@ class Windows:
         Args:
             plan: The rows.
             over_groups: Returns an expression over the groups, if the rows are groups.
-            read: The columns of the rows that other expressions read. All others are dropped, since
-                a window stores its rows.
+            columns_read: The columns of the rows that other expressions read. All others are
+                dropped, since a window stores its rows.
             domain_columns: In a correlated subquery, the columns that have the values of the
                 enclosing query. Every partition is divided by them.
         """
         calls = [call.map(over_groups) for call in self._calls]
         calls = [replace(call, partition=(*domain_columns, *call.partition)) for call in calls]
-        values: list[Expression] = [c for c in columns(plan) if c.index in read]
-        names = [plan.fields[index].name for index in range(len(plan.fields)) if index in read]
+        values: list[Expression] = [c for c in columns(plan) if c.index in columns_read]
+        names = [
+            plan.fields[index].name for index in range(len(plan.fields)) if index in columns_read
+        ]
         self._places = {c.index: place for place, c in enumerate(values) if isinstance(c, Column)}
-        wanted = [value for call in calls for value in call.expressions]
-        values += [value for value in dict.fromkeys(wanted) if value not in values]
+        read_by_calls = dict.fromkeys(value for call in calls for value in call.expressions)
+        values += [value for value in read_by_calls if value not in values]
         names += [
             plan.fields[value.index].name if isinstance(value, Column) else f"window_{number}"
             for number, value in enumerate(values[len(names) :])
@@ -228,10 +234,13 @@ class Windows:
             source.allow_arguments(function, "this")
             ignore_nulls = isinstance(function, exp.IgnoreNulls)
             function = function.this
-        name = _RANKING.get(type(function)) or _VALUES.get(type(function))
+        name = _RANKING_FUNCTIONS.get(type(function)) or _VALUE_FUNCTIONS.get(type(function))
         if isinstance(function, exp.Anonymous):
             name = _BY_NAME.get(function.name.lower())
-        if isinstance(function, exp.Filter) and type(function.this) in (*_RANKING, *_VALUES):
+        if isinstance(function, exp.Filter) and type(function.this) in (
+            *_RANKING_FUNCTIONS,
+            *_VALUE_FUNCTIONS,
+        ):
             raise source.error(function, "FILTER is for aggregates; use CASE in the argument")
         if name is None:
             if spec is None and not order:
@@ -239,7 +248,7 @@ class Windows:
             # The function, its arguments and type are replaced for each aggregate of the call.
             base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False)
 
-            def register_term(term: AggregateTerm) -> Expression:
+            def register_term(term: PrimitiveAggregate) -> Expression:
                 call = replace(
                     base,
                     function=term.function,
@@ -253,23 +262,27 @@ class Windows:
 
             return read_aggregate(clause, node.this, register_term)
         parts = self._function_arguments(clause, function)
-        if name in RANKING:
-            number = 1
-            if name == "ntile":
-                number = self._count(clause, function, parts, 0, None)
-            elif parts:
-                raise source.error(function, f"{name}() takes no arguments")
-            if ignore_nulls:
-                raise source.unsupported(function, f"IGNORE NULLS of {name}()")
-            type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
-            rank = register(
-                _Call(partition, order, name, (), type_, WHOLE_PARTITION, number, False, False)
-            )
-            if source.is_spark and type_ == pa.int64():
-                rank = clause.call(function, "cast", rank, type=pa.int32())
-            return rank
         call = _Call(partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False)
-        return register(self._read_value_call(clause, function, name, parts, call))
+        if name not in RANKING:
+            return register(self._read_value_call(clause, function, name, parts, call))
+        rank = register(self._read_ranking_call(clause, function, name, parts, call))
+        if source.is_spark and rank.type == pa.int64():
+            rank = clause.call(function, "cast", rank, type=pa.int32())
+        return rank
+
+    def _read_ranking_call(
+        self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call
+    ) -> _Call:
+        """Read row_number, rank, dense_rank, percent_rank, cume_dist or ntile."""
+        number = 1
+        if name == "ntile":
+            number = self._read_count(clause, node, parts, 0, None)
+        elif parts:
+            raise clause.source.error(node, f"{name}() takes no arguments")
+        if call.ignore_nulls:
+            raise clause.source.unsupported(node, f"IGNORE NULLS of {name}()")
+        type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
+        return replace(call, type=type_, frame=WHOLE_PARTITION, number=number)
 
     def _read_value_call(
         self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call
@@ -288,14 +301,14 @@ class Windows:
         arguments = [value]
         number = 1
         if name in ("lag", "lead"):
-            number = self._count(clause, node, parts, 1, 1, signed=True)
+            number = self._read_count(clause, node, parts, 1, 1, signed=True)
             if len(parts) == 3:
                 default = clause.read(parts[2])
                 if default.type != value.type:
                     default = clause.call(parts[2], "cast", default, type=value.type)
                 arguments.append(default)
         elif name == "nth_value":
-            number = self._count(clause, node, parts, 1, None)
+            number = self._read_count(clause, node, parts, 1, None)
         frame = WHOLE_PARTITION if name in ("lag", "lead") else call.frame
         return replace(
             call, arguments=tuple(arguments), type=arguments[0].type, frame=frame, number=number
@@ -310,7 +323,7 @@ class Windows:
         clause.source.allow_arguments(node, *names)
         return [part for name in names if isinstance(part := node.args.get(name), exp.Expr)]
 
-    def _count(
+    def _read_count(
         self,
         clause: Clause,
         node: exp.Expr,
@@ -336,9 +349,12 @@ class Windows:
         return number
 
     def window_parts(
-        self, clause: Clause, node: exp.Window, seen: tuple[str, ...] = ()
+        self, clause: Clause, node: exp.Window, referring: tuple[str, ...] = ()
     ) -> tuple[list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
-        """Return PARTITION BY, ORDER BY and frame, with those of the window that it names."""
+        """Return PARTITION BY, ORDER BY and frame, with those of the window that it names.
+
+        ``referring`` has the names of the windows that refer to this one.
+        """
         clause.source.allow_arguments(
             node, "this", "partition_by", "order", "spec", "alias", "over"
         )
@@ -349,22 +365,22 @@ class Windows:
             return partition, order, spec
         name = alias.name.casefold()
         named = self._named.get(name)
-        if named is None or name in seen:
+        if named is None or name in referring:
             known = ", ".join(self._named) or "none"
             raise clause.source.error(
                 node, f"unknown window {alias.name!r}; in the WINDOW clause: {known}", alias.name
             )
         self._used.add(name)
-        base = self.window_parts(clause, named, (*seen, name))
-        if partition and base[0]:
+        base_partition, base_order, base_spec = self.window_parts(clause, named, (*referring, name))
+        if partition and base_partition:
             raise clause.source.error(
                 node, f"window {alias.name!r} has a PARTITION BY already; leave one out"
             )
-        if order is not None and base[1] is not None:
+        if order is not None and base_order is not None:
             raise clause.source.error(
                 node, f"window {alias.name!r} has an ORDER BY already; leave one out"
             )
-        return partition or base[0], order or base[1], spec or base[2]
+        return partition or base_partition, order or base_order, spec or base_spec
 
     def _read_frame(
         self,
@@ -410,8 +426,8 @@ class Windows:
         if bound is None or bound == "CURRENT ROW":
             return 0
         if bound == "UNBOUNDED":
-            wanted = "PRECEDING" if name == "start" else "FOLLOWING"
-            if side != wanted:
+            required_side = "PRECEDING" if name == "start" else "FOLLOWING"
+            if side != required_side:
                 raise source.error(node, f"a frame cannot {name} with UNBOUNDED {side}")
             return None
         sign = -1 if side == "PRECEDING" else 1
@@ -428,7 +444,7 @@ class Windows:
     def _range_offset(
         self, clause: Clause, node: exp.Window, bound: exp.Expr, order: tuple[SortKey, ...]
     ) -> int | float:
-        """The offset of a RANGE frame as a difference of codes of the order column."""
+        """Return the offset of a RANGE frame as a difference of codes of the order column."""
         source = clause.source
         if len(order) != 1:
             raise source.error(node, "RANGE with an offset needs an ORDER BY of one column")
@@ -466,16 +482,16 @@ class Windows:
             )
         total = days * _DAY_MICROSECONDS + micros
         if pa.types.is_date32(type_):
-            number, rest = divmod(total, _DAY_MICROSECONDS)
+            number, remainder = divmod(total, _DAY_MICROSECONDS)
         elif pa.types.is_timestamp(type_) and type_.unit == "ns":
-            number, rest = total * 1000, 0
+            number, remainder = total * 1000, 0
         elif pa.types.is_timestamp(type_):
-            number, rest = divmod(total, _MICROSECONDS[type_.unit])
+            number, remainder = divmod(total, _MICROSECONDS[type_.unit])
         else:
             raise source.error(
                 bound, f"an INTERVAL in a frame ordered by a value of type {type_}; write a number"
             )
-        if rest:
+        if remainder:
             raise source.unsupported(
                 bound, f"an interval finer than {type_}", "cast the ORDER BY to TIMESTAMP"
             )

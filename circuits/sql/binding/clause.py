@@ -24,9 +24,9 @@ from circuits.types import functions
 from circuits.types.arrow_types import is_nested, part_types
 
 __all__ = [
-    "HOW_TO_USE_A_WINDOW",
-    "NO_WINDOW",
-    "USE_OF_NOW",
+    "NOW_ADVICE",
+    "REFUSE_WINDOW",
+    "WINDOW_ADVICE",
     "Clause",
     "Reader",
     "ReaderTable",
@@ -78,7 +78,7 @@ class ReaderTable:
         return by_class | (self.spark_by_name if is_spark else self.by_name).keys()
 
 
-def _refuse(construct: str, advice: str = "") -> Reader:
+def _refusing_reader(construct: str, advice: str = "") -> Reader:
     """Return a reader that raises an error: the clause does not support the construct."""
 
     def refuse(clause: Clause, node: exp.Expr) -> Expression:
@@ -88,20 +88,18 @@ def _refuse(construct: str, advice: str = "") -> Reader:
 
 
 #: How an error explains a refused use of the current time.
-USE_OF_NOW: Final = (
+NOW_ADVICE: Final = (
     "the current time would change all rows in every step; compare it with a timestamp in WHERE, "
     "as in WHERE ts > now() - INTERVAL '1 hour'"
 )
-NO_AGGREGATE: Final = _refuse(
+REFUSE_AGGREGATE: Final = _refusing_reader(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
-NO_SCALAR: Final = _refuse("a scalar subquery")
-NO_MEMBERSHIP: Final = _refuse("EXISTS, IN, ANY or ALL of a subquery")
-HOW_TO_USE_A_WINDOW: Final = (
-    "filter with QUALIFY, or compute it in a query in FROM and use its name here"
-)
-NO_WINDOW: Final = _refuse("a window function", HOW_TO_USE_A_WINDOW)
-NO_GENERATOR: Final = _refuse(
+REFUSE_SCALAR: Final = _refusing_reader("a scalar subquery")
+REFUSE_MEMBERSHIP: Final = _refusing_reader("EXISTS, IN, ANY or ALL of a subquery")
+WINDOW_ADVICE: Final = "filter with QUALIFY, or compute it in a query in FROM and use its name here"
+REFUSE_WINDOW: Final = _refusing_reader("a window function", WINDOW_ADVICE)
+REFUSE_GENERATOR: Final = _refusing_reader(
     "unnest() or explode()", "use it in FROM, as FROM t, UNNEST(t.a) AS u(x)"
 )
 
@@ -111,7 +109,7 @@ def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
     name = clause.source.name_in_text(node)
     if isinstance(node, exp.Anonymous):
         name = f"function {name}()"
-    raise clause.source.unsupported(node, f"{name} in {clause.name}", USE_OF_NOW)
+    raise clause.source.unsupported(node, f"{name} in {clause.name}", NOW_ADVICE)
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Clause:
         read_scalar: Returns the value of a subquery that has one row and one column.
         read_window: Returns the value of a window function.
         read_now: Returns the current time.
-        read_generator: Returns the value of a function that makes several rows of one.
+        read_generator: Returns the value of a function that makes several rows from each row.
         parameters: The columns that stand for the parameters of lambdas, by lower-case name.
         read_membership: Returns the value of EXISTS, IN, ANY or ALL of a subquery.
     """
@@ -136,13 +134,13 @@ class Clause:
     readers: ReaderTable
     name: str
     read_column: Reader
-    read_aggregate: Reader = NO_AGGREGATE
-    read_scalar: Reader = NO_SCALAR
-    read_window: Reader = NO_WINDOW
+    read_aggregate: Reader = REFUSE_AGGREGATE
+    read_scalar: Reader = REFUSE_SCALAR
+    read_window: Reader = REFUSE_WINDOW
     read_now: Reader = _refuse_now
-    read_generator: Reader = NO_GENERATOR
+    read_generator: Reader = REFUSE_GENERATOR
     parameters: Mapping[str, Column] = field(default_factory=dict)
-    read_membership: Reader = NO_MEMBERSHIP
+    read_membership: Reader = REFUSE_MEMBERSHIP
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.
@@ -160,7 +158,9 @@ class Clause:
         if is_aggregate(node):
             return self.read_aggregate(self, node)
         word = str(node.meta.get(NAME_IN_TEXT, ""))
-        raise self.source.unsupported(node, self._describe(node), self._list_functions(node), word)
+        raise self.source.unsupported(
+            node, self._describe(node), self._suggest_functions(node), word
+        )
 
     def _as_spark_type(self, node: exp.Expr, value: Expression) -> Expression:
         """Return the result of a function in the integer type that it has in Spark."""
@@ -214,8 +214,8 @@ class Clause:
             return f"a subquery in {self.name}"
         return f"{self.source.describe(node)} in {self.name}"
 
-    def _list_functions(self, node: exp.Expr) -> str:
-        """Return the functions with the nearest names as an advice, if the node is a function."""
+    def _suggest_functions(self, node: exp.Expr) -> str:
+        """Return advice that names similar functions; empty if the node is not a function."""
         if not _is_function_call(node):
             return ""
         names = sorted(self.readers.function_names(is_spark=self.source.is_spark))

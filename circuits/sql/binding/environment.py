@@ -22,6 +22,7 @@ from circuits.sql.syntax.source import CorrelatedSqlError, SqlSource
 __all__ = [
     "NO_RANKS",
     "CommonTable",
+    "DerivedTable",
     "Environment",
     "QueryPlanner",
     "RankRange",
@@ -140,7 +141,7 @@ class Environment:
         return self if scope is None else replace(self, unsupported_scope=scope)
 
     def plan_query(self, node: exp.Expr, ranks: RankRanges = NO_RANKS) -> DerivedTable:
-        """Return the plan of a query, for all values of the domain only if it is correlated."""
+        """Return the plan of a query; only a correlated query is planned for the domain."""
         if self.domain is None:
             return self.queries.plan_query(self, node, ranks)
         try:
@@ -246,7 +247,7 @@ class Environment:
 
 
 def _mutual_ctes(clause: exp.With) -> dict[str, list[exp.CTE]]:
-    """Return, for each WITH query that names another one which names it, all queries of its cycles.
+    """Return, for each WITH query that is in a cycle of references, the queries of the cycle.
 
     The keys are in lower case. The dictionary is empty if the clause is not recursive.
     """
@@ -318,9 +319,9 @@ def rename_columns(
     A repeated name, in any case, gets a numeric suffix, as in DuckDB: ``a, a, a`` become ``a, a_1,
     a_2``.
     """
-    plan, first = derived.plan, derived.domain_width
-    domain_names = tuple(field.name for field in plan.fields[:first])
-    old_names = [field.name for field in plan.fields[first:]]
+    plan, domain_width = derived.plan, derived.domain_width
+    domain_names = tuple(field.name for field in plan.fields[:domain_width])
+    old_names = [field.name for field in plan.fields[domain_width:]]
     if len(names) > len(old_names):
         raise source.error(
             names[len(old_names)],

@@ -70,7 +70,7 @@ class QueryReader(QueryPlanner, Protocol):
     def read_generator(
         self, builder: SelectBuilder, node: exp.Expr
     ) -> list[tuple[str, Expression]] | None:
-        """Apply a function that makes several rows of one, and return its columns."""
+        """Apply a function that makes several rows from each row, and return its columns."""
 
     def join_scalar(self, builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
         """Return the builder's plan joined to a scalar subquery, and the value of the subquery."""
@@ -146,6 +146,7 @@ class SelectBuilder:
         self.aliases: Mapping[str, exp.Expr | None] = {}
         # The columns of unnest() calls that have been applied, by the ids of their nodes.
         self.generated: dict[int, tuple[str, Expression]] = {}
+        # The element of each unnest() call in an expression, by its tree: GROUP BY repeats calls.
         self._elements: dict[exp.Expr, Expression] = {}
         self.domain: Domain | None = None
         self.domain_columns: tuple[Expression, ...] = ()
@@ -157,7 +158,7 @@ class SelectBuilder:
         self._subquery_values: dict[exp.Expr, Expression] = {}
 
     @property
-    def links(self) -> bool:
+    def is_linked(self) -> bool:
         """True for a correlated item of FROM."""
         return bool(self.link_sides[0])
 
@@ -235,7 +236,7 @@ class SelectBuilder:
         """
         if node.table:
             names = [part for part in node.parts if isinstance(part, exp.Identifier)]
-            scopes = [*self.scope.enclosing_scopes()]
+            scopes = self.scope.enclosing_scopes()
             has_table = any(scope.has_table(names[0].name) for scope in scopes)
             is_schema = len(names) > 2 and not has_table
             if is_schema and self.source.is_default_schema(names[0].name):
@@ -272,18 +273,19 @@ class SelectBuilder:
         return self.read_column(clause, column)
 
     def _read_field(
-        self, clause: Clause, node: exp.Column, names: list[exp.Identifier], width: int
+        self, clause: Clause, node: exp.Column, names: list[exp.Identifier], column_parts: int
     ) -> Expression:
-        """Return a field of a struct; the first ``width`` names are those of the column."""
-        column = exp.Column(this=names[width - 1], table=names[0] if width == 2 else None)
+        """Return a field of a struct; the first ``column_parts`` names are those of the column."""
+        table = names[0] if column_parts == 2 else None
+        column = exp.Column(this=names[column_parts - 1], table=table)
         column.meta.update(node.meta)
         first = names[0].name.casefold()
-        if width == 1 and self.scope.find(column) is None and first not in self.aliases:
+        if column_parts == 1 and self.scope.find(column) is None and first not in self.aliases:
             unknown = exp.Column(this=names[-1], table=names[-2])
             return self.scope.resolve(unknown)  # the error names the unknown table
         self.source.allow_arguments(node, "this", "table", "db", "catalog")
         value = self.read_column(clause, column)
-        for name in names[width:]:
+        for name in names[column_parts:]:
             if not pa.types.is_struct(value.type):
                 raise self.source.error(
                     node, f"{node.sql()!r}: a value of type {value.type} has no fields"

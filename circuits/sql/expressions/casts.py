@@ -43,9 +43,9 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
         return Literal(None, target)
-    between_bytes = None if source.is_spark else _cast_of_bytes(value.type, target)
-    if between_bytes:
-        cast = clause.call(node, between_bytes, value)
+    bytes_function = None if source.is_spark else _bytes_function(value.type, target)
+    if bytes_function:
+        cast = clause.call(node, bytes_function, value)
         cast = clause.call(node, "try", cast) if is_lenient else cast
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
@@ -64,7 +64,7 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     return cast
 
 
-def _cast_of_bytes(source: pa.DataType, target: pa.DataType) -> str | None:
+def _bytes_function(source: pa.DataType, target: pa.DataType) -> str | None:
     """Return the function for DuckDB's cast of text to bytes or back, which has escapes."""
     if is_text(source) and is_binary(target):
         return "unescape_bytes"
@@ -155,15 +155,16 @@ def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if pa.types.is_timestamp(value.type) and value.type.tz is not None:
         return clause.call(node, "cast", value, type=pa.timestamp("us"))
     if pa.types.is_duration(value.type):
-        fields = _interval_fields(clause, node, value)
-        return clause.call(node, "interval_text", value, *map(string_literal, fields))
+        units = _units_in_text(clause, node, value)
+        return clause.call(node, "interval_text", value, *map(string_literal, units))
     return value
 
 
-def _interval_fields(clause: Clause, node: exp.Expr, value: Expression) -> tuple[str, str]:
-    """Return the first and the last field of the text of an interval, which its type has in Spark.
+def _units_in_text(clause: Clause, node: exp.Expr, value: Expression) -> tuple[str, str]:
+    """Return the first and the last unit in the text of an interval, such as DAY and SECOND.
 
-    They are known for a literal and a computed interval, not for a column.
+    In Spark they are a part of the type. Here they are known for a literal and for a computed
+    interval, not for a column.
     """
     literals = [part for part in node.find_all(exp.Interval) if clause.read(part) == value]
     if isinstance(value, Literal) and literals:
@@ -173,8 +174,8 @@ def _interval_fields(clause: Clause, node: exp.Expr, value: Expression) -> tuple
             names = [unit.this.name, unit.expression.name]
         elif unit is not None:
             names = [unit.name]
-        fields = [_FIELDS_BY_UNIT[name.lower().removesuffix("s")] for name in names]
-        return min(fields, key=_FIELDS.index), max(fields, key=_FIELDS.index)
+        units = [_TEXT_UNITS[name.lower().removesuffix("s")] for name in names]
+        return min(units, key=_UNITS_IN_ORDER.index), max(units, key=_UNITS_IN_ORDER.index)
     if isinstance(value, Literal):  # computed from constants
         sides = [
             (clause.read(part.left), clause.read(part.right)) for part in node.find_all(exp.Sub)
@@ -186,7 +187,7 @@ def _interval_fields(clause: Clause, node: exp.Expr, value: Expression) -> tuple
         return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
     raise clause.source.unsupported(
         node,
-        "the text of an interval whose fields are not known",
+        "the text of an interval whose units are not known",
         "format its parts, which extract() returns",
     )
 
@@ -199,8 +200,8 @@ def _is_cast_date(value: Expression) -> bool:
     )
 
 
-_FIELDS: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
-_FIELDS_BY_UNIT: Final = {
+_UNITS_IN_ORDER: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
+_TEXT_UNITS: Final = {
     **dict.fromkeys(("day", "week"), "DAY"),
     "hour": "HOUR",
     "minute": "MINUTE",

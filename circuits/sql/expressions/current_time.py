@@ -32,7 +32,7 @@ from circuits.plan.expressions import (
 from circuits.plan.monotone_functions import adds_months_to_times, monotone_argument
 from circuits.plan.nodes import TemporalFilter
 from circuits.plan.temporal_filter import TemporalComparison
-from circuits.sql.binding.clause import USE_OF_NOW, Clause, Reader
+from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
 
@@ -150,7 +150,7 @@ def _time_reader(type: pa.DataType) -> Reader:
 
 def _refuse_time_of_day(clause: Clause, node: exp.Expr) -> Expression:
     """Raise an error for ``current_time`` and ``localtime``."""
-    raise clause.source.unsupported(node, clause.source.name_in_text(node), USE_OF_NOW)
+    raise clause.source.unsupported(node, clause.source.name_in_text(node), NOW_ADVICE)
 
 
 def _read_now(clause: Clause, node: exp.Expr) -> Expression:

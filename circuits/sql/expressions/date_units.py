@@ -60,12 +60,12 @@ def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
     is_local = arrow.is_timestamp(value.type) and value.type.tz is None
     moved = clause.call(node, "shift_timestamp", value, *amounts)
     # A TIMESTAMP_NTZ remains one. Dates and texts become a TIMESTAMP of Spark, which has a zone.
-    if is_local and not _was_text(clause, parts[2]):
+    if is_local and not _is_text_literal(parts[2]):
         return moved
     return clause.call(node, "cast", moved, type=pa.timestamp("us", "UTC"))
 
 
-def _was_text(clause: Clause, node: exp.Expr) -> bool:
+def _is_text_literal(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
@@ -80,8 +80,8 @@ def _read_difference(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "elapsed_units", end, start, string_literal(name))
 
 
-def _read_try(function: str, sign: int) -> Callable[[Clause, exp.Anonymous], Expression]:
-    """Read ``try_add`` and ``try_subtract``, whose second argument may be an interval."""
+def _try_reader(function: str, sign: int) -> Callable[[Clause, exp.Anonymous], Expression]:
+    """Return the reader of ``try_add`` or ``try_subtract``, of numbers or of a time."""
     add_numbers = try_arithmetic(function)
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -97,7 +97,7 @@ def _read_try(function: str, sign: int) -> Callable[[Clause, exp.Anonymous], Exp
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(("dateadd", "date_add", "timestampadd"), _read_add),
     **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _read_difference),
-    "try_add": _read_try("add", 1),
-    "try_subtract": _read_try("subtract", -1),
+    "try_add": _try_reader("add", 1),
+    "try_subtract": _try_reader("subtract", -1),
 }
 NAMED_FUNCTIONS[True].update(READERS_BY_NAME)

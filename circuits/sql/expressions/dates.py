@@ -12,10 +12,10 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import (
     FIRST_DAY,
     interval_operand,
-    is_made_interval,
+    is_make_interval_call,
     read_interval_value,
     shift_by_interval,
-    shift_by_made_interval,
+    shift_by_make_interval,
 )
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
@@ -97,8 +97,8 @@ def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
 
 def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -> Expression:
     """Return a field, by its name in the dialect, of a date, a timestamp or an interval."""
-    spark = clause.source.is_spark
-    fields = SPARK_FIELDS if spark else FIELDS
+    is_spark = clause.source.is_spark
+    fields = SPARK_FIELDS if is_spark else FIELDS
     if field not in fields:
         known = ", ".join(fields)
         raise clause.source.unsupported(node, f"field {field!r} of a date", f"there are: {known}")
@@ -110,14 +110,14 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -
                 node, f"field {field!r} of an interval", f"there are: {known}"
             )
         part = clause.call(node, INTERVAL_FIELDS[field], value)
-        if not spark and INTERVAL_FIELDS[field] == "interval_seconds":
+        if not is_spark and INTERVAL_FIELDS[field] == "interval_seconds":
             part = clause.call(node, "cast", clause.call(node, "trunc", part), type=pa.int64())
         return part
-    if spark:
+    if is_spark:
         (value,) = coerce(clause, node, [value], "m")
     value = _on_first_day(clause, node, value, fields[field])
     part = clause.call(node, fields[field], value)
-    if spark and fields[field] == "day_of_week":
+    if is_spark and fields[field] == "day_of_week":
         part = clause.call(node, "add", part, integer_literal(1))
     return part
 
@@ -166,10 +166,14 @@ def _sum_reader(function: str, sign: int) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
         left, right = node.this, node.args["expression"]
-        if clause.source.is_spark and is_made_interval(right) and not is_made_interval(left):
-            return shift_by_made_interval(clause, node, left, right, sign)
-        if clause.source.is_spark and is_made_interval(left) and sign > 0:
-            return shift_by_made_interval(clause, node, right, left, sign)
+        if (
+            clause.source.is_spark
+            and is_make_interval_call(right)
+            and not is_make_interval_call(left)
+        ):
+            return shift_by_make_interval(clause, node, left, right, sign)
+        if clause.source.is_spark and is_make_interval_call(left) and sign > 0:
+            return shift_by_make_interval(clause, node, right, left, sign)
         if interval_operand(right) is not None and interval_operand(left) is None:
             shifted = shift_by_interval(clause, node, left, right, sign)
             return _sum_as_text(clause, node, left, shifted)

@@ -1,7 +1,7 @@
-"""JSON that is built of values, with DuckDB's names: json_object, json_array and their like.
+"""Functions that build JSON from values, with DuckDB's names: json_object, json_array and others.
 
-JSON is text here. A part that is JSON itself, by its syntax, is put in as it is; any other part is
-written by ``to_json``.
+JSON is text here. A part that is JSON by its syntax is inserted unchanged; ``to_json`` converts any
+other part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _json_of(clause: Clause, node: exp.Expr) -> Expression:
     return clause.call(node, "coalesce", value, string_literal("null"))
 
 
-def _joined(
+def _join_texts(
     clause: Clause, node: exp.Expr, parts: list[Expression], start: str, end: str
 ) -> Expression:
     """Return JSON texts with commas in between."""
@@ -50,12 +50,14 @@ def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
         quoted = clause.call(key, "coalesce", clause.call(key, "to_json", name), error)
         parts = quoted, string_literal(":"), _json_of(clause, value)
         entries.append(clause.call(node, "concat", *parts))
-    return _joined(clause, node, entries, "{", "}")
+    return _join_texts(clause, node, entries, "{", "}")
 
 
 def _read_array(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``json_array(a, b, ...)``."""
-    return _joined(clause, node, [_json_of(clause, part) for part in node.expressions], "[", "]")
+    return _join_texts(
+        clause, node, [_json_of(clause, part) for part in node.expressions], "[", "]"
+    )
 
 
 def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:

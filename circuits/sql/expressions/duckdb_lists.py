@@ -20,12 +20,13 @@ from circuits.sql.expressions.named_functions import (
     Arguments,
     Builder,
     as_readers,
+    call_of,
+    check_count,
     count_error,
-    fixed,
     literal_text,
     merge_tables,
-    named,
 )
+from circuits.sql.expressions.spark.lists import unless_null
 from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_number
@@ -83,10 +84,10 @@ def _aggregate_by_name(clause: Clause, node: exp.Anonymous, arguments: Arguments
             f"{node.name}() with {aggregate}",
             f"there are: {', '.join(_AGGREGATES)}, histogram, list, string_agg",
         )
-    return _aggregate(aggregate)(clause, node, [values])
+    return _aggregate_builder(aggregate)(clause, node, [values])
 
 
-def _aggregate(name: str) -> Builder:
+def _aggregate_builder(name: str) -> Builder:
     function = _AGGREGATES[name]
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
@@ -206,12 +207,6 @@ def _struct(clause: Clause, node: exp.Expr, fields: list[tuple[str, Expression]]
     return clause.call(node, "make_struct", *parts)
 
 
-def _unless_null(
-    clause: Clause, node: exp.Expr, value: Expression, result: Expression
-) -> Expression:
-    return clause.call(node, "case", clause.call(node, "is_null", value), NULL, result)
-
-
 def _struct_concat(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if not arguments:
         raise count_error(clause, node, "1 or more")
@@ -221,7 +216,7 @@ def _struct_concat(clause: Clause, node: exp.Anonymous, arguments: Arguments) ->
 
 def _struct_keys(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     names = [string_literal(name) for name, _ in _fields(clause, node, value)]
-    return _unless_null(clause, node, value, clause.call(node, "make_list", *names))
+    return unless_null(clause, node, clause.call(node, "make_list", *names), value)
 
 
 def _struct_values(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -229,7 +224,7 @@ def _struct_values(clause: Clause, node: exp.Expr, value: Expression) -> Express
         (f"element{number}", part)
         for number, (_, part) in enumerate(_fields(clause, node, value), 1)
     ]
-    return _unless_null(clause, node, value, _struct(clause, node, fields))
+    return unless_null(clause, node, _struct(clause, node, fields), value)
 
 
 def _equal_fields(
@@ -259,7 +254,7 @@ def _struct_position(
     return clause.call(node, "case", *branches, NULL)
 
 
-def _read_new_fields(*, replaces: bool) -> Reader:
+def _new_fields_reader(*, replaces: bool) -> Reader:
     """Return the reader of ``struct_insert(s, name := value)`` or of ``struct_update``."""
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -291,63 +286,63 @@ def _alias(function: str, count: int | tuple[int, int]) -> Builder:
     def build(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
         return clause.call(node, function, *arguments)
 
-    return fixed(count, build)
+    return check_count(count, build)
 
 
 _PREFIXES: Final = ("list_", "array_")
 
 
-def _prefixed(name: str, builder: Builder) -> dict[str, Builder]:
+def _with_prefixes(name: str, builder: Builder) -> dict[str, Builder]:
     return {prefix + name: builder for prefix in _PREFIXES}
 
 
 _BUILDERS: Final[dict[str, Builder]] = {
     **{
-        f"list_{name}": _aggregate(name)
+        f"list_{name}": _aggregate_builder(name)
         for name in _AGGREGATES
         if name not in ("arbitrary", "mean")
     },
-    **_prefixed("aggregate", _aggregate_by_name),
-    **_prefixed("aggr", _aggregate_by_name),
+    **_with_prefixes("aggregate", _aggregate_by_name),
+    **_with_prefixes("aggr", _aggregate_by_name),
     "aggregate": _aggregate_by_name,
-    "list_string_agg": fixed(1, _string_agg),
-    "list_histogram": fixed(1, _histogram),
-    **_prefixed("unique", fixed(1, _count_distinct)),
-    **_prefixed("select", _alias("list_select", 2)),
-    **_prefixed("where", _alias("list_where", 2)),
-    **_prefixed("resize", _alias("list_resize", (2, 3))),
-    **_prefixed("slice", fixed((3, 4), _slice)),
-    **_prefixed("zip", _zip),
-    **_prefixed("grade_up", _grade_up),
+    "list_string_agg": check_count(1, _string_agg),
+    "list_histogram": check_count(1, _histogram),
+    **_with_prefixes("unique", check_count(1, _count_distinct)),
+    **_with_prefixes("select", _alias("list_select", 2)),
+    **_with_prefixes("where", _alias("list_where", 2)),
+    **_with_prefixes("resize", _alias("list_resize", (2, 3))),
+    **_with_prefixes("slice", check_count((3, 4), _slice)),
+    **_with_prefixes("zip", _zip),
+    **_with_prefixes("grade_up", _grade_up),
     "grade_up": _grade_up,
-    **_prefixed("dot_product", _alias("list_dot_product", 2)),
-    **_prefixed("inner_product", _alias("list_dot_product", 2)),
-    **_prefixed("negative_dot_product", fixed(2, _negative_product)),
-    **_prefixed("negative_inner_product", fixed(2, _negative_product)),
-    **_prefixed("distance", _alias("list_distance", 2)),
-    **_prefixed("cosine_similarity", _alias("list_cosine_similarity", 2)),
-    **_prefixed("cosine_distance", fixed(2, _one_minus_cosine)),
-    **_prefixed("extract", fixed(2, _extract)),
-    "list_element": fixed(2, _extract),
+    **_with_prefixes("dot_product", _alias("list_dot_product", 2)),
+    **_with_prefixes("inner_product", _alias("list_dot_product", 2)),
+    **_with_prefixes("negative_dot_product", check_count(2, _negative_product)),
+    **_with_prefixes("negative_inner_product", check_count(2, _negative_product)),
+    **_with_prefixes("distance", _alias("list_distance", 2)),
+    **_with_prefixes("cosine_similarity", _alias("list_cosine_similarity", 2)),
+    **_with_prefixes("cosine_distance", check_count(2, _one_minus_cosine)),
+    **_with_prefixes("extract", check_count(2, _extract)),
+    "list_element": check_count(2, _extract),
     "array_indexof": _alias("list_position", 2),
-    "list_cat": named("list_concat", least=1),
-    "array_value": named("make_list"),
-    "list_pack": named("make_list"),
-    "unpivot_list": named("make_list"),
+    "list_cat": call_of("list_concat", least=1),
+    "array_value": call_of("make_list"),
+    "list_pack": call_of("make_list"),
+    "unpivot_list": call_of("make_list"),
     "struct_concat": _struct_concat,
-    "struct_keys": fixed(1, _struct_keys),
-    "struct_values": fixed(1, _struct_values),
+    "struct_keys": check_count(1, _struct_keys),
+    "struct_values": check_count(1, _struct_values),
     "struct_extract_at": _alias("struct_field", 2),
-    "struct_contains": fixed(2, _struct_contains),
-    "struct_has": fixed(2, _struct_contains),
-    "struct_position": fixed(2, _struct_position),
-    "struct_indexof": fixed(2, _struct_position),
+    "struct_contains": check_count(2, _struct_contains),
+    "struct_has": check_count(2, _struct_contains),
+    "struct_position": check_count(2, _struct_position),
+    "struct_indexof": check_count(2, _struct_position),
     "map_extract_value": _alias("map_value", 2),
     "map_concat": _map_merge,
 }
 _SPECIAL: Final[dict[str, Reader]] = {
-    "struct_insert": _read_new_fields(replaces=False),
-    "struct_update": _read_new_fields(replaces=True),
+    "struct_insert": _new_fields_reader(replaces=False),
+    "struct_update": _new_fields_reader(replaces=True),
 }
 NAMED_FUNCTIONS[False].update(_SPECIAL)
 READERS_BY_NAME: Final[dict[str, Reader]] = merge_tables(

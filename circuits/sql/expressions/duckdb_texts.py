@@ -15,10 +15,10 @@ from circuits.sql.expressions.named_functions import (
     Arguments,
     Builder,
     as_readers,
+    call_of,
+    check_count,
     count_error,
-    fixed,
     literal_text,
-    named,
 )
 from circuits.types.functions.texts.number_texts import count_values
 
@@ -99,13 +99,17 @@ def _regexp_extract(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
     return clause.call(node, "case", clause.call(node, "is_null", value), NULL, groups)
 
 
-def _literal_texts(clause: Clause, node: exp.Expr, value: Expression, what: str) -> list[str]:
+def _literal_texts(
+    clause: Clause, node: exp.Expr, value: Expression, description: str
+) -> list[str]:
     """Return the texts of a list of literals."""
     if isinstance(value, Literal) and isinstance(value.value, list):
         return [str(text) for text in value.value]
     if isinstance(value, Call) and value.function == "make_list":
-        return [literal_text(clause, node, part, what) for part in value.arguments]
-    raise clause.source.unsupported(node, f"{what} that are not literals", "write ['a', 'b']")
+        return [literal_text(clause, node, part, description) for part in value.arguments]
+    raise clause.source.unsupported(
+        node, f"{description} that are not literals", "write ['a', 'b']"
+    )
 
 
 def _md5_number(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -115,7 +119,7 @@ def _md5_number(clause: Clause, node: exp.Expr, value: Expression) -> Expression
 
 
 def _strptime(function: str) -> Builder:
-    """Return the reader of ``strptime(a, format)``; of several formats, the first one that fits."""
+    """Return the builder of ``strptime(a, format)``; of several formats, the first that fits."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
@@ -138,7 +142,7 @@ def _like_with_escape(function: str, *, negated: bool) -> Builder:
         result = clause.call(node, function, *arguments)
         return clause.call(node, "not", result) if negated else result
 
-    return fixed(3, build)
+    return check_count(3, build)
 
 
 def _constant_or_null(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
@@ -188,39 +192,39 @@ def _extract_all(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expr
 
 
 _BUILDERS: Final[dict[str, Builder]] = {
-    "bin": fixed(1, _binary),
-    "to_binary": fixed(1, _binary),
-    "unbin": named("bytes_of_bits"),
-    "from_binary": named("bytes_of_bits"),
-    "to_base": named("to_base"),
-    "bar": named("bar"),
+    "bin": check_count(1, _binary),
+    "to_binary": check_count(1, _binary),
+    "unbin": call_of("bytes_of_bits"),
+    "from_binary": call_of("bytes_of_bits"),
+    "to_base": call_of("to_base"),
+    "bar": call_of("bar"),
     "format": _format,
-    **dict.fromkeys(("format_bytes", "formatreadablesize"), named("format_bytes")),
-    "formatreadabledecimalsize": named("format_decimal_bytes"),
-    "decode": named("decode_utf8"),
-    "repeat": fixed(2, _repeat),
-    "jaro_similarity": named("jaro_similarity"),
-    "jaro_winkler_similarity": named("jaro_winkler_similarity"),
+    **dict.fromkeys(("format_bytes", "formatreadablesize"), call_of("format_bytes")),
+    "formatreadabledecimalsize": call_of("format_decimal_bytes"),
+    "decode": call_of("decode_utf8"),
+    "repeat": check_count(2, _repeat),
+    "jaro_similarity": call_of("jaro_similarity"),
+    "jaro_winkler_similarity": call_of("jaro_winkler_similarity"),
     "like_escape": _like_with_escape("like", negated=False),
     "not_like_escape": _like_with_escape("like", negated=True),
     "ilike_escape": _like_with_escape("ilike", negated=False),
     "not_ilike_escape": _like_with_escape("ilike", negated=True),
-    "md5_number": fixed(1, _md5_number),
-    "nfc_normalize": named("normalize_nfc"),
-    "strip_accents": named("strip_accents"),
-    "regexp_escape": named("regexp_escape"),
+    "md5_number": check_count(1, _md5_number),
+    "nfc_normalize": call_of("normalize_nfc"),
+    "strip_accents": call_of("strip_accents"),
+    "regexp_escape": call_of("regexp_escape"),
     "regexp_extract": _regexp_extract,
-    "regexp_extract_all": fixed((2, 3), _extract_all),
+    "regexp_extract_all": check_count((2, 3), _extract_all),
     "strptime": _strptime("strptime"),
     "try_strptime": _strptime("try_strptime"),
     "constant_or_null": _constant_or_null,
-    "even": named("even"),
-    "gamma": named("gamma"),
-    "lgamma": named("log_gamma"),
-    "nextafter": fixed(2, _next_after),
-    "signbit": named("sign_bit"),
-    "binom": fixed(2, _binomial),
-    "fmod": fixed(2, _floor_modulo),
-    "fdiv": fixed(2, _floor_divide),
+    "even": call_of("even"),
+    "gamma": call_of("gamma"),
+    "lgamma": call_of("log_gamma"),
+    "nextafter": check_count(2, _next_after),
+    "signbit": call_of("sign_bit"),
+    "binom": check_count(2, _binomial),
+    "fmod": check_count(2, _floor_modulo),
+    "fdiv": check_count(2, _floor_divide),
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=False, table=_BUILDERS)

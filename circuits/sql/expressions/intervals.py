@@ -27,11 +27,11 @@ __all__ = [
     "INTERVAL_UNITS",
     "Interval",
     "interval_operand",
-    "is_made_interval",
+    "is_make_interval_call",
     "read_interval",
     "read_interval_value",
     "shift_by_interval",
-    "shift_by_made_interval",
+    "shift_by_make_interval",
 ]
 
 
@@ -95,22 +95,22 @@ def _mark_brackets(clause: Clause, node: exp.Expr) -> None:
                 side = side.this
 
 
-def is_made_interval(node: exp.Expr) -> bool:
-    """Return whether an operand is ``make_interval(...)`` or ``make_ym_interval(...)`` of Spark."""
+def is_make_interval_call(node: exp.Expr) -> bool:
+    """Return whether an operand is a call of ``make_interval`` or ``make_ym_interval`` in Spark."""
     node = node.unnest()
-    is_named = isinstance(node, exp.Anonymous) and node.name.lower() in _MADE_INTERVALS
+    is_named = isinstance(node, exp.Anonymous) and node.name.lower() in _MAKE_INTERVAL_NAMES
     return is_named or isinstance(node, exp.MakeInterval)
 
 
-_MADE_INTERVALS: Final = ("make_ym_interval", "try_make_interval")
+_MAKE_INTERVAL_NAMES: Final = ("make_ym_interval", "try_make_interval")
 #: The arguments of make_interval() in their order, as units.
-_MADE_UNITS: Final = ("year", "month", "week", "day", "hour", "minute", "second")
+_MAKE_INTERVAL_UNITS: Final = ("year", "month", "week", "day", "hour", "minute", "second")
 
 
-def shift_by_made_interval(
+def shift_by_make_interval(
     clause: Clause, node: exp.Expr, moment: exp.Expr, operand: exp.Expr, sign: int
 ) -> Expression:
-    """Return a moment plus (or minus) an interval whose parts are expressions."""
+    """Return a moment plus (or minus) the interval of a call of ``make_interval`` or its like."""
     (value,) = coerce(clause, node, [clause.read(moment)], "m")
     call = operand.unnest()
     while isinstance(operand, exp.Paren):
@@ -120,24 +120,24 @@ def shift_by_made_interval(
     if isinstance(call, exp.Anonymous):
         clause.source.allow_arguments(call, "this", "expressions")
         parts = list(call.expressions)
-        limit = 2 if call.name.lower() == "make_ym_interval" else len(_MADE_UNITS)
+        limit = 2 if call.name.lower() == "make_ym_interval" else len(_MAKE_INTERVAL_UNITS)
         if len(parts) > limit:
             raise clause.source.error(call, f"{call.name}() takes up to {limit} arguments")
     else:
-        clause.source.allow_arguments(call, *_MADE_UNITS)
-        parts = [call.args.get(unit) for unit in _MADE_UNITS]
+        clause.source.allow_arguments(call, *_MAKE_INTERVAL_UNITS)
+        parts = [call.args.get(unit) for unit in _MAKE_INTERVAL_UNITS]
     totals: list[Expression] = [integer_literal(0)] * 3
-    for unit, part in zip(_MADE_UNITS, parts, strict=False):
+    for unit, part in zip(_MAKE_INTERVAL_UNITS, parts, strict=False):
         if part is None:
             continue
         (count,) = coerce(clause, node, [clause.read(part)], "n" if unit == "second" else "i")
-        for place, size in enumerate(INTERVAL_UNITS[unit]):
+        for index, size in enumerate(INTERVAL_UNITS[unit]):
             if size:
                 amount = clause.call(node, "multiply", count, integer_literal(sign * size))
                 if not pa.types.is_integer(amount.type):
                     rounded = clause.call(node, "round", amount)
                     amount = clause.call(node, "cast", rounded, type=pa.int64())
-                totals[place] = clause.call(node, "add", totals[place], amount)
+                totals[index] = clause.call(node, "add", totals[index], amount)
     shifted = clause.call(node, "shift_timestamp", value, *totals)
     has_time = totals[2] != integer_literal(0)
     if pa.types.is_date(value.type) and has_time:
@@ -161,8 +161,8 @@ def shift_by_interval(
     if clause.source.is_spark:
         (value,) = coerce(clause, node, [value], "m")
     if pa.types.is_duration(value.type):
-        other = clause.read(operand)
-        return clause.call(node, "add" if sign > 0 else "subtract", value, other)
+        duration = clause.read(operand)
+        return clause.call(node, "add" if sign > 0 else "subtract", value, duration)
     is_time = bool(pa.types.is_time(value.type))
     value = clause.call(node, "time_on_date", FIRST_DAY, value) if is_time else value
     _mark_brackets(clause, operand)
@@ -215,7 +215,7 @@ def _interval_unit(clause: Clause, interval: exp.Interval) -> str:
 
 
 def read_interval(clause: Clause, node: exp.Interval) -> Interval:
-    """Return the value of ``INTERVAL '1 year 2 months'``, ``INTERVAL 3 DAY`` or alike."""
+    """Return the value of a literal, as ``INTERVAL '1 year 2 months'`` or ``INTERVAL 3 DAY``."""
     source = clause.source
     source.allow_arguments(node, "this", "unit", "fraction_in_string")
     number, unit = node.this, node.args.get("unit")
@@ -232,8 +232,8 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
         raise source.unsupported(
             node, "an interval that is not a literal", "write it as INTERVAL '3 days'"
         )
-    written = node.meta.get(INTERVAL_TEXT)
-    text = (written or f"{sign}{number.this} {unit.name if unit else ''}").strip()
+    whole_text = node.meta.get(INTERVAL_TEXT)
+    text = (whole_text or f"{sign}{number.this} {unit.name if unit else ''}").strip()
     if len(text) > MAX_NUMBER_CHARACTERS:
         raise source.error(
             node,
@@ -246,7 +246,7 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
         )
     total = Interval(0, 0, 0)
     for count, unit_name in _UNIT.findall(match["units"]):
-        if "." in count and not written and not node.args.get("fraction_in_string"):
+        if "." in count and not whole_text and not node.args.get("fraction_in_string"):
             raise source.unsupported(
                 node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"
             )
@@ -275,15 +275,15 @@ _SHORT_UNITS: Final = {
 }
 
 
-def _unit_name(clause: Clause, node: exp.Interval, written: str) -> str:
+def _unit_name(clause: Clause, node: exp.Interval, word: str) -> str:
     """Return the name of a unit that may be a plural or an abbreviation."""
-    name = written.lower()
+    name = word.lower()
     for candidate in (name, name.removesuffix("s")):
         unit = IRREGULAR_PLURALS.get(candidate, _SHORT_UNITS.get(candidate, candidate))
         if unit in INTERVAL_UNITS:
             return unit
     units = ", ".join(INTERVAL_UNITS)
-    raise clause.source.unsupported(node, f"unit {written!r}", f"units: {units}")
+    raise clause.source.unsupported(node, f"unit {word!r}", f"units: {units}")
 
 
 def _add(left: Interval, right: Interval) -> Interval:
@@ -324,16 +324,16 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
     """Read ``INTERVAL '1-6' YEAR TO MONTH`` and ``INTERVAL '1 02:03:04' DAY TO SECOND``."""
     clause.source.mark_read(unit)
     first, last = (unit.args[name].name.lower() for name in ("this", "expression"))
-    negative = isinstance(node.this, exp.Neg)
-    literal = node.this.this if negative else node.this
-    written = literal.name.strip() if isinstance(literal, exp.Literal) else ""
-    if negative:
+    is_negative = isinstance(node.this, exp.Neg)
+    literal = node.this.this if is_negative else node.this
+    text = literal.name.strip() if isinstance(literal, exp.Literal) else ""
+    if is_negative:
         clause.source.allow_arguments(node.this, "this")
-    sign = -1 if negative else 1
-    if written[:1] in "+-" and written:
-        sign, written = (-sign if written[0] == "-" else sign), written[1:]
+    sign = -1 if is_negative else 1
+    if text and text[0] in "+-":
+        sign, text = (-sign if text[0] == "-" else sign), text[1:]
     if (first, last) == ("year", "month"):
-        months = re.fullmatch(r"(\d+)-(\d+)", written)
+        months = re.fullmatch(r"(\d+)-(\d+)", text)
         if months and int(months[2]) < 12:
             return Interval(sign * (int(months[1]) * 12 + int(months[2])), 0, 0)
     elif first in _SPANS and last in _SPANS[_SPANS.index(first) + 1 :]:
@@ -341,7 +341,7 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
         # For DAY TO SECOND: r"(\d+) (\d+):(\d+):(\d+(?:\.\d{1,9})?)".
         patterns = {"day": r"(\d+) ", "second": r"(\d+(?:\.\d{1,9})?)"}
         body = ":".join(patterns.get(name, r"(\d+)") for name in units).replace(" :", " ")
-        parts = re.fullmatch(body, written)
+        parts = re.fullmatch(body, text)
         if parts:
             numbers = dict(zip(units, parts.groups(), strict=True))
             seconds, _, fraction = numbers.get("second", "0").partition(".")
@@ -351,7 +351,7 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
             )
             return Interval(0, sign * int(numbers.get("day", 0)), sign * micros)
     raise clause.source.unsupported(
-        node, f"interval {written!r} {first} to {last}", "write it as INTERVAL '3 days 2 hours'"
+        node, f"interval {text!r} {first} to {last}", "write it as INTERVAL '3 days 2 hours'"
     )
 
 

@@ -102,7 +102,7 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
         )
     clause.source.allow_arguments(schema, "this", "is_string")
     try:
-        type = _json_schema(schema.this)
+        type = _parse_schema(schema.this)
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
@@ -113,14 +113,14 @@ def _is_structure(schema: exp.Expr) -> bool:
     return isinstance(schema, exp.Literal) and schema.this.lstrip().startswith(("{", "[", '"'))
 
 
-def _json_schema(written: str) -> pa.DataType:
+def _parse_schema(text: str) -> pa.DataType:
     """Return the type of a schema: of Spark (``a INT``), or DuckDB's JSON (``{"a": "INT"}``)."""
-    if written.lstrip().startswith(("{", "[", '"')):
-        return _duckdb_structure(json.loads(written))
+    if text.lstrip().startswith(("{", "[", '"')):
+        return _duckdb_structure(json.loads(text))
     try:
-        return field_of("value", written).type
+        return field_of("value", text).type
     except SchemaError:
-        return pa.struct(list(schema_of_ddl(written)))
+        return pa.struct(list(schema_of_ddl(text)))
 
 
 def _duckdb_structure(value: object) -> pa.DataType:

@@ -23,8 +23,9 @@ from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME", "read_comparator_sort", "read_comprehension"]
 
-# The column number of the first parameter of a lambda; each level of nesting adds a hundred. From
-# the fiftieth on are the columns that a rewritten lambda reads: one struct of its parameters.
+# The column number of the first parameter of a lambda; each level of nesting adds a hundred. The
+# lambda of a function of two lists or of a map is rewritten to read one struct of its parameters:
+# this column has the number of the first parameter plus FIRST_STRUCT_COLUMN.
 FIRST_PARAMETER: Final = 1 << 40
 PARAMETERS_OF_LEVEL: Final = 100
 FIRST_STRUCT_COLUMN: Final = 50
@@ -182,7 +183,7 @@ def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
     return _reduce(clause, node, elements, body, first)
 
 
-def _entry_lambda(kind: str) -> Reader:
+def _entry_lambda_reader(kind: str) -> Reader:
     """Return the reader of transform_values, transform_keys or map_filter: (k, v) -> expression."""
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -290,9 +291,9 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "list_apply": _lambda_reader_of_name("list_transform"),
     "list_exists": _lambda_reader_of_name("list_exists"),
     "list_reduce": _read_list_reduce,
-    "map_filter": _entry_lambda("filter"),
+    "map_filter": _entry_lambda_reader("filter"),
     "map_zip_with": _read_map_zip_with,
-    "transform_keys": _entry_lambda("keys"),
-    "transform_values": _entry_lambda("values"),
+    "transform_keys": _entry_lambda_reader("keys"),
+    "transform_values": _entry_lambda_reader("values"),
     "zip_with": _read_zip_with,
 }

@@ -3,11 +3,13 @@
 A name has one entry in a dialect (`merge_tables`); `COMMON` has those that mean the same in both.
 
 A name that is in a table (``READERS_BY_NAME`` of `circuits.sql.expressions.spark_functions` and of
-`circuits.sql.expressions.duckdb_functions`) is parsed as a call with the arguments as written,
-whatever sqlglot would make of it, so one table says what each name means in Spark and one in DuckDB
-(and in all other dialects). An entry is a reader of the call. ``named`` makes most of them: it
-gives the order of the arguments, constants in place of those that are missing, and in Spark the
-implicit casts that Spark's functions make.
+`circuits.sql.expressions.duckdb_functions`) is parsed as a call with the arguments as written, even
+if sqlglot has a class for it. So one table says what each name means in Spark, and one what it
+means in DuckDB and in all other dialects.
+
+An entry is a *builder*: a function of a clause, a call and its arguments, which are read already,
+that returns the expression of the call. `call_of` makes most of them: it orders the arguments, adds
+constants for those that are missing, and in Spark casts them as Spark does.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ __all__ = [
     "as_instant",
     "as_readers",
     "as_text",
+    "call_of",
+    "check_count",
     "coerce",
     "constant",
     "count_error",
-    "fixed",
     "literal_text",
     "merge_tables",
-    "named",
 ]
 
 Key = TypeVar("Key")
@@ -53,7 +55,7 @@ def merge_tables(*tables: Mapping[Key, Value]) -> dict[Key, Value]:
     """Return the entries of all tables.
 
     Raises:
-        ValueError: Two tables have an entry of one name: it would be unclear which one is used.
+        ValueError: Two tables have an entry of the same name.
     """
     merged: dict[Key, Value] = {}
     for table in tables:
@@ -77,7 +79,7 @@ def _as_reader(builder: Builder) -> Reader:
     return read
 
 
-def named(
+def call_of(
     function: str,
     order: Sequence[int] | None = None,
     *,
@@ -86,14 +88,14 @@ def named(
     least: int = 0,
     result: pa.DataType | None = None,
 ) -> Builder:
-    """Return a reader that calls a function.
+    """Return the builder of a call of a function.
 
     Args:
         function: The name in the function table.
         order: The positions of the arguments in the call, in the order of the function.
         defaults: Values for missing arguments at the end.
-        kinds: Kinds of the arguments for Spark's implicit casts (`circuits.types.functions.
-            signatures`), in the order of the function; by default those of its signature.
+        kinds: The kinds of the arguments for Spark's implicit casts, as for `coerce`, in the order
+            of the function; by default those of its signature.
         least: The least number of arguments as written.
         result: A type to which the result is cast.
     """
@@ -107,13 +109,13 @@ def named(
             present = [index for index in order if index < len(arguments)]
             arguments = [arguments[index] for index in present]
         signature = signature_of(function)
-        wanted = len(kinds) if kinds else signature.max_arguments if signature else None
-        if defaults and wanted is not None and len(arguments) < wanted:
-            missing = wanted - len(arguments)
+        most = len(kinds) if kinds else signature.max_arguments if signature else None
+        if defaults and most is not None and len(arguments) < most:
+            missing = most - len(arguments)
             arguments = [*arguments, *defaults[max(0, len(defaults) - missing) :]]
         if clause.source.is_spark:
-            letters = kinds or (signature.kinds(len(arguments)) if signature else "")
-            arguments = coerce(clause, node, arguments, letters)
+            all_kinds = kinds or (signature.letters(len(arguments)) if signature else "")
+            arguments = coerce(clause, node, arguments, all_kinds)
         value = clause.call(node, function, *arguments)
         if result is not None and value.type != result:
             value = clause.call(node, "cast", value, type=result)
@@ -130,7 +132,16 @@ def count_error(clause: Clause, node: exp.Expr, expected: str) -> Exception:
 
 
 def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> Arguments:
-    """Return the arguments with the implicit casts of Spark to these kinds."""
+    """Return the arguments with the implicit casts of Spark.
+
+    Args:
+        clause: The clause of the call.
+        node: The call, for errors.
+        arguments: The arguments.
+        kinds: A letter for each argument: ``t`` text, ``y`` text or bytes, ``i`` integer, ``f`` and
+            ``n`` number, ``d`` date, ``m`` timestamp, ``b`` boolean
+            (`circuits.types.functions.signatures`). Further arguments are not cast.
+    """
     coerced = [
         _coerce_one(clause, node, argument, kind)
         for argument, kind in zip(arguments, kinds, strict=False)
@@ -139,7 +150,7 @@ def coerce(clause: Clause, node: exp.Expr, arguments: Arguments, kinds: str) -> 
 
 
 def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) -> Expression:
-    """Return a value cast to a kind, a letter of `circuits.types.functions.signatures`."""
+    """Return a value cast to a kind, which is one of the letters of `coerce`."""
     data_type = value.type
     if arrow.is_null(data_type):
         return value
@@ -174,7 +185,7 @@ def as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 
 def as_instant(builder: Builder) -> Builder:
-    """Return a reader whose result is a TIMESTAMP of Spark: a moment with the zone UTC."""
+    """Return a builder whose result is a TIMESTAMP of Spark: a moment with the zone UTC."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         value = builder(clause, node, arguments)
@@ -184,7 +195,7 @@ def as_instant(builder: Builder) -> Builder:
 
 
 def constant(value: Expression) -> Builder:
-    """Return a reader of a call without arguments that is a constant."""
+    """Return the builder of a call without arguments that is a constant."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if arguments:
@@ -194,8 +205,8 @@ def constant(value: Expression) -> Builder:
     return build
 
 
-def fixed(count: int | tuple[int, int], function: Callable[..., Expression]) -> Builder:
-    """Return a reader that calls ``function(clause, node, *arguments)`` after counting them."""
+def check_count(count: int | tuple[int, int], function: Callable[..., Expression]) -> Builder:
+    """Return a builder that checks the number of arguments and calls ``function`` with them."""
     least, most = count if isinstance(count, tuple) else (count, count)
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
@@ -207,10 +218,12 @@ def fixed(count: int | tuple[int, int], function: Callable[..., Expression]) -> 
     return build
 
 
-def literal_text(clause: Clause, node: exp.Expr, value: Expression, what: str) -> str:
+def literal_text(clause: Clause, node: exp.Expr, value: Expression, description: str) -> str:
     """Return the value of a literal text."""
     if not isinstance(value, Literal) or not isinstance(value.value, str):
-        raise clause.source.unsupported(node, f"{what} that is not a literal", "write a literal")
+        raise clause.source.unsupported(
+            node, f"{description} that is not a literal", "write a literal"
+        )
     return value.value
 
 
@@ -232,7 +245,7 @@ def _is_not_null(clause: Clause, node: exp.Expr, value: Expression) -> Expressio
     return clause.call(node, "not", clause.call(node, "is_null", value))
 
 
-def _condition(
+def _choose(
     clause: Clause, node: exp.Expr, test: Expression, then: Expression, other: Expression
 ) -> Expression:
     if arrow.is_null(test.type):
@@ -241,15 +254,15 @@ def _condition(
 
 
 COMMON: Final[dict[str, Builder]] = {
-    "translate": named("translate"),
-    "octet_length": named("octet_length"),
-    "bit_length": named("bit_length"),
-    "regexp_like": named("regexp_matches", kinds="tt"),
-    "base64": named("base64"),
-    "md5": named("md5"),
-    "sha1": named("sha1"),
+    "translate": call_of("translate"),
+    "octet_length": call_of("octet_length"),
+    "bit_length": call_of("bit_length"),
+    "regexp_like": call_of("regexp_matches", kinds="tt"),
+    "base64": call_of("base64"),
+    "md5": call_of("md5"),
+    "sha1": call_of("sha1"),
     **{
-        name: named(name)
+        name: call_of(name)
         for name in (
             "sin",
             "cos",
@@ -273,14 +286,14 @@ COMMON: Final[dict[str, Builder]] = {
         )
     },
     "pi": constant(Literal(3.141592653589793, pa.float64())),
-    "nvl2": fixed(3, _nvl2),
-    "isnull": named("is_null"),
-    "isnotnull": fixed(1, _is_not_null),
-    "zeroifnull": fixed(1, _zero_if_null),
-    "nullifzero": fixed(1, _null_if_zero),
-    "equal_null": named("same"),
-    "iff": fixed(3, _condition),
-    "last_day": named("last_day"),
-    "gcd": named("gcd"),
-    "lcm": named("lcm"),
+    "nvl2": check_count(3, _nvl2),
+    "isnull": call_of("is_null"),
+    "isnotnull": check_count(1, _is_not_null),
+    "zeroifnull": check_count(1, _zero_if_null),
+    "nullifzero": check_count(1, _null_if_zero),
+    "equal_null": call_of("same"),
+    "iff": check_count(3, _choose),
+    "last_day": call_of("last_day"),
+    "gcd": call_of("gcd"),
+    "lcm": call_of("lcm"),
 }

@@ -351,9 +351,6 @@ def _split_reader(function: str) -> Reader:
     return read
 
 
-# Lambdas
-
-
 def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
     return clause.read_generator(clause, node)
 

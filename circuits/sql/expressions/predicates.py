@@ -151,13 +151,13 @@ def _like_reader(function: str) -> Reader:
         if isinstance(right, exp.Any | exp.All):
             matches = _read_like_any(clause, node, function, value, right)
         else:
-            matches = _like(clause, node, function, value, clause.read(right))
+            matches = _build_like(clause, node, function, value, clause.read(right))
         return clause.call(node, "not", matches) if node.args.get("negate") else matches
 
     return read
 
 
-def _like(
+def _build_like(
     clause: Clause, node: exp.Expr, function: str, value: Expression, pattern: Expression
 ) -> Expression:
     """Return LIKE without ESCAPE; the escape is the backslash in Spark, and none in DuckDB."""
@@ -178,7 +178,7 @@ def _read_like_any(
         )
     clause.source.allow_arguments(patterns, "this", "expressions")
     parts = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
-    conditions = [_like(clause, node, function, value, clause.read(part)) for part in parts]
+    conditions = [_build_like(clause, node, function, value, clause.read(part)) for part in parts]
     if len(conditions) == 1:
         return conditions[0]
     is_any = isinstance(right, exp.Any)

@@ -6,7 +6,6 @@ NULL in it and is the greatest value of a part (the least in Spark), so the resu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.types.functions import conjunction
 
 __all__ = ["compare_rows", "is_row"]
 
@@ -49,9 +49,7 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
             node, f"a row of {len(sides[0])} values is compared with a row of {len(sides[1])}"
         )
     if function in ("eq", "ne", "same"):
-        equal = _all(
-            clause, node, [_same(clause, node, *pair) for pair in zip(*sides, strict=True)]
-        )
+        equal = conjunction([_same(clause, node, *pair) for pair in zip(*sides, strict=True)])
         return clause.call(node, "not", equal) if function == "ne" else equal
     is_true_if_equal, is_exchanged = _COMPARISONS[function]
     if is_exchanged:
@@ -89,7 +87,3 @@ def _less(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -
         else (left_null, false, right_null, true)
     )
     return clause.call(node, "case", *null_branches, clause.call(node, "lt", left, right))
-
-
-def _all(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
-    return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)

@@ -16,9 +16,17 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.intervals import read_interval
 
-__all__ = ["check_time", "interval_of", "read_ticks", "read_time", "ticks_of_interval"]
+__all__ = [
+    "TICKS_PER_SECOND",
+    "check_time",
+    "interval_of",
+    "read_ticks",
+    "read_time",
+    "ticks_of_interval",
+]
 
-_TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+#: The ticks of a second by the unit of a timestamp.
+TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_US: Final = 86_400 * 10**6
 
 
@@ -54,7 +62,7 @@ def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least:
 
     Args:
         clause: The clause of the node.
-        node: An interval, a text of one, or a number.
+        node: An interval, its text, or a number.
         data_type: The type of the time.
         least: The least number of ticks that is accepted.
 
@@ -107,7 +115,7 @@ def ticks_of_interval(
         if total % _DAY_US:
             raise clause.source.error(node, "dates have windows of whole days; cast to a timestamp")
         return total // _DAY_US
-    ticks, remainder = divmod(total * _TICKS_PER_SECOND[data_type.unit], 10**6)
+    ticks, remainder = divmod(total * TICKS_PER_SECOND[data_type.unit], 10**6)
     if remainder:
         raise clause.source.error(node, f"a window that is shorter than the unit of {data_type}")
     return ticks

@@ -24,6 +24,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import read_interval
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.expressions.time_amounts import (
+    TICKS_PER_SECOND,
     check_time,
     interval_of,
     read_ticks,
@@ -40,6 +41,7 @@ _ORIGIN_MONTHS: Final = 12 * 30  # from 1970 to 2000
 def _read_bucket(
     clause: Clause, node: exp.Expr, width: exp.Expr, time: exp.Expr, origin: exp.Expr | None
 ) -> Expression:
+    """Return the start of the bucket of a time, in buckets of ``width`` from an origin on."""
     value = clause.read(time)
     if arrow.is_null(value.type) or arrow.is_string(value.type):
         value = clause.call(time, "cast", value, type=pa.timestamp("us"))
@@ -82,7 +84,7 @@ def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> 
     """Return the start of one of the buckets, in ticks since 1970."""
     if arrow.is_integer(data_type):
         return 0 if origin is None else read_ticks(clause, origin, data_type, least=-(2**62))
-    day = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[data_type.unit] * 86_400
+    day = TICKS_PER_SECOND[data_type.unit] * 86_400
     if origin is None:
         return _ORIGIN_DAYS * day
     if isinstance(origin, exp.Interval):

@@ -21,7 +21,7 @@ from typing import Final
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Column, Expression, columns_of
+from circuits.plan.expressions import Call, Expression, columns_of
 from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, PlanNode, TopK, columns
 from circuits.plan.time_windows import LatestTime
 from circuits.sql.binding.clause import Clause
@@ -31,7 +31,7 @@ from circuits.sql.queries.window_columns import with_columns
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
 
-__all__ = ["AsofJoin", "Match", "join_asof", "read_match", "version_of"]
+__all__ = ["AsofJoin", "Match", "join_asof", "read_match", "read_system_time"]
 
 _EXCHANGED: Final = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
 _ADVICE: Final = "write equalities and one comparison, as ON a.k = t.k AND a.ts >= t.ts"
@@ -66,7 +66,7 @@ class AsofJoin:
     is_left: bool
 
 
-def version_of(source: SqlSource, node: exp.Expr) -> exp.Expr | None:
+def read_system_time(source: SqlSource, node: exp.Expr) -> exp.Expr | None:
     """Return the time of ``FOR SYSTEM_TIME AS OF time``; None if a table has none."""
     version = node.args.get("version")
     if not isinstance(version, exp.Version):
@@ -84,7 +84,7 @@ def read_match(
     clause: Clause,
     join: exp.Join,
     width: int,
-    merged: Sequence[Expression],
+    equalities: Sequence[Expression],
     version: exp.Expr | None,
     right: Sequence[ScopeColumn],
 ) -> Match:
@@ -94,29 +94,14 @@ def read_match(
         clause: A clause over the columns of both sides.
         join: The join.
         width: The number of columns of the left side.
-        merged: The equalities of USING.
+        equalities: Those of USING, in its order.
         version: The time of FOR SYSTEM_TIME AS OF.
         right: The columns of the right side.
     """
     source = clause.source
-    conditions: list[tuple[exp.Expr, Expression]] = []
-    on, match_condition = join.args.get("on"), join.args.get("match_condition")
-    if version is not None:
-        time = _version_time(clause, join, version, right, width)
-        conditions.append((version, time))
-    elif merged and match_condition is None:
-        last = merged[-1]
-        assert isinstance(last, Call)
-        conditions.append((join.this, functions.call("ge", *last.arguments)))
-        merged = merged[:-1]
-    if match_condition is not None:
-        conditions.append((match_condition, clause.read_condition(match_condition)))
-    if on is not None:
-        conditions += [(node, clause.read_condition(node)) for node in conjuncts_of(on)]
-    conditions += [(join.this, equality) for equality in merged]
     keys: list[tuple[Expression, Expression]] = []
     times: list[tuple[Expression, Expression, str]] = []
-    for node, condition in conditions:
+    for node, condition in _read_conditions(clause, join, width, equalities, version, right):
         sides = _sides(condition, width)
         if sides is None or (sides[2] != "eq" and sides[2] not in _EXCHANGED):
             raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
@@ -146,6 +131,36 @@ def read_match(
         right_time,
         comparison,
     )
+
+
+def _read_conditions(
+    clause: Clause,
+    join: exp.Join,
+    width: int,
+    equalities: Sequence[Expression],
+    version: exp.Expr | None,
+    right: Sequence[ScopeColumn],
+) -> list[tuple[exp.Expr, Expression]]:
+    """Return the conditions of an as-of join, each with the node that errors point to.
+
+    The arguments are those of `read_match`.
+    """
+    conditions: list[tuple[exp.Expr, Expression]] = []
+    on, match_condition = join.args.get("on"), join.args.get("match_condition")
+    if version is not None:
+        time = _version_time(clause, join, version, right, width)
+        conditions.append((version, time))
+    elif equalities and match_condition is None:
+        last = equalities[-1]
+        assert isinstance(last, Call)
+        conditions.append((join.this, functions.call("ge", *last.arguments)))
+        equalities = equalities[:-1]
+    if match_condition is not None:
+        conditions.append((match_condition, clause.read_condition(match_condition)))
+    if on is not None:
+        conditions += [(node, clause.read_condition(node)) for node in conjuncts_of(on)]
+    conditions += [(join.this, equality) for equality in equalities]
+    return conditions
 
 
 def _version_time(
@@ -201,25 +216,19 @@ def join_asof(join: AsofJoin) -> PlanNode:
         strict=match.comparison in ("gt", "lt"),
         forwards=match.comparison in ("le", "lt"),
     )
-    first = TopK(right, tuple(dict.fromkeys(order)), (), 1)
+    first_rows = TopK(right, tuple(dict.fromkeys(order)), (), 1)
     width = len(matched.fields)
-    both = (*columns(matched), *(shift_columns(column, width) for column in columns(first)))
-    conditions = [
-        functions.call("eq", both[mine], both[width + theirs])
-        for mine, theirs in zip((*left_keys, width - 1), (*right_keys, right_time), strict=True)
-    ]
-    predicate = conditions[0] if len(conditions) == 1 else functions.call("and", *conditions)
-    joined: PlanNode
-    if join.is_left:
-        joined = OuterJoin(matched, first, predicate)
-    else:
-        joined = Filter(CrossJoin((matched, first)), predicate)
-    n, m = len(join.left.fields), len(join.right.fields)
-    kept = (*both[:n], *both[width : width + m])
-    return Map(
-        joined, kept, tuple(joined.fields[column.index].name for column in _as_columns(kept))
+    product = CrossJoin((matched, first_rows))
+    both = columns(product)
+    predicate = functions.conjunction(
+        [
+            functions.call("eq", both[left_column], both[width + right_column])
+            for left_column, right_column in zip((*left_keys, width - 1), order, strict=True)
+        ]
     )
-
-
-def _as_columns(values: Sequence[Expression]) -> list[Column]:
-    return [value for value in values if isinstance(value, Column)]
+    joined: PlanNode = Filter(product, predicate)
+    if join.is_left:
+        joined = OuterJoin(matched, first_rows, predicate)
+    left_width, right_width = len(join.left.fields), len(join.right.fields)
+    kept = (*both[:left_width], *both[width : width + right_width])
+    return Map(joined, kept, tuple(joined.fields[column.index].name for column in kept))

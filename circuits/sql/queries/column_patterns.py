@@ -171,7 +171,11 @@ def _is_text(node: exp.Expr) -> bool:
 
 
 def _holds_for_name(condition: exp.Expr, name: str) -> bool:
-    """Return whether the condition of a lambda holds for the name of a column."""
+    """Return whether the condition of a lambda holds for the name of a column.
+
+    Raises:
+        NotImplementedError: The condition is not made of LIKE, SIMILAR TO, =, <>, IN, AND, OR, NOT.
+    """
     match condition:
         case exp.Paren():
             return _holds_for_name(condition.this, name)

@@ -130,7 +130,7 @@ class _RowSplitter:
         return Union((left_not_true, self.rows_where_not_true(right, left_true, negated=negated)))
 
     def _find_connective(self, node: exp.Expr, negated: bool) -> _Connective | None:
-        """Return the AND or OR of a condition, after De Morgan; None if it is not to be split."""
+        """Return the AND or OR of a condition, after De Morgan; None if it need not be split."""
         negated = _is_negated(node, negated)
         inner = _strip_negations(node)
         if not isinstance(inner, exp.And | exp.Or) or not has_membership(inner):

@@ -5,10 +5,10 @@
     CREATE RECURSIVE VIEW even(n) AS SELECT 0 UNION SELECT n + 1 FROM odd WHERE n < 9;
     CREATE RECURSIVE VIEW odd(n) AS SELECT n + 1 FROM even WHERE n < 9
 
-Each query is the body of one equation; the views are the least solution, in which each row is once.
-It exists and is unique, because a body may only join, filter, compute and unite the rows of the
-recursion, with any number of references. Unlike WITH RECURSIVE of a single query, whose iterations
-SQL defines, the solution does not depend on an order of evaluation.
+Each query is the body of one equation; the views are the least solution, in which each row occurs
+once. It exists and is unique, because a body may only join, filter, compute and unite the rows of
+the recursion, with any number of references. Unlike WITH RECURSIVE of a single query, whose
+iterations SQL defines, the solution does not depend on an order of evaluation.
 
 The types of the columns are found as for a single recursion: first from the parts of UNION that
 name no recursive view, then again until they are stable.
@@ -248,37 +248,36 @@ def _check_monotone(
     source: SqlSource, equation: Equation, plan: PlanNode, names: Sequence[str]
 ) -> None:
     """Refuse an operator that would delete rows of an earlier iteration."""
-    forbidden = _find_forbidden(plan, frozenset(names), {})
+    forbidden = _find_forbidden(plan, frozenset(names))
     if forbidden is None:
         return
     for table in equation.query.find_all(exp.Table):
         if table.name.casefold() in {name.casefold() for name in names}:
             raise source.unsupported(
                 table,
-                f"{_DESCRIPTIONS.get(forbidden, forbidden)} the recursive {table.name!r}",
+                f"{_EQUATION_DESCRIPTIONS.get(forbidden, forbidden)} the recursive {table.name!r}",
                 "a recursion may only join, filter, compute and unite its rows; do it outside",
             )
     raise SqlError(f"{forbidden} of a recursive view")
 
 
 # In an equation the inner side of an outer join, and EXISTS, may be recursive.
-_DESCRIPTIONS: Final = {
+_EQUATION_DESCRIPTIONS: Final = {
     **DESCRIPTIONS,
     "OuterJoin": "an outer join with",
     "Semijoin": "NOT EXISTS or NOT IN (subquery) of",
 }
 
 
-def _find_forbidden(
-    plan: PlanNode, names: frozenset[str], memo: dict[int, tuple[bool, str | None]]
-) -> str | None:
+def _find_forbidden(plan: PlanNode, names: frozenset[str]) -> str | None:
     """Return the class of an operator over recursive rows that is not monotone; None if all are.
 
     Args:
         plan: The plan.
         names: The recursive relations.
-        memo: By the id of a node: whether it reads recursive rows, and the class to return.
     """
+    # By the id of a node: whether it reads recursive rows, and the class to return.
+    memo: dict[int, tuple[bool, str | None]] = {}
 
     def visit(node: PlanNode) -> tuple[bool, str | None]:
         if id(node) not in memo:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
@@ -56,13 +56,11 @@ from circuits.sql.expressions.list_comparisons import is_list_comparison
 from circuits.sql.queries.decorrelation import filter_all, links_between
 from circuits.sql.queries.subqueries import (
     Subquery,
-    conjoin,
-    conjunction,
     number_over_join,
     read_subquery,
     strip_parentheses,
 )
-from circuits.types.functions import call
+from circuits.types.functions import call, conjunction
 
 __all__ = ["is_membership", "plan_semijoin", "read_membership"]
 
@@ -115,98 +113,30 @@ def plan_semijoin(
     if isinstance(node, exp.Exists):
         source.allow_arguments(node, "this")
         inner = read_subquery(builder, node.this, exists=True)
-        return _build_semijoin(builder, clause, node, inner, (), negated)
-    if isinstance(node, exp.In) and (query := _subquery_of_in(node)) is not None:
-        source.allow_arguments(node, "this", "query", "expressions")
-        return _plan_comparison(builder, clause, node, query, "eq", is_all=False, negated=negated)
-    source.allow_arguments(node, "this", "expression")
-    quantifier = node.args["expression"]
-    source.allow_arguments(quantifier, "this")
-    any_function, all_function = _COMPARISONS[type(node)]
-    is_all = isinstance(quantifier, exp.All)
-    function = all_function if is_all else any_function
-    return _plan_comparison(
-        builder, clause, node, quantifier.this, function, is_all=is_all, negated=negated
-    )
+        return _build_semijoin(builder, node, inner, (), negated)
+    return _plan_comparison(builder, clause, node, negated=negated)
 
 
-def _plan_comparison(
-    builder: SelectBuilder,
-    clause: Clause,
-    node: exp.Expr,
-    query: exp.Expr,
-    function: str,
-    *,
-    is_all: bool,
-    negated: bool,
-) -> PlanNode:
-    """Return the rows for which ``x < ANY (query)`` or ``x < ALL (query)`` is true.
+class _Comparison(NamedTuple):
+    """``x IN (query)``, ``x < ANY (query)`` or ``x < ALL (query)``.
 
-    ANY and NOT ALL are semijoins: a row exists for which ``function`` is true. ALL and NOT ANY are
-    antijoins: no row exists for which ``function`` is true or NULL. For ``< ALL``, the function is
-    ``>=``.
+    Attributes:
+        left: The nodes of the compared values; several for a row ``(x, y)``.
+        inner: The subquery, with a column for each compared value.
+        function: The comparison of a value with a column; for ALL, its negation.
+        is_all: True for ALL.
     """
-    if not isinstance(strip_parentheses(query), exp.Query | exp.Values):
-        raise builder.source.unsupported(query, "ANY or ALL of a list", "use IN")
-    inner = read_subquery(builder, query)
-    is_anti = is_all != negated
-    left = [node.this]
-    if isinstance(node.this, exp.Tuple):
-        builder.source.allow_arguments(node.this, "expressions")
-        if function != "eq":
-            raise builder.source.unsupported(
-                node.this,
-                "this comparison of rows with a subquery",
-                "use EXISTS with a condition per column; IN and = ANY compare rows",
-            )
-        left = node.this.expressions
-    if len(left) != len(inner.outputs):
-        raise builder.source.error(
-            query, f"the subquery has {len(inner.outputs)} columns, {len(left)} are compared"
-        )
-    values = [clause.read(part) for part in left]
-    width = builder.width
-    conditions = []
-    for value, output in zip(values, inner.outputs, strict=True):
-        other = number_over_join(output, width)
-        condition = clause.call(node, function, value, other)
-        if is_anti:
-            nulls = [clause.call(node, "is_null", side) for side in (value, other)]
-            condition = clause.call(node, "or", condition, *nulls)
-        conditions.append(condition)
-    return _build_semijoin(builder, clause, node, inner, conditions, is_anti)
+
+    left: list[exp.Expr]
+    inner: Subquery
+    function: str
+    is_all: bool
 
 
-def _build_semijoin(
-    builder: SelectBuilder,
-    clause: Clause,
-    node: exp.Expr,
-    inner: Subquery,
-    conditions: Sequence[Expression],
-    anti: bool,
-) -> PlanNode:
-    width = builder.width
-    parts = [number_over_join(part, width) for part in inner.correlated_conditions]
-    parts += conditions
-    if any(is_correlated(part) for part in parts):
-        raise builder.source.correlated(
-            node, "a condition that spans three queries", "compare columns of the two nearest"
-        )
-    return Semijoin(builder.plan, inner.plan, conjoin(clause, node, parts), anti)
-
-
-def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> SubqueryValue:
-    """Return the truth value of EXISTS, IN, or a comparison with ANY or ALL of a subquery.
-
-    Args:
-        builder: The rows of the enclosing query.
-        clause: The clause of the condition, which reads the compared value.
-        node: The condition.
-    """
+def _read_comparison(builder: SelectBuilder, node: exp.Expr) -> _Comparison:
+    """Read IN, or a comparison with ANY or ALL of a subquery, without the compared values."""
     source = builder.source
-    if isinstance(node, exp.Exists):
-        source.allow_arguments(node, "this")
-        return _Membership(read_subquery(builder, node.this, exists=True), (), False)
+    query: exp.Expr | None
     is_all, function = False, "eq"
     if isinstance(node, exp.In):
         source.allow_arguments(node, "this", "query", "expressions")
@@ -235,6 +165,62 @@ def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> S
         raise source.error(
             query, f"the subquery has {len(inner.outputs)} columns, {len(left)} are compared"
         )
+    return _Comparison(left, inner, function, is_all)
+
+
+def _plan_comparison(
+    builder: SelectBuilder, clause: Clause, node: exp.Expr, *, negated: bool
+) -> PlanNode:
+    """Return the rows for which IN, or a comparison with ANY or ALL, is true.
+
+    ANY and NOT ALL are semijoins: a row exists for which the function of the `_Comparison` is true.
+    ALL and NOT ANY are antijoins: no row exists for which it is true or NULL.
+    """
+    left, inner, function, is_all = _read_comparison(builder, node)
+    is_anti = is_all != negated
+    values = [clause.read(part) for part in left]
+    width = builder.width
+    conditions = []
+    for value, output in zip(values, inner.outputs, strict=True):
+        other = number_over_join(output, width)
+        condition = clause.call(node, function, value, other)
+        if is_anti:
+            nulls = [clause.call(node, "is_null", side) for side in (value, other)]
+            condition = clause.call(node, "or", condition, *nulls)
+        conditions.append(condition)
+    return _build_semijoin(builder, node, inner, conditions, is_anti)
+
+
+def _build_semijoin(
+    builder: SelectBuilder,
+    node: exp.Expr,
+    inner: Subquery,
+    conditions: Sequence[Expression],
+    anti: bool,
+) -> PlanNode:
+    width = builder.width
+    parts = [number_over_join(part, width) for part in inner.correlated_conditions]
+    parts += conditions
+    if any(is_correlated(part) for part in parts):
+        raise builder.source.correlated(
+            node, "a condition that spans three queries", "compare columns of the two nearest"
+        )
+    return Semijoin(builder.plan, inner.plan, conjunction(parts), anti)
+
+
+def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> SubqueryValue:
+    """Return the truth value of EXISTS, IN, or a comparison with ANY or ALL of a subquery.
+
+    Args:
+        builder: The rows of the enclosing query.
+        clause: The clause of the condition, which reads the compared value.
+        node: The condition.
+    """
+    source = builder.source
+    if isinstance(node, exp.Exists):
+        source.allow_arguments(node, "this")
+        return _Membership(read_subquery(builder, node.this, exists=True), (), False)
+    left, inner, function, is_all = _read_comparison(builder, node)
     values = [clause.read(part) for part in left]
     if any(map(is_correlated, values)):
         raise source.correlated(node, "a condition that spans three queries")

@@ -104,14 +104,14 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
 def check_monotone(
     source: SqlSource, node: exp.CTE, body: PlanNode, name: str, mode: DistinctMode
 ) -> None:
-    """Refuse a recursion in which a better value could lead to a worse one, or without order.
+    """Refuse a recursion in which a better value could lead to a worse one, or has no order.
 
     Args:
         source: The text.
         node: The WITH query.
         body: The union of the base query and the steps.
         name: The name of the recursion.
-        mode: What it keeps.
+        mode: The rows that it keeps.
     """
     assert mode.column is not None
     column = body.fields[mode.column].name
@@ -125,12 +125,12 @@ def check_monotone(
     better = BETTER_DIRECTION[mode.kind]
     reader = _DirectionReader(name, mode.column, better)
     directions = reader.read(body)
-    wanted = [(0, better) if index == mode.column else (0,) for index in range(len(directions))]
+    allowed = [(0, better) if index == mode.column else (0,) for index in range(len(directions))]
     places = ["a condition"] if reader.has_other_condition else []
     places += [
         f"column {body.fields[index].name!r}"
         for index, direction in enumerate(directions)
-        if direction not in wanted[index]
+        if direction not in allowed[index]
     ]
     if places:
         word = "smaller" if mode.kind == "min" else "larger"
@@ -174,7 +174,7 @@ class _DirectionReader:
                 return tuple(_direction(expression, below) for expression in expressions)
             case Filter(child, predicate):
                 below = self.read(child)
-                self._check(_holds_longer(predicate, below))
+                self._check(_stays_true(predicate, below))
                 return below
             case Distinct(child):
                 return self.read(child)
@@ -202,7 +202,7 @@ def _is_constant(expression: Expression, directions: Sequence[Direction]) -> boo
     return all(directions[column] == 0 for column in columns_of(expression))
 
 
-def _holds_longer(predicate: Expression, directions: Sequence[Direction]) -> bool:
+def _stays_true(predicate: Expression, directions: Sequence[Direction]) -> bool:
     """Return whether a condition that holds still holds after values got better."""
     for condition in conjuncts([predicate]):
         if _is_constant(condition, directions):

@@ -49,15 +49,14 @@ from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.queries.decorrelation import filter_all, links_between, plan_correlated_query
 from circuits.sql.queries.subqueries import (
-    HOW_TO_CORRELATE,
+    CORRELATION_ADVICE,
     add_condition_keys,
-    conjoin,
-    conjunction,
     number_over_join,
     read_subquery,
     strip_parentheses,
 )
 from circuits.sql.syntax.source import CorrelatedSqlError
+from circuits.types.functions import conjunction
 
 __all__ = ["join_scalar", "read_scalar"]
 
@@ -134,9 +133,9 @@ def _read_correlated_scalar(builder: SelectBuilder, node: exp.Expr) -> _ScalarVa
 
 
 def _with_single_row(plan: PlanNode, key_width: int) -> tuple[PlanNode, bool]:
-    """Return a plan that fails if a key has several rows, and whether a row is always found.
+    """Return a plan that fails if a key has several rows, and whether a join always finds a row.
 
-    With a key it is not: the rows to which the plan is joined may have other values of the key.
+    With a key it does not always: the rows that the plan is joined to may have other keys.
 
     Args:
         plan: The rows.
@@ -244,5 +243,5 @@ def _join_aggregate(
     conditions = [grouping.rewrite_over_groups(query, condition) for condition in conditions]
     parts = [number_over_join(condition, width) for condition in conditions]
     if any(map(is_correlated, parts)):
-        raise source.correlated(query, "a condition that spans three queries", HOW_TO_CORRELATE)
-    return OuterJoin(builder.plan, plan, conjoin(clause, query, parts)), value
+        raise source.correlated(query, "a condition that spans three queries", CORRELATION_ADVICE)
+    return OuterJoin(builder.plan, plan, conjunction(parts)), value

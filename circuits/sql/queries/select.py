@@ -39,7 +39,7 @@ from circuits.sql.aggregation.row_number import (
     read_row_number,
 )
 from circuits.sql.aggregation.windows import Windows
-from circuits.sql.binding.clause import HOW_TO_USE_A_WINDOW, Clause, is_aggregate
+from circuits.sql.binding.clause import WINDOW_ADVICE, Clause, is_aggregate
 from circuits.sql.binding.environment import (
     NO_RANKS,
     DerivedTable,
@@ -217,10 +217,10 @@ class _SelectReader:
         TopK; the others, all of QUALIFY, stay ordinary conditions.
         """
         bounded: list[tuple[exp.Window, RankRange]] = []
-        for name, bounds in ranks.items():
+        for name, rank_range in ranks.items():
             value = self.aliases.get(name)
             if value is not None and is_row_number(value):
-                bounded.append((value, bounds))
+                bounded.append((value, rank_range))
         qualify = self.node.args.get("qualify")
         if qualify is not None:
             self.source.allow_arguments(qualify, "this")
@@ -338,13 +338,16 @@ class _SelectReader:
             return False
         if group.args.get("all"):
             return not has_aggregate(node)
-        return any(
-            key == node
-            or (_is_number(key) and self.node.expressions[int(key.this) - 1].unalias() == node)
-            or (isinstance(key, exp.Column) and key.name.casefold() == name.casefold())
-            for key in group_keys(group)
-            if not _is_number(key) or int(key.this) <= len(self.node.expressions)
-        )
+
+        def is_item(key: exp.Expr) -> bool:
+            if _is_number(key):
+                items = self.node.expressions
+                position = int(key.this)
+                return position <= len(items) and bool(items[position - 1].unalias() == node)
+            is_alias = isinstance(key, exp.Column) and key.name.casefold() == name.casefold()
+            return is_alias or bool(key == node)
+
+        return any(map(is_item, group_keys(group)))
 
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self._is_key_with_query(node, name):
@@ -519,7 +522,7 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     has_name = isinstance(function, exp.Func | exp.IgnoreNulls)
     word = clause.source.name_in_text(function) if has_name else ""
     raise clause.source.unsupported(
-        node, f"a window function in {clause.name}", HOW_TO_USE_A_WINDOW, word=word
+        node, f"a window function in {clause.name}", WINDOW_ADVICE, word=word
     )
 
 

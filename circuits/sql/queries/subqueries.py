@@ -13,24 +13,20 @@ Any other correlated subquery is planned for all values of the outer columns tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import (
     Call,
     Column,
     Expression,
-    Literal,
     columns_of,
     substitute,
 )
 from circuits.plan.nodes import PlanNode, columns
 from circuits.sql.aggregation.grouping import Grouping
-from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import (
     FIRST_OUTER_COLUMN,
     is_correlated,
@@ -39,21 +35,20 @@ from circuits.sql.binding.scope import (
 )
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.queries.decorrelation import plan_correlated_query
+from circuits.sql.syntax.array_subqueries import names_of_arguments
 from circuits.sql.syntax.source import CorrelatedSqlError
 from circuits.types.functions import call
 
 __all__ = [
-    "HOW_TO_CORRELATE",
+    "CORRELATION_ADVICE",
     "Subquery",
     "add_condition_keys",
-    "conjoin",
-    "conjunction",
     "number_over_join",
     "read_subquery",
     "strip_parentheses",
 ]
 
-HOW_TO_CORRELATE: Final = "correlate it by conditions of its WHERE, joined by AND"
+CORRELATION_ADVICE: Final = "correlate it by conditions of its WHERE, joined by AND"
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,7 @@ def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool)
         if part is None or (exists and name == "limit" and _is_positive_limit(part)):
             continue
         raise builder.source.correlated(
-            part, f"{name.upper()} in a correlated subquery", HOW_TO_CORRELATE, word=name
+            part, f"{name.upper()} in a correlated subquery", CORRELATION_ADVICE, word=name
         )
     distinct = query.args.get("distinct")
     if distinct is not None:
@@ -147,7 +142,7 @@ def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool)
 
 def _is_positive_limit(node: exp.Expr) -> bool:
     """Return whether a LIMIT leaves at least one row, so that it does not change EXISTS."""
-    if not isinstance(node, exp.Limit) or _set_arguments(node) != ["expression"]:
+    if not isinstance(node, exp.Limit) or names_of_arguments(node) != ["expression"]:
         return False
     count = node.expression
     return isinstance(count, exp.Literal) and count.is_int and int(count.this) > 0
@@ -167,26 +162,8 @@ def number_over_join(expression: Expression, width: int) -> Expression:
     return substitute(expression, renumber)
 
 
-def conjunction(parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of conditions; TRUE if there are none."""
-    if not parts:
-        return Literal(True, pa.bool_())
-    return parts[0] if len(parts) == 1 else call("and", *parts)
-
-
-def conjoin(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of conditions; an error of their types points to ``node``."""
-    if not parts:
-        return Literal(True, pa.bool_())
-    return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)
-
-
 def strip_parentheses(node: exp.Expr) -> exp.Expr:
     """Return the node inside of parentheses that have no alias and no clause of their own."""
-    while isinstance(node, exp.Paren | exp.Subquery) and _set_arguments(node) == ["this"]:
+    while isinstance(node, exp.Paren | exp.Subquery) and names_of_arguments(node) == ["this"]:
         node = node.this
     return node
-
-
-def _set_arguments(node: exp.Expr) -> list[str]:
-    return [name for name, value in node.args.items() if value not in (None, False, [])]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal, substitute
@@ -45,7 +44,7 @@ from circuits.sql.binding.scope import (
     shift_columns,
 )
 from circuits.sql.binding.select_builder import SelectBuilder
-from circuits.sql.queries.asof_joins import AsofJoin, join_asof, read_match, version_of
+from circuits.sql.queries.asof_joins import AsofJoin, join_asof, read_match, read_system_time
 from circuits.sql.queries.conditions import has_query, restrict
 from circuits.sql.queries.decorrelation import filter_all, links_between, plan_correlated_query
 from circuits.sql.queries.pivots import apply_pivots
@@ -57,7 +56,6 @@ from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
-TRUE: Final = Literal(True, pa.bool_())
 JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
 # The kind of a join by the side and kind in the text.
 JOIN_KINDS: Final = {
@@ -175,7 +173,7 @@ class _FromReader:
                     "put the join in parentheses, or in a query in FROM",
                 )
             right = self._read_joined_item(join.this, items)
-            if is_merged or right.links:
+            if is_merged or right.is_linked:
                 is_merged = True
                 items = [self._merge(items, join.this)]
             if not is_comma:
@@ -388,13 +386,13 @@ class _FromReader:
     def _join(self, left: SelectBuilder, join: exp.Join, right: SelectBuilder) -> SelectBuilder:
         source = self.source
         kind = self._read_join_kind(join)
-        version = version_of(source, join.this)
+        version = read_system_time(source, join.this)
         if kind in ("right", "full"):
-            if right.links and self.domain is None:
+            if right.is_linked and self.domain is None:
                 raise source.error(
                     join.this, f"a {kind.upper()} JOIN with a query that names its left side"
                 )
-            if self.domain is not None and not right.links:
+            if self.domain is not None and not right.is_linked:
                 # Unmatched right rows are kept for each row of the domain.
                 right = self._cross(self.start(), right, join.this)
                 right.link_sides = left.domain_columns, right.domain_columns
@@ -407,7 +405,9 @@ class _FromReader:
         using = self._read_using(join, left.scope_columns, right.scope_columns)
         equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
         if version is not None or (join.args.get("method") or "").upper() == "ASOF":
-            return self._join_asof(left, right, joined, join, version)
+            joined.plan = self._plan_asof_join(left, right, joined, join, version, equalities)
+            joined.scope_columns = merged_columns
+            return joined
         on = join.args.get("on")
         if kind == "cross" and (on or equalities):
             raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
@@ -434,7 +434,7 @@ class _FromReader:
         else:
             clause = self.environment.clause(name, joined.read_column)
             parts = [*equalities, *([clause.read_condition(on)] if on is not None else [])]
-            predicate = _conjunction(parts)
+            predicate = functions.conjunction(parts)
             if is_correlated(predicate):
                 raise source.correlated(
                     on or join.this,
@@ -503,25 +503,22 @@ class _FromReader:
             plans.append(Map(unmatched, (*nulls[:width], *columns(right.plan)), names))
         return Union(tuple(plans))
 
-    def _join_asof(
+    def _plan_asof_join(
         self,
         left: SelectBuilder,
         right: SelectBuilder,
         joined: SelectBuilder,
         join: exp.Join,
         version: exp.Expr | None,
-    ) -> SelectBuilder:
+        equalities: list[Expression],
+    ) -> PlanNode:
         """Join each left row to the latest right row of its key at or before its time."""
-        using = self._read_using(join, left.scope_columns, right.scope_columns)
-        kind = self._read_join_kind(join)
-        merged, columns_of_join = self._merge_using(using, kind, joined.scope_columns)
         clause = self.environment.clause("ASOF JOIN ... ON", joined.read_column)
-        match = read_match(clause, join, left.width, merged, version, right.scope_columns)
-        if joined.correlated_conditions or right.links:
+        match = read_match(clause, join, left.width, equalities, version, right.scope_columns)
+        if joined.correlated_conditions or right.is_linked:
             raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
-        joined.plan = join_asof(AsofJoin(left.plan, right.plan, match, is_left=kind == "left"))
-        joined.scope_columns = columns_of_join
-        return joined
+        is_left = self._read_join_kind(join) == "left"
+        return join_asof(AsofJoin(left.plan, right.plan, match, is_left))
 
     def _read_join_kind(self, join: exp.Join) -> str:
         if is_apply(join):
@@ -627,13 +624,7 @@ FROM_ITEM_READERS: Final[
 
 def _have_same_values(left: Sequence[Column], right: Sequence[Column]) -> Expression:
     """Return the predicate of a semijoin: all left columns have the values of the right ones."""
-    return _conjunction(links_between(left, right, offset=len(left)))
-
-
-def _conjunction(conditions: Sequence[Expression]) -> Expression:
-    if not conditions:
-        return TRUE
-    return conditions[0] if len(conditions) == 1 else functions.call("and", *conditions)
+    return functions.conjunction(links_between(left, right, offset=len(left)))
 
 
 def is_apply(join: exp.Join) -> bool:

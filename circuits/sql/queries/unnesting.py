@@ -1,4 +1,4 @@
-"""UNNEST, explode and their relatives: functions that make several rows of one.
+"""UNNEST, explode and their relatives: functions that make several rows from each row.
 
 ========================================== ======================= ================================
 in FROM                                    in the SELECT list      columns
@@ -76,7 +76,7 @@ def _generator_kind(node: exp.Expr) -> tuple[str, bool] | None:
 
 
 def is_generator(node: exp.Expr) -> bool:
-    """Return whether a node of the SELECT list makes several rows of one."""
+    """Return whether a node of the SELECT list makes several rows from each row."""
     kind = _generator_kind(node)
     return kind is not None and kind[0] != "series"
 
@@ -114,7 +114,6 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         outer: True to keep a row without elements, as for LEFT JOIN.
     """
     source = builder.source
-    alias = node.args.get("alias")
     function, ordinality = node, False
     if isinstance(node, exp.Unnest):
         source.allow_arguments(node, "expressions", "alias", "offset")
@@ -131,8 +130,10 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         source.allow_arguments(node.this.this, "expressions")
         if outer:
             raise source.unsupported(node, "LEFT JOIN LATERAL of a SELECT", "join UNNEST(a) itself")
-        columns_of = read_generator(builder, items[0]) or []
-        generated = _Generated([name for name, _ in columns_of], [value for _, value in columns_of])
+        new_columns = read_generator(builder, items[0]) or []
+        generated = _Generated(
+            [name for name, _ in new_columns], [value for _, value in new_columns]
+        )
     elif isinstance(function, exp.Unnest):
         source.allow_arguments(function, "expressions", "alias", "offset")
         if len(function.expressions) != 1:
@@ -140,12 +141,17 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
                 node, "UNNEST of several lists", "unnest them WITH ORDINALITY and join by position"
             )
         value = clause.read(function.expressions[0])
-        first = 1 if ordinality else None
+        first_position = 1 if ordinality else None
         default = ["unnest", "ordinality"] if ordinality else ["unnest"]
-        generated = _unnest(builder, node, value, default, first, outer, position_first=False)
+        generated = _unnest(builder, node, value, default, first_position, outer)
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)
-    names = generated.names
+    _add_to_scope(builder, node, generated)
+
+
+def _add_to_scope(builder: SelectBuilder, node: exp.Expr, generated: _Generated) -> None:
+    """Add the new columns of an item of FROM to the scope, with the names of its alias."""
+    source, names, alias = builder.source, generated.names, node.args.get("alias")
     table = "unnest"
     if alias is not None:
         source.allow_arguments(alias, "this", "columns")
@@ -241,7 +247,7 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
         source.allow_arguments(node, "this")
         values.append(clause.read(node.this))
     zipped = clause.call(generators[0], "list_zip", *values)
-    unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False, position_first=False)
+    unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False)
     for position, node in enumerate(generators):
         value = clause.call(node, "struct_field", unnested.values[0], string_literal(str(position)))
         builder.generated[id(node)] = node.sql(dialect=source.dialect), value
@@ -255,7 +261,7 @@ def _apply_generator(
     kind, is_outer = generator_kind
     outer = outer or is_outer
     if kind == "json_tuple":
-        return _json_tuple(builder, clause, node)
+        return _apply_json_tuple(builder, clause, node)
     if kind == "series":
         if isinstance(node, exp.Anonymous):
             source.allow_arguments(node, "this", "expressions")
@@ -266,7 +272,7 @@ def _apply_generator(
         else:
             value = clause.read(node)
             name = "range" if node.args.get("is_end_exclusive") else "generate_series"
-        return _unnest(builder, node, value, [name], None, outer, position_first=False)
+        return _unnest(builder, node, value, [name], None, outer)
     if isinstance(node, exp.Anonymous):
         source.allow_arguments(node, "this", "expressions")
         (argument,) = node.expressions
@@ -275,14 +281,14 @@ def _apply_generator(
         argument = node.this
     value = clause.read(argument)
     if kind == "inline":
-        return _inline(builder, node, value, outer)
+        return _apply_inline(builder, node, value, outer)
     is_map = pa.types.is_map(value.type)
     default = ["key", "value"] if is_map else ["col" if source.is_spark else "unnest"]
     if kind == "posexplode":
-        return _unnest(builder, node, value, [*default, "pos"], 0, outer, position_first=True)
+        return _unnest(builder, node, value, [*default, "pos"], 0, outer, position_before=True)
     names = [*default, "ordinality"] if ordinality else default
-    first = 1 if ordinality else None
-    return _unnest(builder, node, value, names, first, outer, position_first=False)
+    first_position = 1 if ordinality else None
+    return _unnest(builder, node, value, names, first_position, outer)
 
 
 def _unnest(
@@ -290,10 +296,10 @@ def _unnest(
     node: exp.Expr,
     value: Expression,
     names: list[str],
-    first: int | None,
+    first_position: int | None,
     outer: bool,
     *,
-    position_first: bool,
+    position_before: bool = False,
 ) -> _Generated:
     """Replace the plan of the rows by its unnested rows; return the new columns.
 
@@ -302,9 +308,9 @@ def _unnest(
         node: The generator, for errors.
         value: The list or map.
         names: The names of the new columns; the position, if there is one, is the last.
-        first: The position of the first element; None for no column of positions.
+        first_position: The position of the first element; None for no column of positions.
         outer: True to keep a row without elements.
-        position_first: True to return the position before the elements.
+        position_before: True to return the position before the elements.
     """
     source, width = builder.source, builder.width
     if pa.types.is_null(value.type):
@@ -326,23 +332,25 @@ def _unnest(
     kept = columns(plan)
     names_before = tuple(field.name for field in plan.fields)
     plan = Map(plan, (*kept, value), (*names_before, names[0]))
-    unnested = Unnest(plan, tuple(names), first, outer)
+    unnested = Unnest(plan, tuple(names), first_position, outer)
     builder.plan = unnested
     values: list[Expression] = [*columns(unnested)[width:]]
-    if position_first:
+    if position_before:
         if source.is_spark:
             values[-1] = builder.clause("FROM").call(node, "cast", values[-1], type=pa.int32())
         values, names = [values[-1], *values[:-1]], [names[-1], *names[:-1]]
     return _Generated(names, values)
 
 
-def _inline(builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bool) -> _Generated:
+def _apply_inline(
+    builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bool
+) -> _Generated:
     element = value.type.value_type if is_nested(value.type) else value.type
     if not pa.types.is_struct(element):
         raise builder.source.error(
             node, f"inline() takes a list of structs, not a value of type {value.type}"
         )
-    unnested = _unnest(builder, node, value, ["struct"], None, outer, position_first=False)
+    unnested = _unnest(builder, node, value, ["struct"], None, outer)
     clause = builder.clause("SELECT")
     names = [field.name for field in element]
     fields = [
@@ -352,7 +360,7 @@ def _inline(builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bo
     return _Generated(names, fields)
 
 
-def _json_tuple(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> _Generated:
+def _apply_json_tuple(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> _Generated:
     """Read json_tuple(j, 'a', 'b'), which makes columns but no rows."""
     source = builder.source
     source.allow_arguments(node, "this", "expressions")

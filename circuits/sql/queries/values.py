@@ -55,9 +55,10 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
         fields.append(Field(f"col{number + source.is_spark}", common_type))
     if domain is not None:
         return DerivedTable(_map_each_row(domain.plan, rows, fields), domain=domain)
-    for value in (value for values in rows for value in values):
-        if not isinstance(value, Literal) and not is_nested(value.type):
-            raise source.unsupported(node, f"{value} in VALUES", "write constants")
+    for values in rows:
+        for value in values:
+            if not isinstance(value, Literal) and not is_nested(value.type):
+                raise source.unsupported(node, f"{value} in VALUES", "write constants")
     constants = [tuple(v.value for v in values if isinstance(v, Literal)) for values in rows]
     if any(len(values) < len(fields) for values in constants):
         # Lists, structs and maps are calls.

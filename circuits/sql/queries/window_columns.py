@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pyarrow import types as arrow
 
@@ -16,6 +15,7 @@ from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Filter, Map, PlanNode, columns
 from circuits.plan.time_windows import HoppingWindows, SessionBound
 from circuits.sql.expressions.literals import integer_literal
+from circuits.sql.expressions.time_amounts import TICKS_PER_SECOND
 from circuits.types import functions
 
 __all__ = [
@@ -27,8 +27,6 @@ __all__ = [
     "tumbling",
     "with_columns",
 ]
-
-_TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ def cumulating(
 ) -> WindowColumns:
     """Return the windows that start with a window of ``size`` and end after each ``step`` of it.
 
-    They are the windows of ``size`` that slide by ``step`` and end within the same tumbling window;
-    each has its start cut to the start of that one.
+    For each row they are its hopping windows of ``size`` and slide ``step`` that start at or before
+    the start of its tumbling window of ``size``, and they are cut at this start.
     """
     windows = hopping(plan, time, size, step, offset)
     start = functions.call("time_bucket", time, integer_literal(size), integer_literal(offset))
@@ -88,7 +86,7 @@ def session(
 
 def last_moment(end: Expression) -> Expression:
     """Return the last millisecond before an end, or the last tick of an integer or a date."""
-    ticks_per_second = _TICKS_PER_SECOND[end.type.unit] if arrow.is_timestamp(end.type) else 1
+    ticks_per_second = TICKS_PER_SECOND[end.type.unit] if arrow.is_timestamp(end.type) else 1
     return _shift(end, -max(1, ticks_per_second // 1000))
 
 
@@ -99,7 +97,7 @@ def _shift(value: Expression, amount: int) -> Expression:
         return functions.call("add", value, integer_literal(amount))
     days = amount if arrow.is_date(data_type) else 0
     microseconds = (
-        0 if arrow.is_date(data_type) else amount * 10**6 // _TICKS_PER_SECOND[data_type.unit]
+        0 if arrow.is_date(data_type) else amount * 10**6 // TICKS_PER_SECOND[data_type.unit]
     )
     parts = (integer_literal(part) for part in (0, days, microseconds))
     shifted = functions.call("date_add", value, *parts)

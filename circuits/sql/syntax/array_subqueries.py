@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["replace_array_subqueries"]
+__all__ = ["names_of_arguments", "replace_array_subqueries"]
 
 _VALUE: Final = "value"
 
@@ -28,15 +28,16 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
         query = node.expressions[0] if len(node.expressions) == 1 else None
         if not isinstance(query, exp.Query) or node.args.get("value_constructor") is not None:
             continue
-        while isinstance(query, exp.Subquery) and set(_names_of_arguments(query)) == {"this"}:
+        while isinstance(query, exp.Subquery) and set(names_of_arguments(query)) == {"this"}:
             query = query.this
         keys = _sort_keys(query) if _has_one_column(query) else None
         if keys is not None:
-            node.replace(_scalar_subquery(node, query, keys))
+            node.replace(_build_scalar_subquery(node, query, keys))
     return tree
 
 
-def _names_of_arguments(node: exp.Expr) -> list[str]:
+def names_of_arguments(node: exp.Expr) -> list[str]:
+    """Return the names of the arguments of a node that are set."""
     return [name for name, value in node.args.items() if value not in (None, False, [])]
 
 
@@ -83,7 +84,7 @@ def _is_value(query: exp.Query, key: exp.Expr) -> bool:
     )
 
 
-def _scalar_subquery(
+def _build_scalar_subquery(
     node: exp.Array, query: exp.Query, keys: list[tuple[exp.Ordered, exp.Expr | None]]
 ) -> exp.Subquery:
     names, sort_keys = [_VALUE], []

@@ -34,7 +34,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.array_subqueries import replace_array_subqueries
 from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
-from circuits.sql.syntax.spark_syntax import OPERATORS, join_tokens, rewrite
+from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
 __all__ = [
@@ -52,7 +52,7 @@ EMIT_ON_CLOSE: Final = "emit_on_close"
 IS_COMMA: Final = "is_comma"
 NAME_IN_TEXT: Final = "name_in_text"
 #: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
-#: lower case; for dialect spark, and for all others. The modules that read them add them.
+#: lower case; for dialect spark, and for all others. The modules with their readers add the names.
 NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
 UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
 _SURPLUS: Final = "surplus"  # a key of ``meta`` of a call: the count of arguments that it takes
@@ -76,9 +76,9 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
     parser = _parser_class(type(dialect))(dialect=dialect)
     is_spark_dialect = is_spark(dialect_name)
-    tokens = join_tokens(tokens) if is_spark_dialect else tokens
+    tokens = join_spark_tokens(tokens) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
-    rewrite_tree = rewrite if is_spark_dialect else _rewrite_tree
+    rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
     return [rewrite_tree(tree) if tree is not None else None for tree in trees]
 
 
@@ -136,20 +136,23 @@ def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
     """Return a builder of trees of calls that notes in the tree if it ignored arguments."""
 
     def build_and_check(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
-        written = list(arguments)
-        tree = _build(build, arguments, dialect)
+        all_arguments = list(arguments)  # a builder may change the list
+        tree = _call_builder(build, arguments, dialect)
         nodes = {id(node) for node in tree.walk()}
-        used = len(written)
-        while used and id(written[used - 1]) not in nodes:
+        used_count = len(all_arguments)
+        while used_count and id(all_arguments[used_count - 1]) not in nodes:
             # A constant or the name of a unit may be in the tree in another form.
-            *values, last = written[:used]
+            *first_arguments, last = all_arguments[:used_count]
             is_constant = isinstance(last, exp.Literal | exp.Boolean)
-            others = _OTHER_VALUES if is_constant else (_OTHER_COLUMN,)
-            if any(_changes_tree(build, tree, [*values, other], dialect) for other in others):
+            replacements = _OTHER_VALUES if is_constant else (_OTHER_COLUMN,)
+            if any(
+                _changes_tree(build, tree, [*first_arguments, replacement], dialect)
+                for replacement in replacements
+            ):
                 break
-            used -= 1
-        if used < len(written):
-            tree.meta[_SURPLUS] = used
+            used_count -= 1
+        if used_count < len(all_arguments):
+            tree.meta[_SURPLUS] = used_count
         return tree
 
     return build_and_check
@@ -160,12 +163,14 @@ def _changes_tree(
 ) -> bool:
     """Return whether a builder gives another tree for these arguments, or refuses them."""
     try:
-        return _build(build, [argument.copy() for argument in arguments], dialect) != tree
+        return _call_builder(build, [argument.copy() for argument in arguments], dialect) != tree
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, SqlglotError):
         return True
 
 
-def _build(build: Callable[..., exp.Expr], arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
+def _call_builder(
+    build: Callable[..., exp.Expr], arguments: list[exp.Expr], dialect: Dialect
+) -> exp.Expr:
     """Call a builder of sqlglot, of which some take the dialect."""
     try:
         return build(arguments)

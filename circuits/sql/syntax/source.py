@@ -29,7 +29,7 @@ from circuits.sql.syntax.parsing import NAME_IN_TEXT, is_spark, parse_statements
 from circuits.types.arrow_types import is_nested
 from dbsp_wcoj.text_position import point_at
 
-__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource", "Unsupported"]
+__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "CorrelatedSqlError", "SqlSource", "Unsupported"]
 
 #: Maximum length of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
@@ -107,6 +107,11 @@ ARGUMENT_KEYWORDS: Final = {
     "sample": "sample",
 }
 
+# Errors that sqlglot raises for some texts that are not SQL.
+_PARSER_BUGS: Final = (
+    *(ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError),
+)
+
 Error = TypeVar("Error", bound=SqlError)
 
 
@@ -162,14 +167,8 @@ class SqlSource:
             raise self.error_at(0, f"unknown dialect {self.dialect!r}; dialects: {dialects}")
         try:
             return list(sqlglot.tokenize(self.text, dialect=self.dialect))
-        except SqlglotError as error:
-            raise self.error_at(
-                0, f"the text cannot be read: {_without_control_characters(str(error))}"
-            ) from None
-        except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
-            raise self.error_at(
-                0, f"the text is not valid SQL ({type(bug).__name__} in the parser)"
-            ) from None
+        except (SqlglotError, *_PARSER_BUGS) as error:
+            raise self._unreadable_text_error(error) from None
 
     def parse(self) -> list[exp.Expr]:
         """Return the syntax trees of the statements, in order.
@@ -186,19 +185,12 @@ class SqlSource:
             raise
         except ParseError as error:
             raise self._syntax_error(error) from None
-        except SqlglotError as error:
-            raise self.error_at(
-                0, f"the text cannot be read: {_without_control_characters(str(error))}"
-            ) from None
         except RecursionError:
             raise self.error_at(
                 0, "the text is nested too deeply; put parts of it in views"
             ) from None
-        except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
-            # sqlglot raises these errors for some texts that are not SQL.
-            raise self.error_at(
-                0, f"the text is not valid SQL ({type(bug).__name__} in the parser)"
-            ) from None
+        except (SqlglotError, *_PARSER_BUGS) as error:
+            raise self._unreadable_text_error(error) from None
         # To sqlglot, a comment after the last semicolon is a statement.
         statements = [
             tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)
@@ -222,12 +214,12 @@ class SqlSource:
         """
         kept: list[Token] = []
         skip_statement = False
-        for place, token in enumerate(tokens):
-            words = [t.text.upper() for t in tokens[place : place + 3]]
+        for index, token in enumerate(tokens):
+            words = [t.text.upper() for t in tokens[index : index + 3]]
             if words == ["DECLARE", "RECURSIVE", "VIEW"]:
                 skip_statement = True
-            if words[:2] == ["RECURSIVE", "VIEW"] and place + 2 < len(tokens):
-                self.recursive_views.add(tokens[place + 2].text.casefold())
+            if words[:2] == ["RECURSIVE", "VIEW"] and index + 2 < len(tokens):
+                self.recursive_views.add(tokens[index + 2].text.casefold())
                 continue
             if not skip_statement:
                 kept.append(token)
@@ -296,14 +288,14 @@ class SqlSource:
         """
         self.allow_arguments(node)
 
-    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, what: str) -> None:
+    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, construct: str) -> None:
         """Raise UnsupportedSqlError for an order of nested values in Spark, where NULL is least.
 
         Within values, this package orders NULL after all others, as DuckDB does.
         """
         if self.is_spark and is_nested(type):
             raise self.unsupported(
-                node, f"{what} of a {type} in dialect spark", "use its fields or elements"
+                node, f"{construct} of a {type} in dialect spark", "use its fields or elements"
             )
 
     def is_default_schema(self, name: str) -> bool:
@@ -487,6 +479,14 @@ class SqlSource:
             return before[-1].start()
         after = re.compile(pattern, re.IGNORECASE).search(self.text, start)
         return after.start() if after else start
+
+    def _unreadable_text_error(self, error: Exception) -> SqlError:
+        """Return the error for an exception of sqlglot that has no position."""
+        if isinstance(error, SqlglotError):
+            message = f"the text cannot be read: {_without_control_characters(str(error))}"
+        else:
+            message = f"the text is not valid SQL ({type(error).__name__} in the parser)"
+        return self.error_at(0, message)
 
     def _syntax_error(self, error: ParseError) -> SqlError:
         details: dict[str, Any] = dict(error.errors[0]) if error.errors else {}

@@ -1,4 +1,4 @@
-"""Syntax of Spark that has a meaning in other words: tokens before parsing, trees after it.
+"""Syntax of Spark, replaced by equivalent syntax: tokens before parsing, trees after it.
 
 ======================================== ======================================================
 ``a >>> b``                              ``shiftrightunsigned(a, b)``
@@ -24,7 +24,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["OPERATORS", "join_tokens", "rewrite"]
+__all__ = ["OPERATORS", "join_spark_tokens", "rewrite_spark_tree"]
 
 # A token type that no text of Spark has, for >>>.
 _UNSIGNED_SHIFT: Final = TokenType.PIPE_SLASH
@@ -49,7 +49,7 @@ def _unsigned_shift(parser: Any, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 OPERATORS: Final[Mapping[TokenType, Any]] = {_UNSIGNED_SHIFT: _unsigned_shift}
 
 
-def join_tokens(tokens: list[Token]) -> list[Token]:
+def join_spark_tokens(tokens: list[Token]) -> list[Token]:
     """Return the tokens with ``>>>`` and ``X '1A'`` as one token each."""
     joined: list[Token] = []
     position = 0
@@ -80,7 +80,7 @@ def join_tokens(tokens: list[Token]) -> list[Token]:
     return joined
 
 
-def rewrite(tree: exp.Expr) -> exp.Expr:
+def rewrite_spark_tree(tree: exp.Expr) -> exp.Expr:
     """Return the tree of a statement in the words that all dialects share."""
     for node in list(tree.walk()):
         if isinstance(node, exp.Select):

@@ -27,9 +27,9 @@ __all__ = [
     "bitmap_of",
     "bits_of",
     "check_dictionary_codes",
+    "expand_encoding",
     "missing_code_error",
     "numbers_of",
-    "plain",
     "strings_array",
     "strings_of",
     "valid_of",
@@ -48,11 +48,11 @@ GREATEST_KEY: Final = -NULL - 2
 _INT32_MAX: Final = 2**31 - 1
 
 
-def plain(array: pa.Array) -> pa.Array:
+def expand_encoding(array: pa.Array) -> pa.Array:
     """Return the array without dictionary encoding and without views into several buffers."""
     if isinstance(array, pa.DictionaryArray):
         # Arrow cannot take rows of view arrays, so the dictionary is converted first.
-        values = plain(array.dictionary)
+        values = expand_encoding(array.dictionary)
         return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
     if array.type == pa.string_view():
         return array.cast(pa.large_string())

@@ -3,21 +3,23 @@
 A circuit encodes the rows that it is given and decodes the rows that it returns. In between, a row
 is one int64 code per column. The code depends on the type:
 
-=============================  =============================================  =======
-integers, bool, dates, times   the number itself (`circuits.types.codecs.numbers`)    ordered
-floats                         order-preserving bits (`dbsp_wcoj.values.bitcast`)    ordered
-decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.decimals`)  ordered
-wider decimals                 0, 1, 2, … from a dictionary per scale         not
-strings, binaries              0, 1, 2, … from one dictionary each            not
-lists, structs, maps           0, 1, 2, … from one dictionary for all         not
-=============================  =============================================  =======
+=============================  =======================================================
+integers, bool, dates, times   the number itself (`circuits.types.codecs.numbers`)
+floats                         order-preserving bits (`dbsp_wcoj.values.bitcast`)
+decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.decimals`)
+wider decimals                 0, 1, 2, … from a dictionary per scale, or inline
+strings, binaries              0, 1, 2, … from one dictionary each
+lists, structs, maps           0, 1, 2, … from one dictionary for all
+=============================  =======================================================
+
+The codes of the first three rows have the order of their values (`Codec.ordered`).
 
 NULL is the code ``-2**63`` in every column: it groups with itself and sorts first by code.
 
 Laws:
 
-- Two values of types with the same `Codec.space` have equal codes if and only if they are equal.
-  -0.0 equals 0.0, and all NaN are equal.
+- If two types have the same `Codec.code_space`, their values have equal codes if and only if they
+  are equal. -0.0 equals 0.0, and all NaN are equal.
 - ``decode(encode(x))`` is x, except for -0.0 and NaN.
 - If `Codec.ordered`, codes have the order of their values, with NaN greatest.
 - A code never changes. Arrow's dictionary-encoded columns have the codes of their values.
@@ -41,7 +43,13 @@ from pyarrow import types
 
 from circuits.errors import SchemaError
 from circuits.types.arrow_types import Family, family_of, is_nested, part_types, value_type
-from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, plain, valid_of
+from circuits.types.codecs.arrow_buffers import (
+    NULL,
+    BoolArray,
+    Int64Array,
+    expand_encoding,
+    valid_of,
+)
 from circuits.types.codecs.decimals import MAX_NARROW_DIGITS, NarrowDecimals, WideDecimals
 from circuits.types.codecs.dictionaries import Dictionaries
 from circuits.types.codecs.nested import Nested, ranks
@@ -67,7 +75,7 @@ class Coding(Protocol):
     @property
     def ordered(self) -> bool: ...
     @property
-    def space(self) -> Hashable: ...
+    def code_space(self) -> Hashable: ...
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array: ...
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array: ...
 
@@ -94,9 +102,9 @@ class Codec:
         return self.coding.ordered
 
     @property
-    def space(self) -> Hashable:
+    def code_space(self) -> Hashable:
         """A value that is equal for two columns if and only if their codes can be compared."""
-        return self.coding.space
+        return self.coding.code_space
 
     def encode(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
         """Return the codes of a column; add new values to the dictionary of the type.
@@ -219,7 +227,7 @@ class Codec:
         return np.concatenate([np.empty(0, np.int64), *codes])
 
     def _encode_chunk(self, chunk: pa.Array, adding: bool) -> Int64Array:
-        array = plain(chunk)
+        array = expand_encoding(chunk)
         valid = valid_of(array)
         codes = self.coding.encode(array, valid, adding=adding)
         return codes if valid is None else np.where(valid, codes, NULL)

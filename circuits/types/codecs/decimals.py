@@ -40,7 +40,7 @@ class NarrowDecimals:
     ordered: bool = True
 
     @property
-    def space(self) -> Hashable:
+    def code_space(self) -> Hashable:
         return "decimal", self.type.scale
 
     @property
@@ -108,7 +108,7 @@ class WideDecimals:
     ordered: bool = False
 
     @property
-    def space(self) -> Hashable:
+    def code_space(self) -> Hashable:
         return "wide decimal", self.type.scale
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
@@ -149,9 +149,9 @@ class WideDecimals:
         return [columns[-1], *(columns[-2::-1] ^ NULL)]
 
     def _words(self, codes: Int64Array) -> Int64Array:
-        """Return the four words of each value, the least significant first.
+        """Return the words of each value, of shape ``(4, n)``, the least significant first.
 
-        Negative codes are returned unchanged.
+        All words of the code of NULL are this code.
         """
         is_inline = codes >= SHIFT - INLINE
         if not is_inline.any():

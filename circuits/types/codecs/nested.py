@@ -11,8 +11,8 @@ of the parts are 64-bit words, and the bytes of these words are the value in the
 values have equal parts in the same order, and so equal bytes. NULL is equal to NULL within a value,
 as in DuckDB and Spark. Maps are equal if they have the same entries in the same order.
 
-All nested types share one dictionary. Codes are compared only between columns of one ``space``, so
-two types may use the same bytes for different values.
+All nested types share one dictionary. Two types may use the same bytes for different values,
+because codes are compared only between columns of one ``code_space``.
 
 Codes do not have the order of the values. The sort key of a value is that of its first part, and
 ORDER BY compares values with equal keys as a whole (`ranks`): part by part, a list before its
@@ -48,8 +48,16 @@ from circuits.types.codecs.arrow_buffers import (
 from circuits.types.codecs.strings import WORD_BYTES
 from dbsp_wcoj.values.interner import ABSENT, Interner
 
-__all__ = ["Lists", "Nested", "list_array", "list_parts", "ranks", "struct_array"]
-
+__all__ = [
+    "Lists",
+    "Nested",
+    "element_positions",
+    "entries_type",
+    "list_array",
+    "list_parts",
+    "ranks",
+    "struct_array",
+]
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -60,7 +68,7 @@ class PartCodec(Protocol):
     @property
     def ordered(self) -> bool: ...
     @property
-    def space(self) -> Hashable: ...
+    def code_space(self) -> Hashable: ...
     def encode(self, array: pa.Array) -> Int64Array: ...
     def find(self, array: pa.Array) -> Int64Array: ...
     def decode(self, codes: Int64Array) -> pa.Array: ...
@@ -70,6 +78,9 @@ class PartCodec(Protocol):
 @dataclass(frozen=True)
 class Nested:
     """The coding of a nested type.
+
+    The value of a code is stored as rows of words: one row per element of a list or entry of a map,
+    one row for a struct; one word per part.
 
     Args:
         type: A list, fixed-size list, struct or map.
@@ -86,13 +97,13 @@ class Nested:
     ordered: bool = False
 
     @property
-    def space(self) -> Hashable:
-        """The kind of the type and the spaces of its parts.
+    def code_space(self) -> Hashable:
+        """The kind of the type and the code spaces of its parts.
 
-        The names of fields are not part of it, because structs are compared by position.
+        The names of fields do not matter, because structs are compared by position.
         """
         kind = "struct" if self.is_struct else "map" if types.is_map(self.type) else "list"
-        return (kind, *(part.space for part in self.parts))
+        return (kind, *(part.code_space for part in self.parts))
 
     @property
     def is_struct(self) -> bool:
@@ -161,11 +172,9 @@ class Nested:
         return [keys]
 
     def words(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return the words of values.
+        """Return the number of rows of each value, and the rows of all values.
 
-        Returns:
-            The number of rows of each value, of shape ``(n,)``: the elements of a list, the entries
-            of a map, 1 for a struct. And the rows of all values, of shape ``(rows, parts)``.
+        The shapes are ``(n,)`` and ``(rows, parts)``.
         """
         offsets, data = self.dictionary.gather(codes)
         width = len(self.parts)
@@ -210,11 +219,21 @@ class Lists:
     @property
     def positions(self) -> Int64Array:
         """The position of each element in its list, from 0."""
-        return np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
+        return element_positions(self.lengths)
 
     def array(self, type: pa.DataType) -> pa.Array:
         """Return the lists as an Arrow array."""
         return list_array(type, self.lengths, [self.values], self.valid)
+
+
+def element_positions(lengths: Int64Array) -> Int64Array:
+    """Return the position of each element in its list, from 0, for lists of these lengths.
+
+    >>> element_positions(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    offsets = _offsets(lengths)
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
 
 
 def entries_type(type: pa.DataType) -> pa.DataType:
@@ -339,6 +358,11 @@ def _sortable(array: pa.Array) -> pa.Array:
 
 
 def _list_ranks(lengths: Int64Array, element_ranks: Int64Array) -> Int64Array:
+    """Return the ranks of lists of these lengths.
+
+    Pass p of the loop divides the groups of equal lists by their elements at position p. A list
+    leaves the loop when it has no such element, or is alone in its group.
+    """
     starts, groups = _offsets(lengths)[:-1], np.zeros(len(lengths), np.int64)
     position, active = 0, np.arange(len(lengths))
     while len(active):

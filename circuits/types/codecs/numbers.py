@@ -44,13 +44,13 @@ __all__ = ["Nulls", "Numbers", "number_coding"]
 class Numbers:
     """The coding of a type whose values are of ``dtype`` in numpy.
 
-    `circuits.types.codecs.codec` explains ``space`` and ``ordered``. The argument ``adding`` of
-    `encode` has no effect, because numbers need no dictionary.
+    `circuits.types.codecs.codec` explains ``code_space`` and ``ordered``. The argument ``adding``
+    of `encode` has no effect, because numbers need no dictionary.
     """
 
     type: pa.DataType
     dtype: np.dtype[Any]
-    space: Hashable
+    code_space: Hashable
     ordered: bool = True
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
@@ -102,7 +102,7 @@ class Nulls:
     """The coding of the null type."""
 
     type: pa.DataType
-    space: Hashable = "null"
+    code_space: Hashable = "null"
     ordered: bool = True
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
@@ -128,17 +128,17 @@ def number_coding(type: pa.DataType) -> Numbers | Nulls | None:
         case Family.NULL:
             return Nulls(type)
         case Family.BOOLEAN:
-            space: Hashable = "bool"
+            code_space: Hashable = "bool"
         case Family.INTEGER:
-            space = "uint64" if type == pa.uint64() else "integer"
+            code_space = "uint64" if type == pa.uint64() else "integer"
         case Family.FLOAT:
-            space = ("float", type.bit_width)
+            code_space = ("float", type.bit_width)
         case Family.DATE:
-            space = str(type)
+            code_space = str(type)
         case Family.TIMESTAMP:
-            space = ("timestamp", type.unit, type.tz is None)
+            code_space = ("timestamp", type.unit, type.tz is None)
         case Family.TIME | Family.DURATION:
-            space = (row.family.value, type.unit)
+            code_space = (row.family.value, type.unit)
         case _:
             return None
-    return Numbers(type, np.dtype(row.dtype), space)
+    return Numbers(type, np.dtype(row.dtype), code_space)

@@ -43,14 +43,14 @@ class Strings:
     Args:
         type: The type.
         dictionary: The dictionary of all such types.
-        space: The name of the dictionary.
+        code_space: The name of the dictionary.
         exact: False, because different values may have equal sort keys.
         ordered: False, because codes do not have the order of the values.
     """
 
     type: pa.DataType
     dictionary: Interner
-    space: Hashable
+    code_space: Hashable
     exact: bool = False
     ordered: bool = False
 

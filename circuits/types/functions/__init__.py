@@ -7,7 +7,7 @@
 `logic`, `comparison`, …     functions of values of any type
 `type_rules`                 common types, types of aggregates
 `registry`                   the table of all functions
-`calls`                      ``call``, with which front ends build expressions
+`calls`                      ``call`` and ``conjunction``, with which front ends build expressions
 ============================ =======================================================
 
 The semantics are those of DuckDB, which is the oracle of the tests; each family documents where and
@@ -19,12 +19,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from circuits.types.functions.calls import call
+from circuits.types.functions.calls import call, conjunction
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.signatures import Signature
 from circuits.types.functions.type_rules import aggregate_type, common_type
 
-__all__ = ["FUNCTIONS", "Signature", "aggregate_type", "call", "common_type", "signature_of"]
+__all__ = [
+    "FUNCTIONS",
+    "Signature",
+    "aggregate_type",
+    "call",
+    "common_type",
+    "conjunction",
+    "signature_of",
+]
 
 #: The descriptions of all functions. ``call`` builds "if" and "nullif" as CASE, so they are not in
 #: the table of functions with a rule.

@@ -1,4 +1,4 @@
-"""Helpers of kernels: repeat scalars for all rows, group rows, put results into row order.
+"""Helpers of kernels: repeat scalars for all rows, group rows, restore the order of rows.
 
 Many Arrow functions require a pattern, a length or a character set to be one constant.
 ``by_constants`` turns such a function into a kernel: it groups the rows by the parameters that are
@@ -20,9 +20,11 @@ from circuits.types.functions.length_limits import MAX_COLUMN_BYTES, MAX_COLUMN_
 from circuits.types.functions.type_rules import is_text
 
 __all__ = [
+    "array_function",
     "by_constants",
     "fill_rows",
     "fit_precision",
+    "map_distinct",
     "relabel_scale",
     "row_count",
     "scatter_rows",
@@ -74,9 +76,9 @@ def unscaled_digits(decimals: pa.Array) -> pa.Array:
 
 def relabel_scale(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
     """Return the same digits with another precision and scale, without any conversion."""
-    make = pa.decimal128 if decimals.type.bit_width == 128 else pa.decimal256
+    decimal_type = pa.decimal128 if decimals.type.bit_width == 128 else pa.decimal256
     return pa.Array.from_buffers(
-        make(precision, scale), len(decimals), decimals.buffers(), offset=decimals.offset
+        decimal_type(precision, scale), len(decimals), decimals.buffers(), offset=decimals.offset
     )
 
 
@@ -106,6 +108,52 @@ def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
         raise pa.ArrowInvalid(f"{decimals.filter(is_too_long)[0]} does not fit {target}")
 
 
+def map_distinct(
+    array: pa.Array, function: Callable[[Any], Any], data_type: pa.DataType
+) -> pa.Array:
+    """Call a Python function once for each distinct value; the result for NULL is NULL."""
+    encoded = pc.dictionary_encode(array)
+    results = pa.array([function(value) for value in encoded.dictionary.to_pylist()], data_type)
+    return results.take(encoded.indices)
+
+
+def array_function(
+    function: Callable[..., Any], result_type: pa.DataType, *, null_value: int = 0
+) -> Callable[..., pa.Array]:
+    """Convert a function of int64 or float64 numpy arrays to a function of Arrow columns.
+
+    Args:
+        function: Gets dates as days and timestamps as microseconds. It returns an array, or an
+            array and a mask of invalid rows, whose results become NULL.
+        result_type: The type of the result.
+        null_value: The value that the function gets for NULL, such that it does not fail. The
+            result of such a row is NULL.
+    """
+
+    def apply(*columns: pa.Array) -> pa.Array:
+        valid = np.ones(len(columns[0]), np.bool_)
+        arrays = []
+        for column in columns:
+            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+            if pa.types.is_date(column.type):
+                column = pc.cast(column, pa.int32())
+            if not pa.types.is_floating(column.type):
+                column = pc.cast(column, pa.int64())
+            arrays.append(pc.fill_null(column, null_value).to_numpy(zero_copy_only=False))
+        values = function(*arrays)
+        if isinstance(values, tuple):
+            values, invalid = values
+            valid &= ~invalid
+        if not pa.types.is_temporal(result_type):
+            return pa.array(values, result_type, mask=~valid)
+        integers = pa.array(values.astype(np.int64), pa.int64(), mask=~valid)
+        if pa.types.is_date(result_type):
+            integers = pc.cast(integers, pa.int32())
+        return integers.cast(result_type)
+
+    return apply
+
+
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:
     """Return a kernel for ``function(column, parameter, …)``, whose parameters are Python values.
 
@@ -116,9 +164,7 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
         rows = row_count(arguments)
         column, parameters = fill_rows(arguments[0], rows), arguments[1:]
         if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
-            return apply_kernel(
-                column, [parameter.as_py() for parameter in parameters], result_type
-            )
+            return apply(column, [parameter.as_py() for parameter in parameters], result_type)
         if rows == 0:
             return pa.nulls(0, result_type)
         columns = [pc.dictionary_encode(fill_rows(p, rows), "encode") for p in parameters]
@@ -132,7 +178,7 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
             positions.append(pa.array(order[bounds[i] : bounds[i + 1]]))
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
-            parts.append(apply_kernel(column.take(positions[-1]), constants, result_type))
+            parts.append(apply(column.take(positions[-1]), constants, result_type))
             total_bytes += parts[-1].nbytes
             if total_bytes > MAX_COLUMN_BYTES and is_text(result_type):
                 raise pa.ArrowCapacityError(
@@ -140,7 +186,7 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
                 )
         return scatter_rows(positions, parts)
 
-    def apply_kernel(column: pa.Array, constants: list[Any], data_type: pa.DataType) -> pa.Array:
+    def apply(column: pa.Array, constants: list[Any], data_type: pa.DataType) -> pa.Array:
         if any(constant is None for constant in constants):
             return pa.nulls(len(column), data_type)
         result = function(column, *constants)

@@ -9,6 +9,7 @@ example a date in the year 20000. Text that an implicit cast cannot parse is an 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 import pyarrow as pa
@@ -18,9 +19,9 @@ from circuits.plan.expressions import Call, Expression, Literal
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.function import Arguments, Function, Values
 from circuits.types.functions.registry import TABLE
-from circuits.types.functions.type_rules import plain
+from circuits.types.functions.type_rules import kernel_type
 
-__all__ = ["call"]
+__all__ = ["call", "conjunction"]
 
 # Functions of texts that are other functions for lists.
 _OVERLOADED = {"length": "list_length", "reverse": "list_reverse", "contains": "list_contains"}
@@ -65,6 +66,19 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     return _fold(function, typed, result) or Call(name, typed, result)
 
 
+def conjunction(conditions: Sequence[Expression]) -> Expression:
+    """Return the conjunction of conditions; TRUE if there are none.
+
+    >>> from circuits.plan.expressions import Column
+    >>> a, b = (Column(number, pa.bool_()) for number in range(2))
+    >>> print(conjunction([]), conjunction([a]), conjunction([a, b]))
+    True #0 and(#0, #1)
+    """
+    if not conditions:
+        return Literal(True, pa.bool_())
+    return conditions[0] if len(conditions) == 1 else call("and", *conditions)
+
+
 def _overload(name: str, data_type: pa.DataType) -> str:
     """Return the function of lists or maps for a function that also takes texts."""
     if pa.types.is_map(data_type) and name == "length":
@@ -92,11 +106,11 @@ def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Lite
     for argument in arguments:
         if not isinstance(argument, Literal):
             return None
-        array = pa.array([argument.value], argument.type).cast(plain(argument.type))
+        array = pa.array([argument.value], argument.type).cast(kernel_type(argument.type))
         # An array of one row, which gives the result one row; the other arguments are scalars.
         values.append(array if not values else array[0])
     try:
-        value = function.kernel(values, plain(result))
+        value = function.kernel(values, kernel_type(result))
         scalar = value[0] if isinstance(value, pa.Array) else value
         return Literal(scalar.cast(result).as_py(), result)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):

@@ -29,7 +29,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.type_rules import common_type, is_binary, is_text, plain
+from circuits.types.functions.type_rules import common_type, is_binary, is_text, kernel_type
 
 __all__ = ["FUNCTIONS", "compare", "same"]
 
@@ -66,7 +66,7 @@ def _cast_unless_same_codes(side: Expression, target: pa.DataType) -> Expression
 
 
 def _has_same_codes(left: pa.DataType, right: pa.DataType) -> bool:
-    """Return True if equal values of both types have equal codes (`Codec.space`)."""
+    """Return True if equal values of both types have equal codes (`Codec.code_space`)."""
     if arrow.is_integer(left) and arrow.is_integer(right):
         return bool(arrow.is_uint64(left) == arrow.is_uint64(right))
     if arrow.is_decimal(left) and arrow.is_decimal(right):
@@ -82,7 +82,7 @@ def _has_same_codes(left: pa.DataType, right: pa.DataType) -> bool:
 def _cast_to_common(arguments: Sequence[Values]) -> list[Values]:
     if len({argument.type for argument in arguments}) == 1:
         return list(arguments)
-    target = plain(common_type(argument.type for argument in arguments))
+    target = kernel_type(common_type(argument.type for argument in arguments))
     return [_convert_values(argument, target) for argument in arguments]
 
 

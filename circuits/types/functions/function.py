@@ -1,11 +1,14 @@
 """The class `Function`: a function of expressions, with its name, its type rule and its kernel.
 
-The *type rule* gets the arguments as expressions, because the type of a literal may be adapted, and
-that of a column may not. It returns the arguments with the casts that the kernel needs, and the
-type of the result. The *kernel* computes the results of all rows. It gets one Arrow array or scalar
-per argument, at least one of them an array. Its arguments and its result have the ``plain`` forms
-(`circuits.types.functions.type_rules`) of the types that the rule returned. The result of a row
-depends on no other row, so a failing row can be found by bisection.
+The *type rule* gets the name of the function and the arguments as expressions, because the type of
+a literal may be adapted, and that of a column may not. Its last parameter is the target type of a
+cast, None for all other functions. It returns the arguments with the casts that the kernel needs,
+and the type of the result.
+
+The *kernel* computes the results of all rows. It gets one Arrow array or scalar per argument, at
+least one of them an array, and the type of the result. All types are cast to those of
+`circuits.types.functions.type_rules.kernel_type` before. The result of a row depends on no other
+row, so a failing row can be found by bisection.
 
 A function without a kernel does not evaluate all its arguments for all rows (case, coalesce); the
 evaluator handles it by name.

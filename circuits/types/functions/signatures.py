@@ -33,7 +33,13 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.type_rules import is_binary, is_number, is_temporal, is_text, plain
+from circuits.types.functions.type_rules import (
+    is_binary,
+    is_number,
+    is_temporal,
+    is_text,
+    kernel_type,
+)
 
 __all__ = ["Signature", "column_kernel", "per_distinct_row"]
 
@@ -50,7 +56,7 @@ _NULL_TYPES = {
     "v": pa.bool_(),
 }
 # How errors name the accepted values.
-_NAMES = {
+_ACCEPTED_VALUES = {
     "t": "text",
     "i": "an integer",
     "f": "a number",
@@ -79,7 +85,7 @@ class Signature:
         """The largest number of arguments; None if there is no limit."""
         return None if self.parameters.endswith("*") else len(self.parameters.replace("|", ""))
 
-    def kinds(self, count: int) -> str:
+    def letters(self, count: int) -> str:
         """Return the letters of the parameters of a call with ``count`` arguments."""
         letters = self.parameters.replace("|", "")
         if letters.endswith("*"):
@@ -97,23 +103,22 @@ class Signature:
                 arguments.
         """
         required, _, _ = self.parameters.partition("|")
-        letters = self.parameters.replace("|", "").rstrip("*")
-        has_repeats = self.parameters.endswith("*")
-        require(name, arguments, len(required.rstrip("*")), None if has_repeats else len(letters))
-        kinds = self.kinds(len(arguments))
+        require(name, arguments, len(required.rstrip("*")), self.max_arguments)
+        letters = self.letters(len(arguments))
         typed = tuple(
-            _fit(name, arguments, argument, kind)
-            for argument, kind in zip(arguments, kinds, strict=True)
+            _fit(name, arguments, argument, letter)
+            for argument, letter in zip(arguments, letters, strict=True)
         )
-        return typed, self.result or plain(typed[0].type)
+        return typed, self.result or kernel_type(typed[0].type)
 
 
-def _fit(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
+def _fit(name: str, arguments: Arguments, argument: Expression, letter: str) -> Expression:
+    """Cast an argument to the type of its parameter, or raise FunctionError."""
     data_type = argument.type
     if arrow.is_null(data_type):
-        return cast_to(argument, _NULL_TYPES[kind])
+        return cast_to(argument, _NULL_TYPES[letter])
     is_text_literal = isinstance(argument, Literal) and is_text(data_type)
-    match kind:
+    match letter:
         case "v":
             return argument
         case "t" if is_text(data_type):
@@ -135,7 +140,9 @@ def _fit(name: str, arguments: Arguments, argument: Expression, kind: str) -> Ex
         case _:
             position = arguments.index(argument) + 1
             raise argument_error(
-                name, arguments, f"argument {position} is {_NAMES[kind]}; cast it to that"
+                name,
+                arguments,
+                f"argument {position} is {_ACCEPTED_VALUES[letter]}; cast it to that",
             )
 
 
@@ -208,7 +215,8 @@ def _distinct_rows(
         it.
     """
     combined = codes[0]
-    if len(codes) == 1 and not combined.any():  # one value, such as the day of all rows
+    if len(codes) == 1 and not combined.any():
+        # All rows have code 0: the only distinct row is row 0, or there are no rows.
         return combined, combined[:1]
     for column in codes[1:]:
         _, combined = np.unique(combined, return_inverse=True)

@@ -15,8 +15,8 @@ Deviations from DuckDB: the common type of uint64 and a signed integer is decima
 digits); the common type of an integer and a float32 is float64; a timestamp with a zone and one
 without have no common type, since there is no session zone.
 
-The *plain* form of a type is the type in which kernels compute with its values: Arrow has few
-kernels for some types, such as decimal64.
+Arrow has few kernels for some types, such as decimal64. `kernel_type` returns the type to which
+values of such a type are cast before a kernel computes with them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "is_number",
     "is_temporal",
     "is_text",
-    "plain",
+    "kernel_type",
 ]
 
 _SIGNED = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
@@ -76,13 +76,13 @@ def is_temporal(data_type: pa.DataType) -> bool:
     return family_of(data_type) in (Family.DATE, Family.TIMESTAMP)
 
 
-def plain(data_type: pa.DataType) -> pa.DataType:
+def kernel_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type in which kernels compute with values of a type.
 
-    >>> plain(pa.decimal64(15, 2)), plain(pa.string_view()), plain(pa.int8())
+    >>> kernel_type(pa.decimal64(15, 2)), kernel_type(pa.string_view()), kernel_type(pa.int8())
     (Decimal128Type(decimal128(15, 2)), DataType(large_string), DataType(int8))
     """
-    return type_row(data_type).plain(data_type)
+    return type_row(data_type).kernel_type(data_type)
 
 
 def digits_of(data_type: pa.DataType) -> tuple[int, int]:
@@ -126,7 +126,7 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if is_number(left) and is_number(right):
         return _common_number(left, right)
     if is_text(left) and is_text(right):
-        large = plain(left) == pa.large_string() or plain(right) == pa.large_string()
+        large = kernel_type(left) == pa.large_string() or kernel_type(right) == pa.large_string()
         return pa.large_string() if large else pa.string()
     if is_binary(left) and is_binary(right):
         large = arrow.is_large_binary(left) or arrow.is_large_binary(right)

@@ -32,7 +32,7 @@ from typing import Any, Final, TypeAlias
 
 from circuits import Circuit
 from circuits.schema import WEIGHT
-from circuits.types.functions.casting.text_formatting import readable
+from circuits.types.functions.casting.text_formatting import format_unrepresentable
 from streaming.errors import TargetError
 from streaming.redacted import redacted
 from streaming.sink.output import Output
@@ -241,7 +241,7 @@ class JsonLines:
 
     def write(self, delta: ViewDelta) -> None:
         """Write a micro-batch; after a restart the last micro-batch may be written again."""
-        for row in readable(delta.table).to_pylist():
+        for row in format_unrepresentable(delta.table).to_pylist():
             weight = row.pop(WEIGHT)
             line = {"view": delta.view, "batch": delta.batch_id, "weight": weight, "row": row}
             sys.stdout.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")

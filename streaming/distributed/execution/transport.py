@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.types.arrow_types import Family, family_of, value_type
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codecs
 from streaming.errors import TargetError
 from streaming.targets.column_types import plain_type
@@ -59,7 +59,7 @@ def encode_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     if encoded == pa.int64():
         return pa.chunked_array([pa.array(Codecs().codec(column.type).encode(column))])
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return pa.chunked_array([plain(chunk).cast(encoded) for chunk in chunks], encoded)
+    return pa.chunked_array([expand_encoding(chunk).cast(encoded) for chunk in chunks], encoded)
 
 
 def decode_column(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

@@ -85,7 +85,7 @@ def physical_type(type: pa.DataType) -> spark.DataType:
         if digits > MAX_DECIMAL_DIGITS:
             return spark.StringType()
         return spark.DecimalType(digits, max(type.scale, 0))
-    spark_type = _SPARK_TYPES.get(type.id) or _SPARK_TYPES.get(type_row(type).lake(type).id)
+    spark_type = _SPARK_TYPES.get(type.id) or _SPARK_TYPES.get(type_row(type).lake_type(type).id)
     if spark_type is not None and type != pa.float16():
         return spark_type
     raise FeedError(

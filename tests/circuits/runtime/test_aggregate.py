@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circuits import compile_sql
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Scan
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
@@ -207,3 +208,14 @@ def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged
     calls = [("count", None, False), ("sum", 1, False), ("avg", 2, False), ("sum", 2, True)]
     calls += [("min", 1, False), ("max", 2, False), ("min", 2, False), ("max", 1, False)]
     run_window(AggregateOperator, plan_of([INT, INT, INT], keys, calls))
+
+
+def test_distinct_values_with_comparable_codes_are_in_one_trace():
+    circuit = compile_sql(
+        "SELECT count(DISTINCT x), count(DISTINCT y), sum(DISTINCT x) FILTER (WHERE y > 1), "
+        "count(DISTINCT name), count(DISTINCT other) FROM t",
+        {"t": "x bigint, y int, name string, other string"},
+    )
+    (operator,) = [n.operator for n in circuit.graph.nodes if isinstance(n.plan, Aggregate)]
+    _, *values = operator.traces
+    assert [trace.arity for trace in values] == [2, 2]  # integers, texts

@@ -25,10 +25,13 @@ from circuits.plan.expressions import Call, Expression, Literal
 from circuits.types.functions.nested import (
     json_texts,
     lambdas,
+    list_aggregates,
     list_builders,
+    list_combination,
+    list_order,
+    list_search,
     list_selection,
-    list_statistics,
-    lists,
+    list_sets,
     structs_and_maps,
     vectors,
 )
@@ -40,8 +43,8 @@ from tests.generators.nested_queries import (
 )
 
 FAMILIES = (
-    *(json_texts, lambdas, list_builders, list_selection, list_statistics),
-    *(lists, structs_and_maps, vectors),
+    *(json_texts, lambdas, list_aggregates, list_builders, list_combination, list_order),
+    *(list_search, list_selection, list_sets, structs_and_maps, vectors),
 )
 ARROW_LAMBDAS = "SET lambda_syntax = 'ENABLE_SINGLE_ARROW'"
 

@@ -81,7 +81,7 @@ def test_sort_keys_order_as_python_sorts(type_, data, descending, nulls_first):
             assert (key_x < key_y) == before
         else:
             assert key_x >= key_y or before
-    assert exact == (codec.space not in ("text", "binary"))
+    assert exact == (codec.code_space not in ("text", "binary"))
 
 
 @TYPES
@@ -133,8 +133,8 @@ def test_the_code_of_a_value_is_the_one_it_was_encoded_to(type_, data):
 def test_a_value_that_no_column_can_contain_has_no_code(type_, value):
     codecs = Codecs()
     codec = codecs.codec(type_)
-    if codec.space in ("text", "binary"):
-        codec.encode(pa.array(["a" if codec.space == "text" else b"a"], type_))
+    if codec.code_space in ("text", "binary"):
+        codec.encode(pa.array(["a" if codec.code_space == "text" else b"a"], type_))
     assert codec.code_of(value) is None
 
 

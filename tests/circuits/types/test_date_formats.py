@@ -10,7 +10,7 @@ import pytest
 from circuits.plan.expressions import Column, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.types.functions import call
-from circuits.types.functions.dates import date_formats
+from circuits.types.functions.dates import date_formats, date_patterns
 
 AT = Column(0, pa.timestamp("us"))
 TIMES = [
@@ -46,5 +46,5 @@ def test_a_format_is_applied_once_per_value_of_its_finest_field(monkeypatch, nam
     begin = datetime(2026, 1, 1, 23)
     times = pa.array([begin + timedelta(seconds=i) for i in range(7_200)], AT.type)
     evaluate(call(name, AT, Literal(pattern, pa.string())), [times], len(times))
-    fields = len((date_formats.c_format if "%" in pattern else date_formats.java_format)(pattern))
+    fields = len((date_patterns.c_format if "%" in pattern else date_patterns.java_format)(pattern))
     assert len(written) == texts * fields

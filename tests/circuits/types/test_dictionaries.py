@@ -38,7 +38,7 @@ from tests.generators.strategies import LAW
 )
 def test_types_share_codes_iff_they_share_a_space(one, other, shared):
     codecs = Codecs()
-    assert (codecs.codec(one).space == codecs.codec(other).space) == shared
+    assert (codecs.codec(one).code_space == codecs.codec(other).code_space) == shared
 
 
 @settings(LAW, max_examples=50)

@@ -28,9 +28,13 @@ from circuits.types.functions import FUNCTIONS, call
 from circuits.types.functions.nested import (
     json_texts,
     lambdas,
+    list_aggregates,
     list_builders,
+    list_combination,
+    list_order,
+    list_search,
     list_selection,
-    lists,
+    list_sets,
     structs_and_maps,
 )
 from tests.circuits.sql.test_scalar_functions import SCHEMA, expressions
@@ -55,7 +59,10 @@ from tests.generators.function_cases import (
     lit,
 )
 
-NESTED = (json_texts, lambdas, list_builders, list_selection, lists, structs_and_maps)
+NESTED = (
+    *(json_texts, lambdas, list_aggregates, list_builders, list_combination, list_order),
+    *(list_search, list_selection, list_sets, structs_and_maps),
+)
 
 
 @pytest.fixture(scope="module")

@@ -229,6 +229,7 @@ def test_a_long_argument_may_be_returned_as_it_is():
         ("len(generate_series(1, n))", "duckdb"),
         ("len(generate_series(1, 1000000000))", "duckdb"),
         ("len(range(0, -n, -1))", "duckdb"),
+        ("len(list_resize([k], n))", "duckdb"),
         ("size(sequence(1, n))", "spark"),
         ("size(array_repeat(k, n))", "spark"),
     ],

@@ -122,7 +122,7 @@ def test_lists_of_another_layout_or_width_have_the_same_codes():
     for type in (pa.large_list(pa.int64()), pa.list_(pa.int32()), pa.list_(pa.int64(), 2)):
         other = codecs.codec(type)
         assert other.encode(pa.array([[1, 2], None], type)).tolist() == plain.tolist()
-        assert other.space == codecs.codec(pa.list_(pa.int64())).space
+        assert other.code_space == codecs.codec(pa.list_(pa.int64())).code_space
         assert other.decode(plain).to_pylist() == [[1, 2], None]
 
 

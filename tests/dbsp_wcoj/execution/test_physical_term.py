@@ -21,8 +21,8 @@ from tests.oracles.naive import add
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 
-def relation(seed: int, rows: int, nodes: int) -> ZSet:
-    """A random relation with a hub, weights of both signs."""
+def random_relation(seed: int, rows: int, nodes: int) -> ZSet:
+    """Return a random relation with a hub and with weights of both signs."""
     rng = np.random.default_rng(seed)
     source, target = rng.integers(-nodes, nodes, (2, rows))
     source[: rows // 10] = 5
@@ -37,16 +37,16 @@ def oracle(text: str, relations: dict[str, ZSet]) -> tuple[np.ndarray, np.ndarra
     return np.array(columns), weights
 
 
-def check(found: ZSet, expected: tuple[np.ndarray, np.ndarray]) -> None:
-    assert np.array_equal(np.array(found.columns), expected[0])
-    assert np.array_equal(found.weights, expected[1])
+def check_equal(zset: ZSet, expected: tuple[np.ndarray, np.ndarray]) -> None:
+    assert np.array_equal(np.array(zset.columns), expected[0])
+    assert np.array_equal(zset.weights, expected[1])
 
 
 PATH = "q(a, b, c) :- r(a, b), s(b, c)"
 
 
-def test_a_result_of_many_chunks_is_exact_and_no_chunk_is_larger_than_it_may_be():
-    relations = {"r": relation(1, 6_000, 900), "s": relation(2, 6_000, 900)}
+def test_a_result_of_many_chunks_is_exact_and_no_chunk_is_too_large():
+    relations = {"r": random_relation(1, 6_000, 900), "s": random_relation(2, 6_000, 900)}
     expected = oracle(PATH, relations)
     assert len(expected[1]) > 200_000
     view = DeltaQuery(PATH)
@@ -54,30 +54,30 @@ def test_a_result_of_many_chunks_is_exact_and_no_chunk_is_larger_than_it_may_be(
     assert len(chunks) > 3
     assert max(map(len, chunks)) <= CHUNK_ROWS
     assert sum(map(len, chunks)) >= len(expected[1])
-    check(accumulate(chunks, 3), expected)
+    check_equal(accumulate(chunks, 3), expected)
     deleted = view.step({"r": -relations["r"]})
-    check(-deleted, expected)
+    check_equal(-deleted, expected)
 
 
-def test_a_result_of_exactly_one_chunk_ends_there():
+def test_a_result_of_one_full_chunk_has_no_second_chunk():
     side = int(CHUNK_ROWS**0.5)
     assert side * side == CHUNK_ROWS
-    for more in (-1, 0, 1):
+    for surplus in (0, 1, 2):
         rows = {
-            "r": ZSet.from_rows([(a, 0) for a in range(side)] + [(k, 1) for k in range(1 + more)]),
+            "r": ZSet.from_rows([(a, 0) for a in range(side)] + [(k, 1) for k in range(surplus)]),
             "s": ZSet.from_rows([(0, c) for c in range(side)] + [(1, 7)]),
         }
         chunks = list(DeltaQuery(PATH).step_chunks(rows))
-        assert [len(chunk) for chunk in chunks] == [CHUNK_ROWS, 1 + more][: 2 if 1 + more else 1]
+        assert [len(chunk) for chunk in chunks] == [CHUNK_ROWS, surplus][: 2 if surplus else 1]
 
 
-def test_chunks_that_are_dropped_half_way_leave_the_view_as_it_was():
-    relations = {"r": relation(3, 6_000, 900), "s": relation(4, 6_000, 900)}
+def test_closing_the_chunks_early_leaves_the_view_as_it_was():
+    relations = {"r": random_relation(3, 6_000, 900), "s": random_relation(4, 6_000, 900)}
     view = DeltaQuery(PATH)
     chunks = view.step_chunks(relations)
     assert len(next(chunks)) > 0
     chunks.close()
-    check(view.step(relations), oracle(PATH, relations))
+    check_equal(view.step(relations), oracle(PATH, relations))
 
 
 QUERIES = (
@@ -100,7 +100,8 @@ def test_an_executor_and_parts_change_neither_rows_nor_counts(text):
         views.append(DeltaQuery(text, parts=3))
         for number, size in enumerate((9_000, 7_000, 30)):
             step = {
-                name: relation(10 * number + k, size, 900) for k, name in enumerate(sorted(names))
+                name: random_relation(10 * number + k, size, 900)
+                for k, name in enumerate(sorted(names))
             }
             delta = alone.step(step)
             for view in views:
@@ -110,7 +111,7 @@ def test_an_executor_and_parts_change_neither_rows_nor_counts(text):
         assert {view.stats.joins for view in views} == {alone.stats.joins}
     expected = oracle(text, total)
     if alone.query.head:
-        check(answer, expected)
+        check_equal(answer, expected)
     else:
         assert answer.to_dict() == ({(): int(expected[1][0])} if len(expected[1]) else {})
 
@@ -138,24 +139,24 @@ def test_ranges_cover_all_values_once(data):
         check_ranges(Run.of(zset(delta, arity=arity), order), data.draw(st.integers(1, 9)))
 
 
-def test_ranges_hold_about_the_same_number_of_rows_and_no_value_is_cut():
+def test_ranges_have_about_the_same_number_of_rows_and_no_value_is_split():
     for nodes, parts in ((20_000, 2), (20_000, 7), (1 << 60, 5)):
         rng = np.random.default_rng(parts)
-        zset_ = ZSet.from_columns(list(rng.integers(-nodes, nodes, (3, 30_000))))
+        rows = ZSet.from_columns(list(rng.integers(-nodes, nodes, (3, 30_000))))
         for order in ((0, 1, 2), (2, 0, 1)):
-            ranges = check_ranges(Run.of(zset_, np.array(order)), parts)
-            first = zset_.columns[order[0]]
+            ranges = check_ranges(Run.of(rows, np.array(order)), parts)
+            first = rows.columns[order[0]]
             shares = [int(((first >= low) & (first <= high)).sum()) for low, high in ranges]
             assert len(ranges) == parts
-            assert sum(shares) == len(zset_)
-            assert max(shares) < 1.1 * len(zset_) / parts
+            assert sum(shares) == len(rows)
+            assert max(shares) < 1.1 * len(rows) / parts
     hub = ZSet.from_columns([np.full(9_000, 3), np.arange(9_000)])
     assert check_ranges(Run.of(hub, np.arange(2)), 4) == list(ALL_VALUES)
 
 
 @LAW
 @given(st.lists(relation_deltas(2, (0, 1, 2)), max_size=9))
-def test_accumulated_pieces_are_their_sum(pieces):
-    found = accumulate([zset(piece, arity=2) for piece in pieces], 2)
-    assert found.to_dict() == add(*pieces)
-    assert found.arity == 2
+def test_accumulated_deltas_are_their_sum(deltas):
+    total = accumulate([zset(delta, arity=2) for delta in deltas], 2)
+    assert total.to_dict() == add(*deltas)
+    assert total.arity == 2

@@ -21,14 +21,14 @@ from tests.oracles import naive
 TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)"
 
 
-class Ticking:
+class TickingClock:
     """A clock that advances by one second at each call."""
 
-    now = 0.0
+    seconds = 0.0
 
     def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
+        self.seconds += 1.0
+        return self.seconds
 
 
 def edges(rows: int, nodes: int, seed: int) -> ZSet:
@@ -44,28 +44,35 @@ def definitions() -> dict[str, object]:
             if callable(value):
                 objects[f"{module.name}.{name}"] = value
             if inspect.isclass(value) and value.__module__.startswith("dbsp_wcoj"):
-                attributes = {k: v for k, v in vars(value).items() if callable(v) or k[:2] != "__"}
-                objects |= {f"{module.name}.{name}.{k}": v for k, v in attributes.items()}
+                objects |= {
+                    f"{module.name}.{name}.{attribute}": member
+                    for attribute, member in vars(value).items()
+                    if callable(member) or not attribute.startswith("__")
+                }
     return objects
 
 
 def test_nothing_is_patched_while_a_profiler_is_active() -> None:
     view = DeltaQuery(TRIANGLES)
     view.step({"e": edges(300, 30, 0)})
-    before = definitions()
+    objects_before = definitions()
 
-    with Profiler(Ticking()):
+    with Profiler(TickingClock()):
         view.step({"e": edges(40, 30, 1)})
-        during = definitions()
+        objects_during = definitions()
 
-    assert len(before) > 500
-    assert {"dbsp_wcoj.storage.run.Run.merged", "dbsp_wcoj.zset.consolidate"} <= before.keys()
-    assert before.keys() == during.keys()
-    assert [name for name in before if before[name] is not during[name]] == []
+    assert len(objects_before) > 500
+    assert {
+        "dbsp_wcoj.storage.run.Run.merged",
+        "dbsp_wcoj.zset.consolidate",
+    } <= objects_before.keys()
+    assert objects_before.keys() == objects_during.keys()
+    replaced = [name for name in objects_before if objects_before[name] is not objects_during[name]]
+    assert replaced == []
 
 
 def test_the_profiler_is_removed_after_an_error() -> None:
-    with pytest.raises(KeyError), Profiler(Ticking()) as profiler:
+    with pytest.raises(KeyError), Profiler(TickingClock()) as profiler:
         assert current_observer() is profiler
         raise KeyError
 
@@ -79,23 +86,23 @@ def test_a_profiled_view_returns_and_counts_the_same(query: str) -> None:
 
     expected = [plain.step({"e": delta}) for delta in deltas]
     with Profiler(perf_counter) as profiler:
-        delta_of_threads = [profiled.step({"e": delta}) for delta in deltas]
+        profiled_deltas = [profiled.step({"e": delta}) for delta in deltas]
 
     counted = sum(term.counters for term in profiler.terms.values()).sum(axis=0)
-    assert delta_of_threads == expected
+    assert profiled_deltas == expected
     assert profiled.stats == plain.stats
     assert counted.tolist() == [plain.stats.proposals, plain.stats.intersections]
 
 
 def test_the_times_of_phases_add_up_to_at_most_the_time_of_the_steps() -> None:
-    clock = Ticking()
+    clock = TickingClock()
     view = DeltaQuery(TRIANGLES)
     view.step({"e": edges(300, 30, 0)})
 
     with Profiler(clock) as profiler:
-        before = clock.now
+        start = clock.seconds
         view.step({"e": edges(40, 30, 1)})
-    total = clock.now - before
+    total = clock.seconds - start
 
     phases = profiler.phases
     assert {"build runs", "plan", "join", "collect", "merge"} <= set(phases)
@@ -117,7 +124,7 @@ def test_the_rows_of_a_phase_are_its_input_rows() -> None:
     assert profiler.phases["merge"].rows == orders * 2 * len(delta)
 
 
-def test_candidates_of_a_level_are_within_the_agm_bound_of_its_prefix() -> None:
+def test_proposals_of_a_level_are_within_the_agm_bound_of_its_prefix() -> None:
     view = DeltaQuery(TRIANGLES)
     view.step({"e": edges(2_000, 40, 0)})
     view._relations.traces["e"].arrangements[0].spine.compact()
@@ -138,7 +145,7 @@ def test_candidates_of_a_level_are_within_the_agm_bound_of_its_prefix() -> None:
 
 
 def test_most_of_the_time_is_attributed_to_the_slow_level() -> None:
-    """One edge between two hubs: two short levels, then a long list to intersect."""
+    """An edge between two hubs has two short levels, then a long list to intersect."""
     hub = [(node, 10 + 2 * k + node) for node in (1, 2) for k in range(40_000)]
     view = DeltaQuery(TRIANGLES)
     view.step({"e": ZSet.from_rows([*hub, (3, 4), (4, 5)])})

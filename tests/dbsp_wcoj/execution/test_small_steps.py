@@ -1,7 +1,7 @@
-"""Steps of a few rows are one kernel call, and leave the state as other steps do.
+"""Small steps are one kernel call, with the same deltas and the same state as other steps.
 
-Views whose answer is a weight take the short way, the same views over shared relations never do:
-both are asked in every law here, and compared with an oracle that tries all rows.
+Views with an empty head take the fast path. The same views over shared relations never do. The laws
+compare both with an oracle that tries all rows.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ QUERIES = (
 
 
 def total(delta: ZSet) -> int:
+    """Return the weight of the empty row."""
     return delta.to_dict().get((), 0)
 
 
-def tails(trace: Trace) -> list[int]:
+def tail_rows(trace: Trace) -> list[int]:
+    """Return the number of rows of each tail."""
     return [arrangement.spine.tail_rows for arrangement in trace.arrangements]
 
 
-def check(trace: Trace) -> None:
+def check_spines(trace: Trace) -> None:
     for arrangement in trace.arrangements:
         arrangement.spine._check()
 
 
 @LAW
 @given(st.data())
-def test_small_steps_give_what_shared_relations_and_the_oracle_give(data):
+def test_small_steps_equal_steps_of_shared_relations_and_the_oracle(data):
     text = data.draw(st.sampled_from(QUERIES))
     domain = data.draw(st.sampled_from(DOMAINS))
     alone, relations = DeltaQuery(text), Relations()
@@ -56,21 +58,21 @@ def test_small_steps_give_what_shared_relations_and_the_oracle_give(data):
         delta = data.draw(relation_deltas(2, domain))
         if data.draw(st.booleans()):
             delta = {row: -weight for row, weight in state[name].items()}
-        before = naive.evaluate(alone.query, state).get((), 0)
+        old_total = naive.evaluate(alone.query, state).get((), 0)
         state[name] = add(state[name], delta)
-        after = naive.evaluate(alone.query, state).get((), 0)
+        change = naive.evaluate(alone.query, state).get((), 0) - old_total
         step = relations.stage({name: zset(delta, arity=2)})
-        assert total(shared.evaluate(step)) == after - before
+        assert total(shared.evaluate(step)) == change
         step.commit()
-        assert total(alone.step({name: zset(delta, arity=2)})) == after - before
+        assert total(alone.step({name: zset(delta, arity=2)})) == change
         for view in (alone, shared):
             trace = view._relations.traces[name]
-            check(trace)
-            if trace.arrangements:  # of one atom nothing has to be kept
+            check_spines(trace)
+            if trace.arrangements:  # a query of one atom needs none
                 assert trace.to_zset().to_dict() == state[name]
 
 
-def test_a_small_step_runs_no_product_by_itself(monkeypatch):
+def test_a_small_step_runs_no_single_term(monkeypatch):
     view = DeltaQuery(TRIANGLES)
     view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
     monkeypatch.setattr(PhysicalTerm, "total", None)
@@ -78,60 +80,59 @@ def test_a_small_step_runs_no_product_by_itself(monkeypatch):
     assert total(view.step({"e": ZSet.from_rows([(3, 4), (2, 4), (1, 4)])})) == 3
     assert total(view.step({"e": ZSet.from_rows([(1, 2)], [-1])})) == -2
     assert view._relations.version == 3
-    joined = view.stats.joins
-    assert joined > 0 and view.stats.proposals > 0
+    assert view.stats.joins > 0 and view.stats.proposals > 0
 
 
 @pytest.mark.parametrize("rows", [1, 7, 48])
 def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
     view, reference = DeltaQuery(TRIANGLES), {}
     rng = np.random.default_rng(rows)
-    longest = rooms = 0
+    longest_tail = buffers = 0
     steps = 600 // rows + 3 * MIN_BUFFER_WORDS // 2000
-    arena = None
+    address = None
     for _ in range(steps):
         edges = ZSet.from_columns([rng.integers(0, 50, rows), rng.integers(0, 50, rows)])
         view.step({"e": edges})
         reference = add(reference, edges.to_dict())
         trace = view._relations.traces["e"]
-        check(trace)
-        longest = max(longest, *tails(trace))
-        assert max(tails(trace)) <= MAX_TAIL_ROWS
-        rooms += trace.arena._buffer_address != arena
-        arena = trace.arena._buffer_address
+        check_spines(trace)
+        longest_tail = max(longest_tail, *tail_rows(trace))
+        assert max(tail_rows(trace)) <= MAX_TAIL_ROWS
+        buffers += trace.arena._buffer_address != address
+        address = trace.arena._buffer_address
     assert trace.to_zset().to_dict() == reference
-    assert longest > MAX_TAIL_ROWS // 2 and rooms > 1
+    assert longest_tail > MAX_TAIL_ROWS // 2 and buffers > 1
 
 
 def test_rows_that_cancel_leave_no_tail():
     view = DeltaQuery(TRIANGLES)
     view.step({"e": ZSet.from_columns([np.arange(100), np.arange(100) + 1])})
     trace = view._relations.traces["e"]
-    held = [a.spine.runs for a in trace.arrangements]
+    runs = [arrangement.spine.runs for arrangement in trace.arrangements]
     for weight in (1, -1):
         view.step({"e": ZSet.from_rows([(5, 9)], [weight])})
-        assert tails(trace) == [weight == 1] * 2
-    assert [a.spine.runs for a in trace.arrangements] == held
+        assert tail_rows(trace) == [weight == 1] * 2
+    assert [arrangement.spine.runs for arrangement in trace.arrangements] == runs
     assert trace.arrangements[0].spine.weight_bound == 1
 
 
-def test_runs_that_were_read_stay_as_they_were():
+def test_later_steps_do_not_change_runs_that_were_read():
     view = DeltaQuery(TRIANGLES)
-    seen = []
+    snapshots = []
     for step in range(400):
         view.step({"e": ZSet.from_rows([(step % 20, step % 23)])})
         if step % 7 == 0:
             runs = view._relations.traces["e"].arrangements[0].spine.runs
-            seen.append((runs, [run.read() for run in runs], [run.to_words() for run in runs]))
-    for runs, read, packed in seen:
-        for run, (columns, weights), words in zip(runs, read, packed, strict=True):
+            snapshots.append((runs, [run.read() for run in runs], [run.to_words() for run in runs]))
+    for runs, contents, packed in snapshots:
+        for run, (columns, weights), words in zip(runs, contents, packed, strict=True):
             assert np.array_equal(run.read()[0], columns)
             assert np.array_equal(run.read()[1], weights)
             assert np.array_equal(run.to_words(), words)
 
 
-def test_steps_of_all_kinds_take_turns():
-    """Small and large ones, prepared and not, abandoned ones, chunks, another relation."""
+def test_steps_of_all_kinds_can_alternate():
+    """Small, large, prepared and abandoned steps, steps in chunks, steps of another relation."""
     text = "n() :- e(a, b), f(b, c), e(a, c)"
     view, state = DeltaQuery(text), {"e": {}, "f": {}}
     rng = np.random.default_rng(5)
@@ -142,7 +143,7 @@ def test_steps_of_all_kinds_take_turns():
         delta = {"ef"[number % 4 // 3]: ZSet.from_columns(columns, rng.choice([-1, 1, 2], size))}
         if number % 11 == 10:
             delta |= {"f": ZSet.from_rows([(number % 12, 1)]), "e": ZSet.from_rows([(1, 2)])}
-        before = naive.evaluate(view.query, state).get((), 0)
+        old_total = naive.evaluate(view.query, state).get((), 0)
         view.prepare(delta)
         if number % 3 == 0:
             prepared = view.prepare(delta)
@@ -154,26 +155,26 @@ def test_steps_of_all_kinds_take_turns():
             change = total(view.step(delta))
         for name, changed in delta.items():
             state[name] = add(state[name], changed.to_dict())
-            check(view._relations.traces[name])
+            check_spines(view._relations.traces[name])
             assert view._relations.traces[name].to_zset().to_dict() == state[name]
-        assert change == naive.evaluate(view.query, state).get((), 0) - before
+        assert change == naive.evaluate(view.query, state).get((), 0) - old_total
 
 
 def test_a_small_step_that_overflows_changes_nothing():
-    most = 2**63 - 1
+    largest = 2**63 - 1
     view = DeltaQuery("n() :- e(a, b), f(b, c)")
     view.step({"e": ZSet.from_rows([(1, 2)], [2**40]), "f": ZSet.from_rows([(7, 7)])})
-    for rows, weight in (((2, 3), 2**40), ((7, 7), most)):
+    for rows, weight in (((2, 3), 2**40), ((7, 7), largest)):
         with pytest.raises(WeightOverflowError):
             view.step({"f": ZSet.from_rows([rows], [weight])})
         assert view._relations.traces["f"].to_zset().to_dict() == {(7, 7): 1}
     assert total(view.step({"f": ZSet.from_rows([(2, 3)], [2])})) == 2**41
-    assert total(view.step({"f": ZSet.from_rows([(8, 8)], [most])})) == 0
-    assert view._relations.traces["f"].to_zset().to_dict()[8, 8] == most
-    check(view._relations.traces["f"])
+    assert total(view.step({"f": ZSet.from_rows([(8, 8)], [largest])})) == 0
+    assert view._relations.traces["f"].to_zset().to_dict()[8, 8] == largest
+    check_spines(view._relations.traces["f"])
 
 
-def test_a_tail_too_long_by_an_interrupt_is_added_to_safely(monkeypatch):
+def test_a_tail_that_an_interrupt_left_too_long_is_closed_by_the_next_step(monkeypatch):
     view = DeltaQuery(TRIANGLES)
     trace = view._relations.traces["e"]
     expected = {}
@@ -183,7 +184,7 @@ def test_a_tail_too_long_by_an_interrupt_is_added_to_safely(monkeypatch):
             rows = [(step, 100 * step + i) for i in range(48)]
             view.step({"e": ZSet.from_rows(rows)})
             expected |= dict.fromkeys(rows, 1)
-    assert tails(trace) == [12 * 48] * 2
+    assert tail_rows(trace) == [12 * 48] * 2
     view.step({"e": ZSet.from_rows([(99, 99)])})
     assert trace.to_zset().to_dict() == expected | {(99, 99): 1}
-    assert tails(trace) == [0, 0]
+    assert tail_rows(trace) == [0, 0]

@@ -33,14 +33,16 @@ UNBOUNDED = (
 OVERHEADS = (1 << 40, 0, -(1 << 40))
 
 
-def checked_deltas(text, steps, **options):
-    """Return the output deltas of a view; after each step, compare the view with the oracle."""
+def run_and_check(text, steps, **options):
+    """Run steps with ``auto``, compare the view with the oracle after each; return the deltas."""
     query = Query.parse(text) if isinstance(text, str) else text
     view = DeltaQuery(query, formula="auto", **options)
     state, output, deltas = {}, {}, []
     for step in steps:
         delta = view.step(zsets(step, query)).to_dict()
-        state = {n: naive.add(state.get(n, {}), step.get(n, {})) for n in {*state, *step}}
+        state = {
+            name: naive.add(state.get(name, {}), step.get(name, {})) for name in {*state, *step}
+        }
         output = naive.add(output, delta)
         assert output == naive.evaluate(query, state)
         deltas.append(delta)
@@ -79,20 +81,20 @@ def test_a_view_that_chooses_equals_recomputation_after_every_step(data, overhea
         patch.setattr(adaptive_formula, "MEASURE_CHEAP_EVERY_N", data.draw(st.sampled_from([1, 3])))
         patch.setattr(adaptive_formula, "SAMPLE_RANGES", data.draw(st.sampled_from([1, 8])))
         patch.setattr(adaptive_formula, "SAMPLE_ROWS", 1)
-        chosen = checked_deltas(text, steps)
+        deltas = run_and_check(text, steps)
 
     view = DeltaQuery(text)
-    assert [view.step(zsets(step, view.query)).to_dict() for step in steps] == chosen
+    assert [view.step(zsets(step, view.query)).to_dict() for step in steps] == deltas
 
 
 @settings(LAW, max_examples=40)
 @given(scenario=scenarios())
 def test_formula_auto_is_exact_for_any_query(scenario):
-    checked_deltas(scenario.query, scenario.steps)
+    run_and_check(scenario.query, scenario.steps)
 
 
 @pytest.mark.parametrize("text", [PATH, SELF])
-def test_insertions_that_are_deleted_again_leave_nothing(text, monkeypatch):
+def test_inserts_and_their_deletes_add_up_to_zero(text, monkeypatch):
     monkeypatch.setattr(adaptive_formula, "WORK_PER_PARTIAL", 0)
     view = DeltaQuery(text, formula="auto")
     names = view.query.relations
@@ -100,7 +102,9 @@ def test_insertions_that_are_deleted_again_leave_nothing(text, monkeypatch):
     changes = [{name: graph(40, 60, seed) for name in names} for seed in range(4)]
     changes += [{name: graph(8, 60, seed)} for seed, name in enumerate(names, 9)]
 
-    for step in changes + [{n: -d for n, d in step.items()} for step in reversed(changes)]:
+    for step in changes + [
+        {name: -delta for name, delta in step.items()} for step in reversed(changes)
+    ]:
         total += view.step(step).to_dict().get((), 0)
 
     assert total == 0
@@ -116,8 +120,8 @@ def test_large_steps_on_long_walks_run_the_recursion_and_small_steps_collapsed()
         for delta in (many, -many, few, -few):
             view.step({"e": delta})
 
-    last = [line for line in view.explain().splitlines() if " steps)" in line]
-    assert "1 rows and more: collapsed" in last[-1] or "1 rows and more: collapsed" in last[-2]
+    lines = [line for line in view.explain().splitlines() if " steps)" in line]
+    assert "1 rows and more: collapsed" in lines[-1] or "1 rows and more: collapsed" in lines[-2]
     assert steps_by_formula(view)["recursive_collapsed"] >= 3
 
 
@@ -138,17 +142,17 @@ def test_the_candidates_need_the_arrangements_of_collapsed_and_no_others(text):
     assert set(views[0].stats.rows_by_run) == set(views[1].stats.rows_by_run)
 
 
-def test_nothing_is_learned_from_a_step_that_failed():
+def test_a_failed_step_is_not_measured():
     view = DeltaQuery(PATH, formula="auto")
     names = list(view.query.relations)
     view.step({name: graph(50, 20, 1) for name in names})
-    known = view.explain().splitlines()[1:3]
+    measured = view.explain().splitlines()[1:3]
     large = ZSet.from_rows([(1, 1)], [1 << 40])
 
     with pytest.raises(WeightOverflowError):
         view.step(dict.fromkeys(names, large))
 
-    assert view.explain().splitlines()[1:3] == known
+    assert view.explain().splitlines()[1:3] == measured
 
 
 def test_the_same_steps_lead_to_the_same_choices_and_counts():
@@ -189,10 +193,10 @@ def test_a_circuit_continues_from_the_state_of_any_formula():
     for seed in range(6):
         expected = recomputed.step(rows(seed))["view"].to_pylist()
     for first, second in (("auto", "auto"), ("auto", "collapsed"), ("recursive", "auto")):
-        before = compile_sql(sql, schemas, formula=first)
+        stored = compile_sql(sql, schemas, formula=first)
         for seed in range(5):
-            before.step(rows(seed))
-        after = compile_sql(sql, schemas, formula=second)
-        after.restore(pickle.loads(pickle.dumps(before.snapshot())))
+            stored.step(rows(seed))
+        restored = compile_sql(sql, schemas, formula=second)
+        restored.restore(pickle.loads(pickle.dumps(stored.snapshot())))
 
-        assert after.step(rows(5))["view"].to_pylist() == expected
+        assert restored.step(rows(5))["view"].to_pylist() == expected

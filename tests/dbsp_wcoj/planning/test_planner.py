@@ -1,4 +1,4 @@
-"""Plans: the order of variables, the number of arrangements, and the printed plan is what runs."""
+"""Plans: variable orders, the number of arrangements, and that the printed plan is what runs."""
 
 from __future__ import annotations
 
@@ -30,48 +30,50 @@ SHAPES = {
 }
 
 
-def terms_of(view: DeltaQuery):
-    return view.terms
-
-
 def stored_orders(view: DeltaQuery) -> set[tuple[str, tuple[int, ...]]]:
-    found = [re.fullmatch(r"(\w+)\[([\d,]+)\]", key).groups() for key in view.stats.rows_by_run]
-    return {(name, tuple(map(int, columns.split(",")))) for name, columns in found}
+    """Return the name and the column order of each arrangement."""
+    keys = [re.fullmatch(r"(\w+)\[([\d,]+)\]", key).groups() for key in view.stats.rows_by_run]
+    return {(name, tuple(map(int, columns.split(",")))) for name, columns in keys}
 
 
-# --- how few arrangements ------------------------------------------------------------------------
+# --- the number of arrangements -------------------------------------------------------------------
 
 
 def fewest_arrangements(query: Query) -> int:
-    """By trying every variable order of every term that begins with the delta's variables.
+    """Return the smallest number of arrangements that all terms need together.
 
-    Each variable after those is in an atom with one bound before it, so nothing is a cross product.
+    Try all variable orders of each term that begin with the variables of the delta and have no
+    cross products: each later variable is in an atom with a variable that is bound before it.
     """
     atoms = [tuple(term.name for term in atom.terms) for atom in query.body]
     names = [name for atom in atoms for name in atom]
     needed = {name for name in names if names.count(name) > 1 or name in query.head}
-    best = {frozenset()}
+    # The sets of arrangements that the terms so far can have.
+    possible_sets = {frozenset()}
     for delta in range(len(atoms)):
         options = set()
         for order in itertools.permutations(sorted(needed)):
             start = needed & set(atoms[delta])
-            if set(order[: len(start)]) != start or not connected(order, len(start), atoms):
+            if set(order[: len(start)]) != start or not is_connected(order, len(start), atoms):
                 continue
             choices = []
             for index, atom in enumerate(atoms):
                 if index == delta:
                     continue
                 bound = sorted((v for v in atom if v in needed), key=order.index)
-                rest = [k for k, v in enumerate(atom) if v not in needed]
+                unread = [column for column, v in enumerate(atom) if v not in needed]
                 prefix = tuple(atom.index(v) for v in bound)
                 relation = query.body[index].relation
-                choices.append([(relation, prefix + t) for t in itertools.permutations(rest)])
+                choices.append(
+                    [(relation, prefix + suffix) for suffix in itertools.permutations(unread)]
+                )
             options |= {frozenset(choice) for choice in itertools.product(*choices)}
-        best = {known | option for known in best for option in options}
-    return min(map(len, best))
+        possible_sets = {known | option for known in possible_sets for option in options}
+    return min(map(len, possible_sets))
 
 
-def connected(order: tuple[str, ...], start: int, atoms: list[tuple[str, ...]]) -> bool:
+def is_connected(order: tuple[str, ...], start: int, atoms: list[tuple[str, ...]]) -> bool:
+    """Return whether each variable from ``start`` on is in an atom with an earlier variable."""
     return all(
         any(order[k] in atom and set(order[:k]) & set(atom) for atom in atoms)
         for k in range(max(start, 1), len(order))
@@ -80,7 +82,7 @@ def connected(order: tuple[str, ...], start: int, atoms: list[tuple[str, ...]]) 
 
 # Terms are planned one after the other: over "two wide" that takes 5 arrangements where 3 would do.
 @pytest.mark.parametrize("shape", sorted(SHAPES.keys() - {"two wide"}))
-def test_a_view_has_no_more_arrangements_than_it_needs(shape):
+def test_a_view_has_the_fewest_arrangements(shape):
     view = DeltaQuery(SHAPES[shape], formula="collapsed")
     assert len(stored_orders(view)) == fewest_arrangements(view.query)
 
@@ -95,15 +97,15 @@ def test_a_star_needs_one_order():
     assert stored_orders(DeltaQuery(SHAPES["star"])) == {("e", (0, 1))}
 
 
-# --- variable orders -----------------------------------------------------------------------------
+# --- variable orders ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_variables_of_the_delta_come_first_and_the_others_are_connected(shape, formula):
     view = DeltaQuery(SHAPES[shape], formula=formula)
-    assert terms_of(view)
-    for bound in terms_of(view):
+    assert view.terms
+    for bound in view.terms:
         plan = bound.physical.plan
         columns = [factor.variables for factor in plan.factors]
         start = 0
@@ -113,7 +115,7 @@ def test_the_variables_of_the_delta_come_first_and_the_others_are_connected(shap
                 start = len(first)
                 assert set(plan.order[:start]) == set(first)
                 break
-        assert connected(plan.order, start, columns)
+        assert is_connected(plan.order, start, columns)
         for planned in plan.factors:
             read = [planned.variables[k] for k in planned.order[: planned.depth]]
             assert read == sorted(read, key=plan.order.index)
@@ -121,19 +123,19 @@ def test_the_variables_of_the_delta_come_first_and_the_others_are_connected(shap
             assert sorted(planned.order) == list(range(len(planned.variables)))
 
 
-def test_variables_that_nothing_needs_are_not_bound():
-    for bound in terms_of(DeltaQuery("q(a) :- r(a, b, x), s(b, y), t(b, a, z)")):
+def test_unneeded_variables_are_not_bound():
+    for bound in DeltaQuery("q(a) :- r(a, b, x), s(b, y), t(b, a, z)").terms:
         assert set(bound.physical.plan.order) == {"a", "b"}
         assert [factor.depth for factor in bound.physical.plan.factors] == [2, 1, 2]
-    [bound] = terms_of(DeltaQuery("n() :- r(x, y)"))
+    [bound] = DeltaQuery("n() :- r(x, y)").terms
     assert bound.physical.plan.order == ()
-    [bound] = terms_of(DeltaQuery("q(y) :- r(x, y), 3 < x"))
+    [bound] = DeltaQuery("q(y) :- r(x, y), 3 < x").terms
     assert set(bound.physical.plan.order) == {"x", "y"}
 
 
-def test_a_ring_is_left_over_new_relations_first():
+def test_a_ring_is_followed_over_new_relations_first():
     ring = "n() :- r(a, b), s(b, c), t(c, d), u(d, e), v(e, a)"
-    orders = {str(term.term): term.physical.plan.order for term in terms_of(DeltaQuery(ring))}
+    orders = {str(term.term): term.physical.plan.order for term in DeltaQuery(ring).terms}
 
     assert set(orders["D5 += O1 O2 d3 N4 N5"][:2]) == {"c", "d"}
     assert orders["D5 += O1 O2 d3 N4 N5"][2:] == ("e", "a", "b")
@@ -142,7 +144,7 @@ def test_a_ring_is_left_over_new_relations_first():
 
 def test_constants_are_bound_before_anything_else():
     view = DeltaQuery("q(a, c) :- r(a, 7, b), s(b, c, 8), t(c, a)")
-    for bound in terms_of(view):
+    for bound in view.terms:
         plan = bound.physical.plan
         assert set(plan.order[:2]) == {"#0.1", "#1.2"}
         assert plan.split_level == 2
@@ -157,7 +159,7 @@ def test_constants_are_bound_before_anything_else():
 
 
 def test_a_variable_equal_to_a_bound_one_is_bound_next():
-    for bound in terms_of(DeltaQuery("q(a, d) :- r(a, b), s(c, d), a == c")):
+    for bound in DeltaQuery("q(a, d) :- r(a, b), s(c, d), a == c").terms:
         order = bound.physical.plan.order
         assert abs(order.index("a") - order.index("c")) == 1
 
@@ -181,7 +183,7 @@ def test_an_order_that_exists_is_preferred():
         assert set(chosen[:2]) == {0, 1}
 
 
-# --- bodies and comparisons ----------------------------------------------------------------------
+# --- bodies and comparisons -----------------------------------------------------------------------
 
 BODIES = {
     "q(x) :- e(x, x)": ([("x", "x#0.1")], ["x#0.1 == x"]),
@@ -216,23 +218,23 @@ def test_a_comparison_of_constants_is_decided_at_once():
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_each_comparison_is_made_in_every_term_that_binds_it_and_once_in_a_recursion(formula):
+def test_each_term_checks_the_comparisons_that_no_partial_delta_has_checked(formula):
     text = "q(a, d) :- r(a, b), s(b, c), t(c, d), a < b, b != d, c >= 2"
     view = DeltaQuery(text, formula=formula)
-    recursive = any(PARTIAL in bound.term.factors for bound in terms_of(view))
-    for bound in terms_of(view):
+    is_recursive = any(PARTIAL in bound.term.factors for bound in view.terms)
+    for bound in view.terms:
         plan = bound.physical.plan
-        made = {str(comparison) for comparison in plan.comparisons}
+        checked = {str(comparison) for comparison in plan.comparisons}
         for comparison in plan.comparisons:
             assert set(comparison.variables) <= set(plan.order)
         if PARTIAL not in bound.term.factors and bound.target == 3:
-            assert made == {"a < b", "b != d", "c >= 2"}
+            assert checked == {"a < b", "b != d", "c >= 2"}
         if PARTIAL in bound.term.factors:
-            assert "a < b" not in made
-    assert recursive == str(formula).startswith("recursive")
+            assert "a < b" not in checked
+    assert is_recursive == str(formula).startswith("recursive")
 
 
-# --- what is shown is what runs ------------------------------------------------------------------
+# --- the printed plan is what runs ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
@@ -248,43 +250,45 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
             }
         )
     text = view.explain()
-    plans = [bound.physical.plan for bound in terms_of(view)]
-    shown = re.findall(r"^ +bind  (.*)$", text, re.MULTILINE)
-    assert [tuple(line.replace("|", " ").split()) for line in shown] == [p.order for p in plans]
-    emitted = [len(line.partition("|")[0].split()) for line in shown]
+    plans = [bound.physical.plan for bound in view.terms]
+    bind_lines = re.findall(r"^ +bind  (.*)$", text, re.MULTILINE)
+    assert [tuple(line.replace("|", " ").split()) for line in bind_lines] == [
+        plan.order for plan in plans
+    ]
+    emitted = [len(line.partition("|")[0].split()) for line in bind_lines]
     assert emitted == [plan.emitted_levels for plan in plans]
-    read = re.findall(r"^ +read  (.*)$", text, re.MULTILINE)
-    for line, plan in zip(read, plans, strict=True):
+    read_lines = re.findall(r"^ +read  (.*)$", text, re.MULTILINE)
+    for line, plan in zip(read_lines, plans, strict=True):
         factors = re.findall(r"\[([\d,]*)\]:(\d+)", line)
         orders = [tuple(map(int, columns.split(","))) for columns, _ in factors]
         assert orders == [factor.order for factor in plan.factors]
         assert [int(depth) for _, depth in factors] == [factor.depth for factor in plan.factors]
-    runs = [int(n.replace(",", "")) for n in re.findall(r"ran ([\d,]+) times", text)]
-    assert runs == [bound.physical.execution_count for bound in terms_of(view)]
-    assert sum(runs) > 0
+    counts = [int(n.replace(",", "")) for n in re.findall(r"ran ([\d,]+) times", text)]
+    assert counts == [bound.physical.execution_count for bound in view.terms]
+    assert sum(counts) > 0
     shown_arrangements = re.findall(r"^  (\w+)\[([\d,]+)\]  runs", text, re.MULTILINE)
     assert {
         (name, tuple(map(int, columns.split(",")))) for name, columns in shown_arrangements
     } == stored_orders(view)
 
 
-def runs_of(view: DeltaQuery) -> int:
-    return sum(bound.physical.execution_count for bound in terms_of(view))
+def count_executions(view: DeltaQuery) -> int:
+    return sum(bound.physical.execution_count for bound in view.terms)
 
 
 @pytest.mark.parametrize("formula", [Formula.expanded, Formula.collapsed, Formula.flipped])
-def test_terms_with_an_empty_view_do_not_run(formula):
+def test_terms_with_an_empty_factor_do_not_run(formula):
     view = DeltaQuery("n() :- r(a, b), s(b, c), t(c, d)", formula=formula)
     row = {"r": ZSet.from_rows([(1, 2)]), "s": ZSet.from_rows([(2, 3)])}
     assert view.step(row).to_dict() == {}
-    assert (runs_of(view), view.stats.joins) == (0, 0)
+    assert (count_executions(view), view.stats.joins) == (0, 0)
     assert view.step({"t": ZSet.from_rows([(3, 4)])}).to_dict() == {(): 1}
-    assert (runs_of(view), view.stats.joins) == (1, 2)
+    assert (count_executions(view), view.stats.joins) == (1, 2)
     view.step({})
     view.step({"s": ZSet.empty(2)})
-    assert (runs_of(view), view.stats.joins) == (1, 2)
+    assert (count_executions(view), view.stats.joins) == (1, 2)
     view.step({"r": ZSet.from_rows([(8, 9)]), "s": ZSet.empty(2)})
-    assert (runs_of(view), view.stats.joins) == (2, 4)
+    assert (count_executions(view), view.stats.joins) == (2, 4)
 
 
 @pytest.mark.parametrize("formula", [Formula.expanded, Formula.collapsed, Formula.flipped])
@@ -296,7 +300,7 @@ def test_a_backfill_is_one_generic_join(shape, formula):
         name: ZSet.from_columns(list(rng.integers(0, 5, (arity, 40))))
         for name, arity in view.query.relations.items()
     }
-    found = view.step(step).to_dict()
+    delta = view.step(step).to_dict()
     assert view.stats.joins == len(view.query.body) - 1
-    assert runs_of(view) == 1
-    assert found == naive.evaluate(view.query, {n: z.to_dict() for n, z in step.items()})
+    assert count_executions(view) == 1
+    assert delta == naive.evaluate(view.query, {n: z.to_dict() for n, z in step.items()})

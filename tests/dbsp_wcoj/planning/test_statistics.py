@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
-from dbsp_wcoj.execution import plan_cache as schedule
+from dbsp_wcoj.execution import plan_cache
 from dbsp_wcoj.planning.statistics import MAX_SAMPLE_ROWS, Statistics, sample_rows
 from dbsp_wcoj.storage.trace import build_run
 from tests.dbsp_wcoj.test_laws import integrate
@@ -17,14 +17,14 @@ from tests.oracles import naive
 
 
 @pytest.fixture
-def eager(monkeypatch):
-    """Views plan themselves again after every second changed row or so."""
-    monkeypatch.setattr(schedule, "FIRST_REPLAN_ROWS", 2)
-    monkeypatch.setattr(schedule, "REPLAN_GROWTH_FACTOR", 1.5)
+def frequent_replanning(monkeypatch):
+    """Views plan their terms again after every few changed rows."""
+    monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 2)
+    monkeypatch.setattr(plan_cache, "REPLAN_GROWTH_FACTOR", 1.5)
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_views_that_plan_themselves_again_equal_recomputation(eager, formula):
+def test_views_that_are_planned_again_equal_recomputation(frequent_replanning, formula):
     @LAW
     @given(scenarios(max_steps=8))
     def check(scenario):
@@ -38,22 +38,26 @@ def test_views_that_plan_themselves_again_equal_recomputation(eager, formula):
     check()
 
 
-def test_views_with_shared_relations_drop_no_arrangement_that_another_reads(eager):
+def test_views_with_shared_relations_drop_no_arrangement_that_another_view_reads(
+    frequent_replanning,
+):
     @LAW
     @given(st.data(), scenarios(max_steps=8))
     def check(data, scenario):
         relations = Relations()
         arities = scenario.query.relations
-        drawn = data.draw(st.lists(queries((0, 1, 2)), max_size=2))
-        others = [q for q in drawn if q.relations.items() <= arities.items()]
-        others.append(scenario.query)
-        views = [DeltaQuery(query, relations=relations) for query in others]
+        drawn_queries = data.draw(st.lists(queries((0, 1, 2)), max_size=2))
+        views = [
+            DeltaQuery(query, relations=relations)
+            for query in (*drawn_queries, scenario.query)
+            if query.relations.items() <= arities.items()
+        ]
         state, outputs = {}, [{} for _ in views]
         for step in scenario.steps:
             state = integrate(state, step)
             shared = relations.stage(zsets(step, scenario.query))
-            for place, view in enumerate(views):
-                outputs[place] = naive.add(outputs[place], view.evaluate(shared).to_dict())
+            for index, view in enumerate(views):
+                outputs[index] = naive.add(outputs[index], view.evaluate(shared).to_dict())
             shared.commit()
         for view, output in zip(views, outputs, strict=True):
             assert output == naive.evaluate(view.query, state)
@@ -61,39 +65,40 @@ def test_views_with_shared_relations_drop_no_arrangement_that_another_reads(eage
     check()
 
 
-def skewed():
-    """A chain from a hub: one a, few b per a, many c per b, and one d per a."""
+def skewed_relations():
+    """Return relations r(a, b), s(b, c), t(a, d), u(c, d): many c for a b, and one d for an a."""
     random = np.random.default_rng(0)
     ab = np.unique(random.integers(0, [[50], [500]], (2, 2000)), axis=1)
     bc = np.unique(random.integers(0, [[500], [500]], (2, 20000)), axis=1)
     ad = np.stack([np.arange(50), np.arange(50) % 3])
     cd = np.unique(random.integers(0, [[500], [3]], (2, 1500)), axis=1)
-    return {n: ZSet.from_columns(list(r)) for n, r in zip("rstu", (ab, bc, ad, cd), strict=True)}
+    columns_by_name = zip("rstu", (ab, bc, ad, cd), strict=True)
+    return {name: ZSet.from_columns(list(columns)) for name, columns in columns_by_name}
 
 
 def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
     view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
-    before = [term.physical.plan.order for term in view.terms]
-    view.step(skewed())
-    after = [term.physical.plan.order for term in view.terms]
-    assert before[0][:2] == after[0][:2] == ("a", "b")
-    assert after[0][2] == "d"
+    first_orders = [term.physical.plan.order for term in view.terms]
+    view.step(skewed_relations())
+    new_orders = [term.physical.plan.order for term in view.terms]
+    assert first_orders[0][:2] == new_orders[0][:2] == ("a", "b")
+    assert new_orders[0][2] == "d"
 
 
-def test_arrangements_that_no_plan_reads_are_dropped_and_counters_continue(monkeypatch):
+def test_arrangements_that_no_plan_reads_are_dropped_and_counters_continue():
     view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
-    view.step(skewed())
+    view.step(skewed_relations())
     read = {
-        f"{atom.relation}[{','.join(map(str, factor.order))}]"
+        f"{atom.relation}[{','.join(map(str, planned.order))}]"
         for term in view.terms
-        for atom, factor, f in zip(
+        for atom, planned, factor in zip(
             view.query.body, term.physical.plan.factors, term.term.factors, strict=True
         )
-        if f.version != "delta"
+        if factor.version != "delta"
     }
     assert set(view.stats.rows_by_run) == read
     first = view.stats.proposals
-    view.step({name: -zset for name, zset in skewed().items()})
+    view.step({name: -zset for name, zset in skewed_relations().items()})
     assert view.stats.proposals > first > 0
 
 
@@ -117,5 +122,5 @@ def test_a_sample_of_a_run_is_its_rows_at_even_distances(order):
     sample, total = sample_rows(run)
     assert (total, sample.shape) == (len(rows), (3, MAX_SAMPLE_ROWS))
     expected = sorted(tuple(row[k] for k in order) for row, _ in rows)
-    places = np.linspace(0, total - 1, MAX_SAMPLE_ROWS).astype(int)
-    assert list(map(tuple, sample.T.tolist())) == [expected[place] for place in places]
+    positions = np.linspace(0, total - 1, MAX_SAMPLE_ROWS).astype(int)
+    assert list(map(tuple, sample.T.tolist())) == [expected[position] for position in positions]

@@ -25,7 +25,7 @@ EVERYTHING = [RelationExtender([(value,) for value in DOMAIN], [level]) for leve
 
 
 def trees(leaves):
-    """Nested formulas over a few relations and conditions."""
+    """Generate nested formulas over a few relations and conditions."""
     return st.recursive(
         leaves,
         lambda child: st.tuples(
@@ -35,18 +35,19 @@ def trees(leaves):
     )
 
 
-def extender(tree):
+def build_extender(tree):
     match tree:
         case ("relation", rows, levels):
             return RelationExtender(rows, levels)
         case ("filter", _, levels):
             return Filter(tuple(levels), operator.lt)
         case (connective, children):
-            kind = {"or": Or, "and": And, "not": Not}[connective]
-            return kind([extender(child) for child in children])
+            connective_class = {"or": Or, "and": And, "not": Not}[connective]
+            return connective_class([build_extender(child) for child in children])
 
 
 def holds(tree, row):
+    """Return whether a formula is true of a row, by the definition of the connectives."""
     match tree:
         case ("relation", rows, levels):
             return tuple(row[level] for level in levels) in rows
@@ -61,9 +62,9 @@ def holds(tree, row):
 
 
 @given(trees(st.one_of(RELATION, FILTER)))
-def test_any_nest_of_connectives_means_what_logic_says(tree):
-    """All variables are bound outside, so every tree is safe; the smallest still proposes."""
-    answer = list(solve([*EVERYTHING, extender(tree)], LEVELS))
+def test_nested_connectives_follow_the_rules_of_logic(tree):
+    """Other extenders bind all variables, so every formula is safe."""
+    answer = list(solve([*EVERYTHING, build_extender(tree)], LEVELS))
 
     assert len(answer) == len(set(answer))
     assert set(answer) == {row for row in product(DOMAIN, repeat=LEVELS) if holds(tree, row)}
@@ -72,29 +73,29 @@ def test_any_nest_of_connectives_means_what_logic_says(tree):
 @given(
     st.lists(trees(RELATION).filter(lambda tree: "not" not in repr(tree)), min_size=1, max_size=3)
 )
-def test_unions_of_relations_can_propose_without_a_guard(alternatives):
-    """Each branch binds every variable itself, by a join with all pairs and all values."""
-    guard = (
+def test_a_union_proposes_if_each_branch_binds_all_variables(alternatives):
+    """Each branch is joined with all pairs of values, so it binds all variables."""
+    all_pairs = (
         ("relation", set(product(DOMAIN, repeat=2)), (0, 1)),
         ("relation", set(product(DOMAIN, repeat=2)), (1, 2)),
     )
-    tree = ("or", [("and", [alternative, *guard]) for alternative in alternatives])
+    tree = ("or", [("and", [alternative, *all_pairs]) for alternative in alternatives])
 
-    answer = set(solve([extender(tree)], LEVELS))
+    answer = set(solve([build_extender(tree)], LEVELS))
 
     assert answer == {row for row in product(DOMAIN, repeat=LEVELS) if holds(tree, row)}
 
 
-def test_a_branch_extends_only_what_it_holds_for_itself():
-    """or(and(p(x), q(y)), r(x, y)): the y of q must not follow the x of r."""
+def test_a_branch_extends_only_prefixes_that_satisfy_it():
+    """or(and(p(x), q(y)), r(x, y)): the values of q must not extend those of r."""
     p, q = RelationExtender([(1,)], [0]), RelationExtender([(5,)], [1])
     r = RelationExtender([(2, 6)], [0, 1])
 
     assert list(solve([Or([And([p, q]), r])], 2)) == [(1, 5), (2, 6)]
 
 
-def test_a_negated_branch_does_not_restrict_a_variable_before_its_last():
-    """or(not r(x, y), s(x, y)) says nothing about x alone."""
+def test_a_negated_branch_restricts_only_its_last_variable():
+    """or(not r(x, y), s(x, y)) does not restrict x."""
     r, s = RelationExtender([(0, 0)], [0, 1]), RelationExtender([(1, 1)], [0, 1])
     domain = [RelationExtender([(0,), (1,)], [level]) for level in (0, 1)]
 
@@ -121,17 +122,17 @@ def test_a_variable_that_one_branch_leaves_open_is_unsafe():
         list(solve([open_branch], 2))
 
 
-def test_not_takes_part_where_its_last_variable_is_bound():
+def test_not_participates_in_the_level_of_its_last_variable():
     negation = Not([RelationExtender([(1,)], [3]), RelationExtender([(1, 2)], [0, 2])])
 
     assert negation.levels == (3,)
     assert [negation.participates(level) for level in range(5)] == [False] * 3 + [True, False]
 
 
-@pytest.mark.parametrize("kind", [Or, And, Not])
-def test_a_connective_without_children_is_refused(kind):
-    with pytest.raises(ArityError, match=f"{kind.__name__} has 0 children"):
-        kind([])
+@pytest.mark.parametrize("connective", [Or, And, Not])
+def test_a_connective_without_children_is_refused(connective):
+    with pytest.raises(ArityError, match=f"{connective.__name__} has 0 children"):
+        connective([])
 
 
 def test_a_filter_calls_its_predicate_with_values_in_parameter_order():
@@ -202,56 +203,63 @@ FUNCTIONS = {"quot": operator.floordiv, "*": operator.mul, "+": operator.add}
 
 
 def clause_extender(clause, order, relations):
-    """One clause of a shared case as an extender."""
+    """Build the extender of a clause of a shared case."""
     match clause:
         case {"or": children} | {"and": children} | {"not": children}:
-            kind = {"or": Or, "and": And, "not": Not}[next(iter(clause))]
-            return kind([clause_extender(child, order, relations) for child in children])
+            connective_class = {"or": Or, "and": And, "not": Not}[next(iter(clause))]
+            return connective_class(
+                [clause_extender(child, order, relations) for child in children]
+            )
         case {"rel": name, "args": arguments}:
-            spelled = ", ".join(map(spell, arguments))
-            atom = Query.parse(f"q() :- {name}({spelled})").body[0]
+            terms = ", ".join(map(term_text, arguments))
+            atom = Query.parse(f"q() :- {name}({terms})").body[0]
             return RelationExtender.for_atom(atom, dict.fromkeys(relations[name], 1), order)
         case {"pred": "re-find", "args": [{"regex": pattern}, {"var": name}]}:
-            return Filter((order.index(plain(name)),), lambda value: pattern in value)
+            return Filter((order.index(strip_mark(name)),), lambda value: pattern in value)
         case {"pred": name, "args": arguments}:
-            levels = tuple(order.index(plain(a["var"])) for a in arguments if "var" in a)
-            tail = [a["const"] for a in arguments if "const" in a]
-            return Filter(levels, lambda *values: PREDICATES[name](*values, *tail))
+            levels = tuple(order.index(strip_mark(a["var"])) for a in arguments if "var" in a)
+            constants = [a["const"] for a in arguments if "const" in a]
+            return Filter(levels, lambda *values: PREDICATES[name](*values, *constants))
         case {"fn": name, "args": arguments, "out": out}:
-            readers = [reader(argument, order) for argument in arguments]
-            return Function(FUNCTIONS[name], readers, order.index(plain(out)))
+            readers = [value_reader(argument, order) for argument in arguments]
+            return Function(FUNCTIONS[name], readers, order.index(strip_mark(out)))
 
 
-def plain(name):
+def strip_mark(name):
+    """Return the name of a variable without its question mark."""
     return name.removeprefix("?")
 
 
-def spell(argument):
-    return f"?{plain(argument['var'])}" if "var" in argument else str(Constant(argument["const"]))
+def term_text(argument):
+    return (
+        f"?{strip_mark(argument['var'])}" if "var" in argument else str(Constant(argument["const"]))
+    )
 
 
-def reader(argument, order):
+def value_reader(argument, order):
+    """Return a function that reads the value of an argument in a prefix."""
     if "const" in argument:
         return lambda prefix: argument["const"]
-    return lambda prefix: prefix[order.index(plain(argument["var"]))]
+    return lambda prefix: prefix[order.index(strip_mark(argument["var"]))]
 
 
 def clause_variables(clause):
-    """Variables in an order that binds the arguments of functions before their results."""
+    """Return the variables of a clause; the result of a function follows its arguments."""
     match clause:
         case {"or": children} | {"and": children} | {"not": children}:
             return [name for child in children for name in clause_variables(child)]
         case {"fn": _, "args": arguments, "out": out}:
-            return [plain(a["var"]) for a in arguments if "var" in a] + [plain(out)]
+            return [strip_mark(a["var"]) for a in arguments if "var" in a] + [strip_mark(out)]
         case {"args": arguments}:
-            return [plain(a["var"]) for a in arguments if "var" in a]
+            return [strip_mark(a["var"]) for a in arguments if "var" in a]
 
 
 def variable_order(case):
+    """Return the variables of a case; those that functions compute are last."""
     functions = [clause for clause in case["where"] if "fn" in clause]
-    results = {plain(clause["out"]) for clause in functions}
+    results = {strip_mark(clause["out"]) for clause in functions}
     names = [name for clause in case["where"] for name in clause_variables(clause)]
-    return [*dict.fromkeys(n for n in names if n not in results), *sorted(results)]
+    return [*dict.fromkeys(name for name in names if name not in results), *sorted(results)]
 
 
 @needs_cases
@@ -259,7 +267,7 @@ def variable_order(case):
     "case", cases("oneshot", "oneshot_sequence", "incremental"), ids=lambda case: case["name"]
 )
 def test_the_shared_cases_of_one_shot_queries(case):
-    """With predicates, functions, or, and, not, each on the rows that are there at the end."""
+    """Evaluate the query over the rows after the last step."""
     if any("agg" in column for column in case["find"]):
         pytest.skip("an aggregate is an operator of a circuit, not of a join")
     relations = {relation["name"]: set() for relation in case["relations"]}
@@ -276,7 +284,7 @@ def test_the_shared_cases_of_one_shot_queries(case):
     extenders = [clause_extender(clause, order, relations) for clause in case["where"]]
 
     answer = {
-        tuple(row[order.index(plain(column["var"]))] for column in case["find"])
+        tuple(row[order.index(strip_mark(column["var"]))] for column in case["find"])
         for row in solve(extenders, len(order))
     }
 

@@ -1,4 +1,4 @@
-"""Relations as prefix extenders."""
+"""Relations as prefix extenders, against a scan of their rows."""
 
 import math
 
@@ -32,7 +32,7 @@ def test_count_propose_and_intersect_agree_with_a_scan_of_the_rows(relation, dat
 
     extender = RelationExtender(relation, levels)
 
-    below = {
+    expected = {
         value
         for row, weight in relation.items()
         if weight
@@ -42,25 +42,27 @@ def test_count_propose_and_intersect_agree_with_a_scan_of_the_rows(relation, dat
     }
     extender._check()
     assert extender.levels == tuple(sorted(set(levels)))
-    assert extender.count(prefix) == len(below)
-    assert extender.propose(prefix) == sorted(below)
-    assert extender.intersect(prefix, extensions) == [e for e in extensions if e in below]
+    assert extender.count(prefix) == len(expected)
+    assert extender.propose(prefix) == sorted(expected)
+    assert extender.intersect(prefix, extensions) == [
+        extension for extension in extensions if extension in expected
+    ]
 
 
 @given(RELATIONS, st.permutations(range(3)))
-def test_weight_finds_the_row_inside_a_row_of_the_whole_order(relation, places):
+def test_weight_finds_the_row_within_a_row_over_all_variables(relation, levels):
     arity = len(next(iter(relation)))
-    extender = RelationExtender(relation, places[:arity])
+    extender = RelationExtender(relation, levels[:arity])
 
     for row, weight in relation.items():
-        whole = [9, 9, 9]
-        for place, value in zip(places, row, strict=False):
-            whole[place] = value
-        assert extender.weight(whole) == weight
+        full_row = [9, 9, 9]
+        for level, value in zip(levels, row, strict=False):
+            full_row[level] = value
+        assert extender.weight(full_row) == weight
     assert extender.weight([9, 9, 9]) == 0
 
 
-def test_a_relation_takes_part_only_in_the_levels_of_its_columns():
+def test_a_relation_participates_in_the_levels_of_its_columns():
     extender = RelationExtender([(1, 2)], [3, 1])
 
     assert extender.levels == (1, 3)
@@ -73,7 +75,7 @@ def test_plain_rows_weigh_one_each_and_equal_rows_add_up():
     assert extender.weight(["a"]) == 2
 
 
-def test_rows_of_weight_zero_are_not_there():
+def test_rows_of_weight_zero_are_dropped():
     extender = RelationExtender({(1, 2): 0, (1, 3): 1, (4, 5): 0}, [0, 1])
 
     assert extender.propose(()) == [1]
@@ -99,7 +101,7 @@ def test_an_atom_selects_by_its_constants_and_takes_the_levels_of_its_variables(
 
 
 @pytest.mark.parametrize(("relation", "allowed"), [({(1,): 2}, ["x"]), ({(9,): 2}, []), ({}, [])])
-def test_an_atom_of_constants_lets_all_or_nothing_through_on_level_zero(relation, allowed):
+def test_an_atom_of_constants_accepts_all_values_or_none_on_level_zero(relation, allowed):
     atom = Query.parse("q() :- r(1)").body[0]
 
     extender = RelationExtender.for_atom(atom, relation, [])

@@ -35,14 +35,14 @@ QUERIES = [
 VALUES = st.integers(0, 2)
 
 
-def relation(arity):
+def relations_of(arity):
     return st.dictionaries(st.tuples(*[VALUES] * arity), st.integers(-3, 3), max_size=8)
 
 
 @st.composite
 def inputs(draw):
     query = draw(st.sampled_from(QUERIES))
-    return query, {name: draw(relation(arity)) for name, arity in query.relations.items()}
+    return query, {name: draw(relations_of(arity)) for name, arity in query.relations.items()}
 
 
 @given(inputs(), st.data())
@@ -55,7 +55,7 @@ def test_the_join_is_that_of_the_naive_oracle_in_any_order(given_inputs, data):
 
 @given(st.sampled_from(QUERIES), st.data())
 def test_each_atom_may_have_a_relation_of_its_own(query, data):
-    relations = [data.draw(relation(atom.arity)) for atom in query.body]
+    relations = [data.draw(relations_of(atom.arity)) for atom in query.body]
 
     assert reference_join(query, relations) == naive.evaluate(query, relations)
 
@@ -65,17 +65,20 @@ def test_each_atom_may_have_a_relation_of_its_own(query, data):
 def test_the_terms_of_a_formula_sum_to_the_delta_of_the_query(formula, given_inputs, data):
     """Old, delta and new are chosen per atom, also when the atoms share a relation."""
     query, old = given_inputs
-    changes = {name: data.draw(relation(arity)) for name, arity in query.relations.items()}
+    changes = {name: data.draw(relations_of(arity)) for name, arity in query.relations.items()}
     new = {name: naive.add(old[name], changes[name]) for name in old}
-    views = {Version.old: old, Version.delta: changes, Version.new: new}
+    versions = {Version.old: old, Version.delta: changes, Version.new: new}
 
     products = [
-        reference_join(query, [views[f.version][query.body[f.atom].relation] for f in term.factors])
+        reference_join(
+            query,
+            [versions[factor.version][query.body[factor.atom].relation] for factor in term.factors],
+        )
         for term in delta_terms(formula, len(query.body))
     ]
 
-    before, after = naive.evaluate(query, old), naive.evaluate(query, new)
-    assert naive.add(*products) == naive.add(after, naive.scale(before, -1))
+    old_view, new_view = naive.evaluate(query, old), naive.evaluate(query, new)
+    assert naive.add(*products) == naive.add(new_view, naive.scale(old_view, -1))
 
 
 def test_weights_are_exact_beyond_64_bits():
@@ -93,25 +96,25 @@ def test_strings_join_with_strings():
     assert reference_join(query, relations) == {("Ada", "King"): 2}
 
 
-def test_rows_that_cancel_leave_no_trace_of_themselves():
+def test_rows_whose_weights_cancel_are_dropped():
     query = Query.parse("q(a) :- e(a, b)")
 
     assert reference_join(query, {"e": {(1, 2): 1, (1, 3): -1, (2, 2): 1}}) == {(2,): 1}
 
 
 def test_the_smallest_relation_proposes():
-    """A hub of 50 extensions is never enumerated when a partner offers two."""
+    """The 50 extensions of a hub are not enumerated if another relation has two."""
     proposed = []
 
-    class Spy(RelationExtender):
+    class RecordingExtender(RelationExtender):
         __slots__ = ()
 
         def propose(self, prefix):
             proposed.append(super().propose(prefix))
             return proposed[-1]
 
-    hub = Spy([("hub", i) for i in range(50)], [0, 1])
-    partner = Spy([("hub", 7), ("hub", 70)], [0, 1])
+    hub = RecordingExtender([("hub", i) for i in range(50)], [0, 1])
+    partner = RecordingExtender([("hub", 7), ("hub", 70)], [0, 1])
 
     assert list(solve([hub, partner], 2)) == [("hub", 7)]
     assert proposed == [["hub"], [7, 70]]
@@ -129,7 +132,9 @@ def test_the_smallest_relation_proposes():
         ([{"e": {}}], ["a", "b", "b", "c"], VariableOrderError, "is not a permutation"),
     ],
 )
-def test_what_does_not_fit_the_query_is_refused(arguments, order, error, message):
+def test_relations_and_orders_that_do_not_fit_the_query_are_refused(
+    arguments, order, error, message
+):
     with pytest.raises(error, match=message):
         reference_join(TRIANGLE, *arguments, order=order)
 

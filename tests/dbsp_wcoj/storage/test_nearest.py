@@ -23,16 +23,17 @@ def test_the_nearest_rows_have_the_nearest_last_column(arity, data):
         state += rows
     change = data.draw(delta)
     staged = ZSet.from_rows(change.keys(), change.values(), arity=arity)
-    expected = data.draw(st.lists(st.tuples(*[st.integers(-1, 5)] * arity), min_size=1, max_size=6))
+    searched = data.draw(st.lists(st.tuples(*[st.integers(-1, 5)] * arity), min_size=1, max_size=6))
     for step, rows in ((None, state), (trace.prepare(staged), state + staged)):
         nearest = NearestRows(trace, step)
         for inclusive in (False, True):
-            before = nearest.before(np.array(expected).T, inclusive=inclusive)
-            after = nearest.after(np.array(expected).T, inclusive=inclusive)
-            for number, (*prefix, value) in enumerate(expected):
-                others = [last for *first, last in rows.to_dict() if first == prefix]
-                less = [v for v in others if v < value or (inclusive and v == value)]
-                more = [v for v in others if v > value or (inclusive and v == value)]
+            before = nearest.before(np.array(searched).T, inclusive=inclusive)
+            after = nearest.after(np.array(searched).T, inclusive=inclusive)
+            for number, (*prefix, value) in enumerate(searched):
+                values = [last for *first, last in rows.to_dict() if first == prefix]
+                equal = [value] if inclusive and value in values else []
+                less = [v for v in values if v < value] + equal
+                more = [v for v in values if v > value] + equal
                 assert before.exists[number] == bool(less)
                 assert after.exists[number] == bool(more)
                 assert not less or before.values[number] == max(less)

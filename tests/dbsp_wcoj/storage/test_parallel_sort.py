@@ -1,4 +1,4 @@
-"""Rows sorted in two halves in parallel are sorted like rows in one piece."""
+"""Rows that are sorted in two halves in parallel give the same Z-set as one sort."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from dbsp_wcoj.zset import MAX_INT64
 ROWS = MIN_PARALLEL_ROWS + MIN_PARALLEL_ROWS // 8
 
 
-def columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
+def random_columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [rng.integers(-spread, spread, ROWS) for _ in range(arity)]
 
 
 @pytest.mark.parametrize("arity", [1, 2, 3])
 @pytest.mark.parametrize("spread", [50, 10**6, 2**62])
-def test_the_zset_is_the_same_whoever_sorts_it(arity, spread):
-    given = columns(arity, spread)
+def test_a_parallel_sort_gives_the_same_zset(arity, spread):
+    columns = random_columns(arity, spread)
     weights = np.random.default_rng(1).integers(-1, 3, ROWS)
-    assert (split_rows(given, weights) is not None) == (arity * (2 * spread).bit_length() <= 64)
+    assert (split_rows(columns, weights) is not None) == (arity * (2 * spread).bit_length() <= 64)
     with ThreadPoolExecutor(1) as executor:
-        for some in (None, weights):
-            at_once = ZSet.from_columns(given, some)
-            assert ZSet.from_columns(given, some, executor=executor) == at_once
+        for optional_weights in (None, weights):
+            expected = ZSet.from_columns(columns, optional_weights)
+            assert ZSet.from_columns(columns, optional_weights, executor=executor) == expected
 
 
-def test_columns_that_are_no_contiguous_arrays_are_cut():
-    rows = np.stack(columns(2, 1000), axis=1)
+def test_columns_that_are_no_contiguous_arrays_are_split():
+    rows = np.stack(random_columns(2, 1000), axis=1)
     with ThreadPoolExecutor(1) as executor:
-        found = ZSet.from_columns(list(rows.T), executor=executor)
-    assert found == ZSet.from_columns([rows[:, 0].copy(), rows[:, 1].copy()])
+        result = ZSet.from_columns(list(rows.T), executor=executor)
+    assert result == ZSet.from_columns([rows[:, 0].copy(), rows[:, 1].copy()])
 
 
-def test_rows_that_look_sorted_or_have_one_first_value_or_are_few_are_not_cut():
-    first, second = columns(2, 1000)
+def test_rows_that_are_sorted_or_few_or_mostly_have_one_first_value_are_not_split():
+    first, second = random_columns(2, 1000)
     weights = np.ones(ROWS, np.int64)
     assert split_rows([first, second], weights) is not None
     assert split_rows([np.sort(first), second], weights) is None
@@ -54,23 +54,23 @@ def test_rows_that_look_sorted_or_have_one_first_value_or_are_few_are_not_cut():
 
 
 @pytest.mark.parametrize("half", [(), (0,), (1,), (0, 1)])
-def test_rows_whose_weights_cancel_in_a_half_are_gone(half):
-    first, second = columns(2, 1000)
+def test_rows_whose_weights_cancel_in_a_half_are_dropped(half):
+    first, second = random_columns(2, 1000)
     first[first < 0] = -1
-    where = np.isin(first >= 0, half)
+    cancels = np.isin(first >= 0, half)
     weights = np.ones(ROWS, np.int64)
-    repeated = [np.concatenate((column, column[where])) for column in (first, second)]
-    given = np.concatenate((weights, -weights[where]))
+    repeated = [np.concatenate((column, column[cancels])) for column in (first, second)]
+    all_weights = np.concatenate((weights, -weights[cancels]))
     with ThreadPoolExecutor(1) as executor:
-        found = ZSet.from_columns(repeated, given, executor=executor)
-    assert found == ZSet.from_columns([first[~where], second[~where]])
+        result = ZSet.from_columns(repeated, all_weights, executor=executor)
+    assert result == ZSet.from_columns([first[~cancels], second[~cancels]])
 
 
 @pytest.mark.parametrize("half", [0, 1])
 def test_a_weight_beyond_int64_is_refused_in_either_half(half):
-    first, second = columns(2, 1000)
+    first, second = random_columns(2, 1000)
     weights = np.ones(ROWS, np.int64)
-    twice = [2000 * half - 1000] * 2
-    first[:2], second[:2], weights[:2] = twice, [7, 7], MAX_INT64
+    # Two equal rows, whose weights add up to more than int64 holds.
+    first[:2], second[:2], weights[:2] = 2000 * half - 1000, 7, MAX_INT64
     with ThreadPoolExecutor(1) as executor, pytest.raises(WeightOverflowError):
         ZSet.from_columns([first, second], weights, executor=executor)

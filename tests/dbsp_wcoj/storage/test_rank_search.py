@@ -11,11 +11,16 @@ from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.rank_search import RankSearch
 
 
+def negative_part(rows: ZSet) -> ZSet:
+    """Return the rows of negative weight, with positive weights."""
+    return ZSet.from_columns(list(rows.row_array), np.maximum(-rows.weight_array, 0))
+
+
 @pytest.mark.parametrize(("depth", "arity"), [(0, 1), (0, 2), (1, 2), (1, 3), (1, 4), (2, 4)])
 @given(data=st.data())
 def test_the_row_at_a_rank_is_that_of_the_sorted_list(depth, arity, data):
-    ends = st.sampled_from([-(2**63), 0, 1, 2, 2**63 - 1])
-    row = st.tuples(*[ends] * arity)
+    value = st.sampled_from([-(2**63), 0, 1, 2, 2**63 - 1])
+    row = st.tuples(*[value] * arity)
     changes = st.dictionaries(row, st.sampled_from([-2, -1, 1, 2, 3]), max_size=6)
     first, second = Trace(arity), Trace(arity)
     total = ZSet.empty(arity)
@@ -25,22 +30,20 @@ def test_the_row_at_a_rank_is_that_of_the_sorted_list(depth, arity, data):
         total += delta
     change = data.draw(changes)
     delta = ZSet.from_rows(change.keys(), change.values(), arity=arity)
-    # The second trace raises all negative weights to zero, without and with the staged step.
-    below = ZSet(total.row_array, np.maximum(-total.weight_array, 0))
-    after = total + delta
-    below_after = ZSet(after.row_array, np.maximum(-after.weight_array, 0))
-    below = ZSet.from_columns(list(below.row_array), below.weight_array)
-    below_after = ZSet.from_columns(list(below_after.row_array), below_after.weight_array)
-    second.update(below)
-    changes_of_traces = [(first, delta), (second, below_after - below)]
+    # The second trace adds to each negative weight, so that it becomes zero: before and after the
+    # staged step.
+    total_after = total + delta
+    complement, complement_after = negative_part(total), negative_part(total_after)
+    second.update(complement)
+    changes_of_traces = [(first, delta), (second, complement_after - complement)]
     steps = [trace.prepare(rows) for trace, rows in changes_of_traces if len(rows)]
     searches = [(RankSearch([first, second]), total)]
     if data.draw(st.booleans()):
-        searches.append((RankSearch([first, second], steps), after))
+        searches.append((RankSearch([first, second], steps), total_after))
     else:
         for step in steps:
             step.trace.push_overlay(step)
-        searches = [(RankSearch([first, second]), after)]
+        searches = [(RankSearch([first, second]), total_after)]
     for search, rows in searches:
         groups = {}
         for values, weight in sorted(rows.to_dict().items()):
@@ -54,8 +57,8 @@ def test_the_row_at_a_rank_is_that_of_the_sorted_list(depth, arity, data):
             np.array([prefix for prefix, _ in expected], np.int64).reshape(len(expected), depth).T
         )
         ranks = np.array([rank for _, rank in expected], np.int64)
-        found = search.find(keys, ranks)
-        assert list(map(tuple, found.T.tolist())) == [groups[prefix][r] for prefix, r in expected]
+        ranked_rows = list(map(tuple, search.find(keys, ranks).T.tolist()))
+        assert ranked_rows == [groups[prefix][rank] for prefix, rank in expected]
 
 
 def test_the_searches_of_a_rank_grow_with_the_logarithm_of_the_rows():

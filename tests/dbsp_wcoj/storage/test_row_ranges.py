@@ -1,4 +1,4 @@
-"""Row ranges against a sorted list: ranks of rows, rows between two rows, and rows nearby."""
+"""Row ranges against a sorted list: ranks of rows, rows between two keys, and neighbours."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def histories(draw: Any) -> tuple[RowRanges, Rows, Rows]:
 
 
 def weight_before(rows: Rows, key: tuple[int, ...], *, after: bool) -> int:
+    """Sum the weights of the rows before a key; with ``after`` also of those that begin with it."""
     return sum(
         weight
         for row, weight in rows.items()
@@ -57,11 +58,11 @@ def test_a_seek_returns_the_weight_of_all_rows_before(history, keys, depth):
     ranges, old, new = history
     columns = np.array([key for key, _ in keys]).T[:depth].reshape(depth, len(keys))
 
-    before = ranges.seek(columns, after=np.array([after for _, after in keys]))
+    positions = ranges.seek(columns, after=np.array([after for _, after in keys]))
 
     prefixes = [(key[:depth], after) for key, after in keys]
-    assert before.old.tolist() == [weight_before(old, key, after=a) for key, a in prefixes]
-    assert before.new.tolist() == [weight_before(new, key, after=a) for key, a in prefixes]
+    assert positions.old.tolist() == [weight_before(old, key, after=a) for key, a in prefixes]
+    assert positions.new.tolist() == [weight_before(new, key, after=a) for key, a in prefixes]
 
 
 @given(histories(), st.lists(st.tuples(ROW, ROW), min_size=1, max_size=4))
@@ -87,23 +88,23 @@ def test_a_read_returns_the_rows_between_two_keys_in_order(history, pairs):
 def test_a_neighbour_is_far_enough_away_or_at_the_bound(history, key, count, depth, after):
     ranges, old, new = history
     prefix = np.array(key[:1])[:, np.newaxis]
-    here = ranges.seek(np.array(key)[:, np.newaxis], after=after)
+    start = ranges.seek(np.array(key)[:, np.newaxis], after=after)
     bound = ranges.seek(prefix, after=after)
 
-    there = ranges.neighbour(here, bound, count, depth=depth, after=after)
+    neighbour = ranges.neighbour(start, bound, count, depth=depth, after=after)
 
-    first, last = (here, there) if after else (there, here)
-    low, high = (here, bound) if after else (bound, here)
+    first, last = (start, neighbour) if after else (neighbour, start)
+    low, high = (start, bound) if after else (bound, start)
     assert (first.positions <= last.positions).all()
-    assert (low.positions <= there.positions).all()
-    assert (there.positions <= high.positions).all()
+    assert (low.positions <= neighbour.positions).all()
+    assert (neighbour.positions <= high.positions).all()
     distances = (last.old - first.old, last.new - first.new)
-    if (there.positions != bound.positions).any():
+    if (neighbour.positions != bound.positions).any():
         assert min(distances) >= count
-    for weights, total in ((there.old, old), (there.new, new)):
+    for weights, total in ((neighbour.old, old), (neighbour.new, new)):
         same_prefix = {row[:depth] for row in total}
         possible = {weight_before(total, p, after=after) for p in same_prefix}
-        is_bound = (there.positions == bound.positions).all()
+        is_bound = (neighbour.positions == bound.positions).all()
         assert is_bound or weights.item() in possible | {0, sum(total.values())}
 
 
@@ -111,12 +112,12 @@ def test_a_neighbour_of_a_large_trace_is_near():
     trace = Trace(2)
     trace.update(ZSet.from_columns([np.zeros(100_000, np.int64), np.arange(100_000)]))
     ranges = RowRanges(trace)
-    here = ranges.seek(np.array([[0], [50_000]]))
+    start = ranges.seek(np.array([[0], [50_000]]))
     last = ranges.seek(np.array([[0]]), after=True)
 
-    there = ranges.neighbour(here, last, 3, after=True)
+    neighbour = ranges.neighbour(start, last, 3, after=True)
 
-    assert 3 <= (there.old - here.old).item() <= 10
+    assert 3 <= (neighbour.old - start.old).item() <= 10
 
 
 def test_a_neighbour_is_near_where_a_small_run_has_all_rows_of_a_group():
@@ -124,9 +125,9 @@ def test_a_neighbour_is_near_where_a_small_run_has_all_rows_of_a_group():
     trace.update(ZSet.from_columns([np.zeros(100_000, np.int64), np.arange(100_000)]))
     trace.update(ZSet.from_columns([np.ones(10_000, np.int64), np.arange(10_000)]))
     ranges = RowRanges(trace)
-    here = ranges.seek(np.array([[1], [5_000]]))
+    start = ranges.seek(np.array([[1], [5_000]]))
     last = ranges.seek(np.array([[1]]), after=True)
 
-    there = ranges.neighbour(here, last, 3, after=True)
+    neighbour = ranges.neighbour(start, last, 3, after=True)
 
-    assert 3 <= (there.old - here.old).item() <= 10
+    assert 3 <= (neighbour.old - start.old).item() <= 10

@@ -14,7 +14,7 @@ from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
 
 
-def run_of(delta: dict, arity: int = 2) -> Run:
+def build(delta: dict, arity: int = 2) -> Run:
     return Run.of(zset(delta, arity=arity), np.arange(arity))
 
 
@@ -36,7 +36,7 @@ def test_a_packed_run_has_no_gaps_and_the_same_rows(data):
     deltas = [d for d in data.draw(st.lists(relation_deltas(arity, domain), max_size=6)) if d]
     if not deltas:
         return
-    run = Run.sum_of([run_of(delta, arity) for delta in deltas])
+    run = Run.sum_of([build(delta, arity) for delta in deltas])
     words = run.to_words()
     assert words.nbytes == run.nbytes
     copy = read_copy(words)
@@ -51,13 +51,13 @@ def test_a_packed_run_has_no_gaps_and_the_same_rows(data):
 
 @LAW
 @given(st.data())
-def test_a_merge_in_pieces_is_the_sum_and_its_sections_fit(data):
+def test_a_merge_in_parts_is_the_sum_and_its_sections_fit(data):
     arity = data.draw(st.integers(1, 5))
     domain = data.draw(st.sampled_from(DOMAINS))
     older, newer = (data.draw(relation_deltas(arity, domain)) for _ in range(2))
     if not (older and newer):
         return
-    merge = Merge(run_of(older, arity), run_of(newer, arity))
+    merge = Merge(build(older, arity), build(newer, arity))
     fuel = data.draw(st.integers(1, 40))
     while (merged := merge.work(fuel)) is None:
         pass
@@ -72,17 +72,17 @@ def test_wide_rows_share_their_offsets_until_two_rows_have_a_common_prefix():
     rng = np.random.default_rng(5)
     first = {tuple(row): 1 for row in rng.integers(0, 10**9, (700, 6)).tolist()}
     second = {tuple(row): 1 for row in rng.integers(0, 10**9, (900, 6)).tolist()}
-    apart = Run.merged(run_of(first, 6), run_of(second, 6))
+    unrelated = Run.merged(build(first, 6), build(second, 6))
     # A run stores each row once, and one section of offsets.
-    assert apart.nbytes < 8 * 1.5 * 6 * 1600
-    assert rows_of(apart) == add(first, second)
-    near = {(*row[:4], row[4], row[5] + 1): 2 for row in list(first)[::50]}
-    near |= {(*row[:3], row[3] + 1, *row[4:]): 1 for row in list(second)[::70]}
-    near |= {row: -1 for row in list(second)[::3]}
-    total = Run.merged(apart, run_of(near, 6))
-    assert rows_of(total) == add(first, second, near)
+    assert unrelated.nbytes < 8 * 1.5 * 6 * 1600
+    assert rows_of(unrelated) == add(first, second)
+    with_common_prefixes = {(*row[:4], row[4], row[5] + 1): 2 for row in list(first)[::50]}
+    with_common_prefixes |= {(*row[:3], row[3] + 1, *row[4:]): 1 for row in list(second)[::70]}
+    with_common_prefixes |= {row: -1 for row in list(second)[::3]}
+    total = Run.merged(unrelated, build(with_common_prefixes, 6))
+    assert rows_of(total) == add(first, second, with_common_prefixes)
     assert total.find_damage() == ""
-    assert rows_of(read_copy(total.to_words())) == add(first, second, near)
+    assert rows_of(read_copy(total.to_words())) == add(first, second, with_common_prefixes)
 
 
 def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
@@ -91,7 +91,7 @@ def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
         dict.fromkeys(map(tuple, rng.integers(0, 2000, (n, 2)).tolist()), weight)
         for n, weight in ((5000, 1), (3000, 2), (900, -1), (10, 3))
     ]
-    run = Run.sum_of([run_of(delta) for delta in deltas])
+    run = Run.sum_of([build(delta) for delta in deltas])
     assert run.buffer[run_layout.DIRECTORY] and run.buffer[run_layout.WEIGHT_SUMS]
     words = run.to_words()
     assert len(words) < len(run.buffer)
@@ -99,7 +99,7 @@ def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
 
 
 def test_the_run_of_a_delta_is_packed_without_a_copy():
-    run = run_of({(i, i * i): 1 + i % 2 for i in range(100)})
+    run = build({(i, i * i): 1 + i % 2 for i in range(100)})
     assert np.shares_memory(run.to_words(), run.buffer)
     assert rows_of(read_copy(run.to_words())) == rows_of(run)
 
@@ -111,25 +111,27 @@ def test_many_runs_are_summed_and_one_is_its_own_sum(size):
         dict.fromkeys(map(tuple, rng.integers(0, 60, (size, 2)).tolist()), int(weight))
         for weight in rng.choice([-2, -1, 1, 3], 12)
     ]
-    runs = [run_of(delta) for delta in deltas]
+    runs = [build(delta) for delta in deltas]
     assert rows_of(Run.sum_of(runs)) == add(*deltas)
     assert Run.sum_of(runs[:1]) is runs[0]
     assert all(rows_of(run) == delta for run, delta in zip(runs, deltas, strict=True))
-    nothing = Run.sum_of([*runs, *(run_of({r: -w for r, w in d.items()}) for d in deltas)])
-    assert nothing.rows == 0
-    assert read_copy(nothing.to_words()).rows == 0
-    assert rows_of(Run.sum_of([nothing, runs[0], nothing])) == deltas[0]
+    empty_run = Run.sum_of(
+        [*runs, *(build({row: -weight for row, weight in delta.items()}) for delta in deltas)]
+    )
+    assert empty_run.rows == 0
+    assert read_copy(empty_run.to_words()).rows == 0
+    assert rows_of(Run.sum_of([empty_run, runs[0], empty_run])) == deltas[0]
 
 
 def test_a_sum_that_fits_int64_is_right_if_partial_sums_do_not_fit():
     large = 2**63 - 1
-    runs = [run_of({(1, 2): w, (3, 4): 1}) for w in (large, large, -large, -large, 7)]
+    runs = [build({(1, 2): w, (3, 4): 1}) for w in (large, large, -large, -large, 7)]
     assert rows_of(Run.sum_of(runs)) == {(1, 2): 7, (3, 4): 5}
     assert Run.sum_of(runs).max_abs_weight == 7
 
 
 def test_words_that_are_no_run_are_refused():
-    words = run_of({(i, 2): 1 + i % 2 for i in range(50)}).to_words()
+    words = build({(i, 2): 1 + i % 2 for i in range(50)}).to_words()
     assert rows_of(read_copy(words)) == {(i, 2): 1 + i % 2 for i in range(50)}
     frozen = words.copy()
     frozen.flags.writeable = False

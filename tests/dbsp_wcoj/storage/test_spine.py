@@ -1,7 +1,7 @@
 """Spines: their rows, the number of their runs, and the largest work of one append.
 
-The work of an append is observed from outside, at the two ways into the merge kernel: rows merged
-at once, and rows of a merge under way that were written between two calls.
+The work of an append is measured at the two calls of the merge kernels: rows that are merged at
+once, and rows that an open merge writes in one call.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import ZSet
-from dbsp_wcoj.kernels.storage import merge as merging
-from dbsp_wcoj.storage import spine as module
+from dbsp_wcoj.kernels.storage import merge as merge_kernels
+from dbsp_wcoj.storage import spine as spine_module
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.spine import (
     FUEL_PER_ROW,
@@ -32,28 +32,28 @@ from tests.oracles.naive import add
 ORDER = np.array([1, 0])
 
 
-def run_of(delta: dict) -> Run:
+def build(delta: dict) -> Run:
     return Run.of(zset(delta, arity=2), ORDER)
 
 
 def read(spine: Spine) -> dict:
-    """All rows, columns back in place; each run's are sorted and distinct."""
-    pieces = []
+    """Return the weights of all rows, whose columns are in the relation's order."""
+    rows_by_run = []
     for run in spine.runs:
         columns, weights = run.read()
         rows = list(zip(*columns.tolist(), strict=True))
         assert rows == sorted(set(rows))
         assert len(rows) == run.rows > 0
         assert np.abs(weights).max() == run.max_abs_weight
-        pieces.append({(b, a): w for (a, b), w in zip(rows, weights.tolist(), strict=True)})
-    return add(*pieces)
+        rows_by_run.append({(b, a): w for (a, b), w in zip(rows, weights.tolist(), strict=True)})
+    return add(*rows_by_run)
 
 
-def check_shape(spine: Spine, most: int) -> None:
-    """Few runs; of falling size when no merge is under way. ``most``: rows ever appended."""
+def check_sizes(spine: Spine, appended_rows: int) -> None:
+    """Assert that there are few runs, of falling size if no merge is open."""
     spine._check()
     runs = spine.runs
-    levels = math.log(max(most, 2), GROWTH_FACTOR)
+    levels = math.log(max(appended_rows, 2), GROWTH_FACTOR)
     assert len(runs) <= 2 * levels + 2 * len(spine._merges) + 3
     if not spine._merges:
         for older, newer in itertools.pairwise(runs):
@@ -63,14 +63,14 @@ def check_shape(spine: Spine, most: int) -> None:
 
 @LAW
 @given(st.data())
-def test_a_spine_holds_the_sum_of_what_was_appended(data):
+def test_a_spine_has_the_sum_of_the_appended_runs(data):
     spine, total = Spine(), {}
     domain = data.draw(st.sampled_from(DOMAINS))
     for delta in data.draw(st.lists(relation_deltas(2, domain), max_size=15)):
         if data.draw(st.integers(0, 5)) == 0:
             delta = {row: -weight for row, weight in total.items()}
         if delta:
-            spine.append(run_of(delta))
+            spine.append(build(delta))
             total = add(total, delta)
         if data.draw(st.integers(0, 9)) == 0:
             spine.compact()
@@ -83,7 +83,7 @@ def test_a_spine_holds_the_sum_of_what_was_appended(data):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_long_stream_of_all_sizes_keeps_its_rows_and_few_runs(seed):
-    """Inserts and deletions of 1 to 12,000 rows; read while merges are under way."""
+    """Inserts and deletes of 1 to 12,000 rows, read while merges are open."""
     rng = np.random.default_rng(seed)
     spine, total, appended, open_merges = Spine(), {}, 0, 0
     nodes = (150, 3_000, 1 << 60)[seed]
@@ -92,17 +92,17 @@ def test_a_long_stream_of_all_sizes_keeps_its_rows_and_few_runs(seed):
         rows = map(tuple, rng.integers(-nodes, nodes, (size, 2)).tolist())
         delta = dict.fromkeys(rows, 1 if number % 4 else 2)
         if number % 3 == 2:
-            some = list(total)[: 10 * size : 10]
-            delta = {row: -total[row] for row in some}
+            deleted = list(total)[: 10 * size : 10]
+            delta = {row: -total[row] for row in deleted}
         if not delta:
             continue
-        spine.append(run_of(delta))
+        spine.append(build(delta))
         total = add(total, delta)
         appended += len(delta)
         open_merges += bool(spine._merges)
         spine._check()
-        most = 2 * math.log(appended, GROWTH_FACTOR) + 2 * len(spine._merges) + 3
-        assert len(spine.runs) <= most
+        max_runs = 2 * math.log(appended, GROWTH_FACTOR) + 2 * len(spine._merges) + 3
+        assert len(spine.runs) <= max_runs
         if number % 8 == 0 or (spine._merges and number % 5 == 1):
             assert read(spine) == total
     assert open_merges > 3, "no merge took more than one step; make the stream longer"
@@ -115,7 +115,7 @@ def test_a_long_stream_of_all_sizes_keeps_its_rows_and_few_runs(seed):
 
 
 def distinct_run(start: int, rows: int) -> Run:
-    """Rows that no other start has, all over the range of values."""
+    """Return a run of rows that occur for no other ``start``, spread over the range of values."""
     keys = (np.arange(start, start + rows) * 0x9E3779B1) % (1 << 31)
     return Run.of(ZSet.from_columns([keys, keys % 1_009]), ORDER)
 
@@ -125,48 +125,55 @@ def test_sizes_fall_geometrically_in_a_stream_of_insertions(size):
     spine = Spine()
     for number in range(400):
         spine.append(distinct_run(size * number, size))
-        check_shape(spine, size * (number + 1))
+        check_sizes(spine, size * (number + 1))
     assert spine.rows == 400 * size
 
 
-class Work:
-    """Counts the rows that merges write; the larger of the two ways of counting is the work."""
+class MergeCounter:
+    """Counts the work of merges.
+
+    Attributes:
+        rows: The rows that merges have written.
+        fuel: The fuel that they were given.
+        largest: The rows of the largest merge in parts.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
         self.fuel = 0
         self.largest = 0
-        at_once, piece = Run.merged, Merge.work
+        merge_at_once, merge_part = Run.merged, Merge.work
 
         def merged(older: Run, newer: Run) -> Run:
             self.rows += older.rows + newer.rows
             self.fuel += older.rows + newer.rows
-            return at_once(older, newer)
+            return merge_at_once(older, newer)
 
         def work(merge: Merge, fuel: int = 2**62) -> Run | None:
-            before = written(merge)
-            done = piece(merge, fuel)
-            self.rows += written(merge) - before
+            earlier_rows = count_written_rows(merge)
+            result = merge_part(merge, fuel)
+            self.rows += count_written_rows(merge) - earlier_rows
             self.fuel += min(fuel, merge.older.rows + merge.newer.rows)
             self.largest = max(self.largest, merge.older.rows + merge.newer.rows)
-            return done
+            return result
 
-        monkeypatch.setattr(module.Run, "merged", staticmethod(merged))
-        monkeypatch.setattr(module.Merge, "work", work)
+        monkeypatch.setattr(spine_module.Run, "merged", staticmethod(merged))
+        monkeypatch.setattr(spine_module.Merge, "work", work)
 
     def take(self) -> tuple[int, int]:
-        taken = self.rows, self.fuel
+        """Return the rows and the fuel since the last call."""
+        counts = self.rows, self.fuel
         self.rows = self.fuel = 0
-        return taken
+        return counts
 
 
-def written(merge: Merge) -> int:
-    """Leaves written so far."""
-    return int(merge._state[merging.CURSORS + merging.CURSOR_WORDS + 4])
+def count_written_rows(merge: Merge) -> int:
+    """Count the rows that an open merge has written so far."""
+    return int(merge._state[merge_kernels.CURSORS + merge_kernels.CURSOR_WORDS + 4])
 
 
-def test_no_append_of_one_row_pays_for_a_large_merge(monkeypatch):
-    work = Work(monkeypatch)
+def test_no_append_of_one_row_does_the_work_of_a_large_merge(monkeypatch):
+    work = MergeCounter(monkeypatch)
     spine = Spine()
     rows = 200_000
     appended = 0
@@ -175,26 +182,28 @@ def test_no_append_of_one_row_pays_for_a_large_merge(monkeypatch):
         appended += size
     work.take()
     assert [run.rows for run in spine.runs] == [rows, rows // 8 - 500, rows // 64 - 200]
-    largest = under_way = 0
+    largest = steps_with_merges = 0
     for number in range(3_000):
         merges = len(spine._merges)
         spine.append(distinct_run(appended + number, 1))
         copied, fuel = work.take()
         idle = (merges + 1) * (FUEL_PER_ROW + FUEL_PER_STEP)
-        # Beside the fuel per step of open merges: small merges at once, each larger than the last.
+        # Besides the fuel of open merges, there are small merges at once.
         assert copied <= fuel + merges + 1
         assert fuel <= idle + 3 * MIN_FUEL_AT_ONCE
         largest = max(largest, copied)
-        under_way += bool(spine._merges)
+        steps_with_merges += bool(spine._merges)
     assert work.largest > rows
-    assert under_way > 100
+    assert steps_with_merges > 100
     assert largest < rows // 8
-    assert not any(merge.older.rows >= rows for merge in spine._merges), "it never came to its end"
+    assert not any(merge.older.rows >= rows for merge in spine._merges), (
+        "the large merge was not completed"
+    )
     assert spine.rows == appended + 3_000
 
 
 def test_work_per_row_is_logarithmic_in_a_stream_of_insertions(monkeypatch):
-    work = Work(monkeypatch)
+    work = MergeCounter(monkeypatch)
     spine = Spine()
     rows = 0
     while rows < 300_000:
@@ -204,14 +213,14 @@ def test_work_per_row_is_logarithmic_in_a_stream_of_insertions(monkeypatch):
     assert copied <= rows * GROWTH_FACTOR * math.log(rows, GROWTH_FACTOR)
 
 
-def test_a_merge_by_pieces_equals_a_merge_at_once():
+def test_a_merge_in_parts_equals_a_merge_at_once():
     rng = np.random.default_rng(6)
     for fuel in (1, 2, 7, 100, 10_000):
         pair = []
         for _ in range(2):
             rows = map(tuple, rng.integers(0, 40, (700, 2)).tolist())
             pair.append(dict(zip(rows, rng.choice([-2, -1, 1, 2], 700).tolist(), strict=True)))
-        older, newer = map(run_of, pair)
+        older, newer = map(build, pair)
         merge = Merge(older, newer)
         calls = 0
         while (merged := merge.work(fuel)) is None:
@@ -221,13 +230,13 @@ def test_a_merge_by_pieces_equals_a_merge_at_once():
         spine = Spine()
         spine.append(merged)
         assert read(spine) == add(*pair)
-        for found, expected in zip(merged.read(), at_once.read(), strict=True):
-            assert np.array_equal(found, expected)
+        for array, expected in zip(merged.read(), at_once.read(), strict=True):
+            assert np.array_equal(array, expected)
         assert merged.max_abs_weight == at_once.max_abs_weight
         assert merged.nbytes == at_once.nbytes
 
 
-def test_compacting_ends_merges_under_way_and_forgets_what_cancels():
+def test_compacting_completes_open_merges_and_drops_rows_that_cancel():
     spine = Spine()
     spine.append(distinct_run(0, 60_000))
     spine.append(distinct_run(60_000, 7_400))
@@ -248,9 +257,7 @@ def test_compacting_ends_merges_under_way_and_forgets_what_cancels():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_loaded_runs_of_any_sizes_are_merged_by_later_steps_a_bounded_piece_at_a_time(
-    seed, monkeypatch
-):
+def test_loaded_runs_of_any_sizes_are_merged_by_later_steps_with_bounded_work(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     sizes = (10 ** rng.uniform(0, 4.3, 60)).astype(int).tolist()
     runs, start = [], 0
@@ -260,33 +267,33 @@ def test_loaded_runs_of_any_sizes_are_merged_by_later_steps_a_bounded_piece_at_a
     spine = Spine()
     address = spine.table_address
     with monkeypatch.context() as patch:
-        patch.setattr(module, "Run", None)
-        patch.setattr(module, "Merge", None)
+        patch.setattr(spine_module, "Run", None)
+        patch.setattr(spine_module, "Merge", None)
         spine.load(runs)
     assert spine.runs == tuple(runs) and spine.table_address == address
     spine._check()
     total = sum(sizes)
     for number in range(3000):
-        before = len(spine._merges)
+        merges_before = len(spine._merges)
         spine.append(distinct_run(start, 1 + number % 11))
         start += 1 + number % 11
         total += 1 + number % 11
-        assert len(spine._merges) <= before + 2
+        assert len(spine._merges) <= merges_before + 2
         assert len(spine.runs) < 80
     spine._check()
     assert spine.rows == total
     assert len(spine.runs) <= 2 * math.log(total, GROWTH_FACTOR) + 2 * len(spine._merges) + 3
 
 
-def test_of_too_many_runs_the_newest_are_merged_when_they_are_loaded():
+def test_loading_too_many_runs_merges_the_newest():
     spine = Spine()
     runs = [distinct_run(100 * i, 1 + i % 20) for i in range(400)]
     spine.load(runs)
-    assert len(spine.runs) == module.MAX_LOADED_RUNS
+    assert len(spine.runs) == spine_module.MAX_LOADED_RUNS
     assert spine.rows == sum(run.rows for run in runs)
     spine._check()
     spine.load(runs[:2])
     assert spine.runs == tuple(runs[:2])
-    nothing = Run.sum_of([run_of({(1, 2): 1}), run_of({(1, 2): -1})])
-    spine.load([nothing])
+    empty_run = Run.sum_of([build({(1, 2): 1}), build({(1, 2): -1})])
+    spine.load([empty_run])
     assert spine.is_empty

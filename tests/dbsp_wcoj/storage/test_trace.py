@@ -1,8 +1,8 @@
 """Runs, spines and traces under long streams: no row is lost over hundreds of merges.
 
-A merge error shows only when a key's rows lie in runs of several ages, some of them half merged.
-So the streams here are long, mix steps of one row with steps of thousands, delete what they
-inserted, and are compared with recomputation all along the way.
+An error in a merge shows only if the rows of a key are in several runs, some of them half merged.
+So the streams are long, mix steps of one row with steps of thousands, and delete what they
+inserted. They are compared with recomputation many times.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import ArityError, DbspWcojError, DeltaQuery, Query, Trace, WeightOverflowError, ZSet
+from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import DOMAINS, FORMULAS, LAW, relation_deltas, zset
 from tests.oracles import columnar, naive
 
-MOST = (1 << 63) - 1
 
-
-def check(trace: Trace) -> None:
-    """The invariants that each part states of itself."""
+def check_spines(trace: Trace) -> None:
+    """Assert the invariants of the trace's spines; no run is empty."""
     for arrangement in trace.arrangements:
         arrangement.spine._check()
         for run in arrangement.spine.runs:
@@ -42,28 +41,31 @@ def test_a_trace_is_the_sum_of_its_deltas_in_every_column_order(data):
         total = naive.add(total, delta)
         if data.draw(st.booleans()):
             trace.arrange(tuple(data.draw(st.permutations(range(arity)))))
-        check(trace)
+        check_spines(trace)
     assert trace.to_zset().to_dict() == total
-    asked = data.draw(relation_deltas(arity, domain))
-    found = trace.weights_of(zset(asked, arity=arity)).tolist()
-    assert found == [total.get(row, 0) for row in sorted(asked)]
+    looked_up = data.draw(relation_deltas(arity, domain))
+    weights = trace.weights_of(zset(looked_up, arity=arity)).tolist()
+    assert weights == [total.get(row, 0) for row in sorted(looked_up)]
     for arrangement in trace.arrangements:
-        rows = [read(run, arrangement.order) for run in arrangement.spine.runs]
+        rows = [read_rows(run, arrangement.order) for run in arrangement.spine.runs]
         assert naive.add(*rows) == total
 
 
-def read(run, order):
-    """A run as row -> weight, its columns back in the relation's order; sorted within the run."""
+def read_rows(run, order):
+    """Return the weights of a run's rows, whose columns are in the relation's order."""
     columns, weights = run.read()
     rows = list(zip(*columns.tolist(), strict=True))
     assert rows == sorted(set(rows))
-    place = np.argsort(order)
-    return {tuple(row[p] for p in place): w for row, w in zip(rows, weights.tolist(), strict=True)}
+    positions = np.argsort(order)
+    return {
+        tuple(row[position] for position in positions): weight
+        for row, weight in zip(rows, weights.tolist(), strict=True)
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_stream_of_uneven_steps_equals_numpy(seed):
-    """Sizes from 1 to 20,000; a third of the steps takes back rows that are there."""
+    """Steps have 1 to 20,000 rows; every third one deletes rows of the trace."""
     rng = np.random.default_rng(seed)
     nodes = int(rng.choice([50, 2_000, 1 << 40]))
     trace = Trace(2, [(0, 1), (1, 0)])
@@ -73,20 +75,20 @@ def test_a_long_stream_of_uneven_steps_equals_numpy(seed):
         if number % 3 == 2 and len(total[1]):
             chosen = rng.integers(0, len(total[1]), min(size, len(total[1])))
             chosen = np.unique(chosen)
-            columns, weights = tuple(c[chosen] for c in total[0]), -total[1][chosen]
+            columns, weights = tuple(column[chosen] for column in total[0]), -total[1][chosen]
         else:
             columns = tuple(rng.integers(-nodes, nodes, (2, size)))
             weights = rng.integers(-2, 4, size)
         trace.update(ZSet.from_columns(columns, weights))
         total = columnar.add(total, (columns, weights))
         if number % 10 == 9:
-            check(trace)
+            check_spines(trace)
             for arrangement in trace.arrangements:
                 assert sum(run.rows for run in arrangement.spine.runs) < 4 * len(total[1]) + 50_000
-            held = trace.to_zset()
-            assert np.array_equal(held.weights, total[1])
-            assert all(map(np.array_equal, held.columns, total[0]))
-            sample = ZSet.from_columns([c[::7] for c in total[0]])
+            rows = trace.to_zset()
+            assert np.array_equal(rows.weights, total[1])
+            assert all(map(np.array_equal, rows.columns, total[0]))
+            sample = ZSet.from_columns([column[::7] for column in total[0]])
             assert np.array_equal(trace.weights_of(sample), total[1][::7])
 
 
@@ -102,12 +104,12 @@ def test_runs_stay_few_and_small_in_a_stream_of_single_rows():
     assert trace.to_zset() == ZSet.from_rows(rows.tolist())
 
 
-def test_every_step_while_large_merges_are_under_way_finds_every_row():
-    """Merges that take many steps: looked up before, during and in the step that ends them."""
+def test_every_row_is_found_while_large_merges_are_open():
+    """Rows are looked up before, during and after merges that take many steps."""
     rng = np.random.default_rng(12)
     trace = Trace(2, [(0, 1), (1, 0)])
     total, recent = {}, []
-    under_way = finished = 0
+    open_merges = finished = 0
     for number in range(4_000):
         size = 30_000 if number == 0 else int(10 ** rng.uniform(0, 2.3))
         delta = {tuple(row): 1 for row in rng.integers(0, 5_000, (size, 2)).tolist()}
@@ -119,46 +121,47 @@ def test_every_step_while_large_merges_are_under_way_finds_every_row():
             total[row] = total.get(row, 0) + weight
             if not total[row]:
                 del total[row]
-        check(trace)
-        asked = sorted({**delta, (0, 0): 1, **dict.fromkeys(list(total)[:: len(total) // 20], 1)})
-        found = trace.weights_of(zset(dict.fromkeys(asked, 1), arity=2)).tolist()
-        assert found == [total.get(row, 0) for row in asked], number
+        check_spines(trace)
+        looked_up = sorted(
+            {**delta, (0, 0): 1, **dict.fromkeys(list(total)[:: len(total) // 20], 1)}
+        )
+        weights = trace.weights_of(zset(dict.fromkeys(looked_up, 1), arity=2)).tolist()
+        assert weights == [total.get(row, 0) for row in looked_up], number
         merges = sum(len(arrangement.spine._merges) for arrangement in trace.arrangements)
-        finished += merges < under_way
-        under_way = merges
+        finished += merges < open_merges
+        open_merges = merges
     assert finished > 10, "the stream has no merges over many steps; make it longer"
     assert trace.to_zset().to_dict() == total
 
 
-def test_what_is_deleted_leaves_the_storage_too():
-    """Insert then delete, and some idle rows so that open merges come to their end."""
+def test_deleted_rows_are_removed_from_the_storage():
+    """Insert, delete, then run other steps, so that open merges are completed."""
     trace = Trace(2, [(0, 1), (1, 0)])
     edges = ZSet.from_columns(list(np.random.default_rng(5).integers(0, 4_000, (2, 30_000))))
     trace.update(edges)
     trace.update(-edges)
-    one = ZSet.from_rows([(1, 1)])
+    other = ZSet.from_rows([(1, 1)])
     for _ in range(500):
-        trace.update(one)
-        trace.update(-one)
-    check(trace)
+        trace.update(other)
+        trace.update(-other)
+    check_spines(trace)
     for arrangement in trace.arrangements:
         assert arrangement.spine.rows < 1_000
     assert not trace.to_zset()
 
 
-def test_views_of_a_step_keep_their_rows_while_runs_merge_below_them():
-    """Runs are immutable: what a reader holds does not change when the trace goes on."""
+def test_runs_that_a_reader_has_do_not_change_in_later_steps():
     trace = Trace(1)
-    held = []
+    read_runs = []
     for i in range(300):
         trace.update(ZSet.from_rows([(i,)]))
         runs = trace.arrangements[0].spine.runs
-        held.append((i, runs))
-    for i, runs in held:
-        assert naive.add(*(read(run, (0,)) for run in runs)) == {(j,): 1 for j in range(i + 1)}
+        read_runs.append((i, runs))
+    for i, runs in read_runs:
+        assert naive.add(*(read_rows(run, (0,)) for run in runs)) == {(j,): 1 for j in range(i + 1)}
 
 
-def test_a_prepared_step_that_is_dropped_leaves_no_mark():
+def test_a_prepared_step_that_is_dropped_changes_nothing():
     trace = Trace(2)
     trace.update(ZSet.from_rows([(1, 2)]))
     trace.prepare(ZSet.from_rows([(1, 2), (3, 4)]))
@@ -168,12 +171,14 @@ def test_a_prepared_step_that_is_dropped_leaves_no_mark():
 
 
 @LAW
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([MOST, -MOST, 5, -5, 1 << 62]))))
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([MAX_INT64, -MAX_INT64, 5, -5, 1 << 62])))
+)
 def test_a_weight_in_the_trace_is_exact_or_its_step_is_refused(changes):
     trace, total = Trace(1, [(0,)]), {}
     for value, weight in changes:
         after = naive.add(total, {(value,): weight})
-        if abs(after.get((value,), 0)) > MOST:
+        if abs(after.get((value,), 0)) > MAX_INT64:
             with pytest.raises(WeightOverflowError, match="int64"):
                 trace.update(ZSet.from_rows([(value,)], [weight]))
         else:
@@ -184,7 +189,7 @@ def test_a_weight_in_the_trace_is_exact_or_its_step_is_refused(changes):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_huge_weights_in_a_long_stream_are_exact_or_refused(seed):
-    """Runs keep sums of weights; those leave int64 here although no single weight does."""
+    """Running sums of the weights of a run leave int64, although no single weight does."""
     rng = np.random.default_rng(seed)
     trace, total = Trace(2, [(0, 1), (1, 0)]), {}
     for _ in range(300):
@@ -193,23 +198,23 @@ def test_huge_weights_in_a_long_stream_are_exact_or_refused(seed):
             tuple(row): int(weight)
             for row, weight in zip(
                 rng.integers(0, 12, (size, 2)).tolist(),
-                rng.choice([MOST, -MOST, 1 << 62, -(1 << 62), 3, 1, -1], size),
+                rng.choice([MAX_INT64, -MAX_INT64, 1 << 62, -(1 << 62), 3, 1, -1], size),
                 strict=True,
             )
         }
-        if rng.random() < 0.4:  # take back some of what is there
+        if rng.random() < 0.4:  # delete some rows
             delta = {row: -weight for row, weight in total.items() if rng.random() < 0.3}
         after = naive.add(total, delta)
-        if any(abs(weight) > MOST for weight in after.values()):
+        if any(abs(weight) > MAX_INT64 for weight in after.values()):
             with pytest.raises(WeightOverflowError):
                 trace.update(zset(delta, arity=2))
         else:
             trace.update(zset(delta, arity=2))
             total = after
-        check(trace)
+        check_spines(trace)
         assert trace.to_zset().to_dict() == total
         for arrangement in trace.arrangements:
-            parts = [read(run, arrangement.order) for run in arrangement.spine.runs]
+            parts = [read_rows(run, arrangement.order) for run in arrangement.spine.runs]
             assert naive.add(*parts) == total
             for run, part in zip(arrangement.spine.runs, parts, strict=True):
                 assert run.max_abs_weight >= max(map(abs, part.values()))
@@ -226,7 +231,7 @@ def test_a_delta_of_another_arity_is_refused():
 
 # --- views over long streams ---------------------------------------------------------------------
 
-LONG = {
+SMALL_STEP_QUERIES = {
     "triangle": "q(a, b, c) :- e(a, b), e(b, c), e(a, c)",
     "4-cycle": "q(a, c) :- e(a, b), e(b, c), e(c, d), e(d, a)",
     "path": "q(a, c) :- e(a, b), f(b, c), a < c",
@@ -236,11 +241,11 @@ LONG = {
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", SMALL_STEP_QUERIES)
 def test_hundreds_of_small_steps_equal_recomputation(name, formula):
     """400 steps of 1 to 6 rows over a dozen nodes, half of the changes deletes."""
-    rng = np.random.default_rng(list(LONG).index(name))
-    query = Query.parse(LONG[name])
+    rng = np.random.default_rng(list(SMALL_STEP_QUERIES).index(name))
+    query = Query.parse(SMALL_STEP_QUERIES[name])
     view = DeltaQuery(query, formula=formula)
     state = {relation: {} for relation in query.relations}
     answer = {}
@@ -263,7 +268,7 @@ def test_hundreds_of_small_steps_equal_recomputation(name, formula):
             assert answer == naive.evaluate(query, state), number
 
 
-BIG = {
+LARGE_STEP_QUERIES = {
     "triangle": "q(a) :- e(a, b), e(b, c), e(a, c)",
     "4-cycle": "q() :- e(a, b), e(b, c), e(c, d), e(d, a)",
     "path": "q(a, c) :- e(a, b), f(b, c), a != c",
@@ -272,11 +277,11 @@ BIG = {
 
 
 @pytest.mark.parametrize("spread", [1, 1_000_003, -(1 << 50)])
-@pytest.mark.parametrize("name", BIG)
+@pytest.mark.parametrize("name", LARGE_STEP_QUERIES)
 def test_steps_of_thousands_of_rows_around_hubs_equal_numpy(name, spread):
-    """Ten steps with hubs over dense, sparse and far negative values; then everything leaves."""
-    rng = np.random.default_rng(list(BIG).index(name))
-    query = Query.parse(BIG[name])
+    """Ten steps with hubs over dense, sparse and negative values; then all rows are deleted."""
+    rng = np.random.default_rng(list(LARGE_STEP_QUERIES).index(name))
+    query = Query.parse(LARGE_STEP_QUERIES[name])
     view = DeltaQuery(query)
     state = {r: columnar.consolidate((np.empty(0, np.int64),) * 2, np.empty(0, np.int64))
              for r in query.relations}  # fmt: skip
@@ -286,10 +291,12 @@ def test_steps_of_thousands_of_rows_around_hubs_equal_numpy(name, spread):
         for relation in state:
             size = int(rng.integers(200, 4_000))
             source, target = rng.integers(0, 1_500, (2, size))
-            hub = size // (100 if name == "star" else 20)  # the oracle enumerates the hub's cube
+            hub = size // (
+                100 if name == "star" else 20
+            )  # the oracle enumerates the triples of the hub's edges
             source[:hub], target[hub : 2 * hub] = 0, 0
             columns, weights = (source * spread, target * spread), rng.integers(-2, 3, size)
-            if number % 4 == 3:  # half of what is there leaves
+            if number % 4 == 3:  # delete half of the rows
                 chosen = rng.random(len(state[relation][1])) < 0.5
                 columns = tuple(c[chosen] for c in state[relation][0])
                 weights = -state[relation][1][chosen]
@@ -331,7 +338,7 @@ def test_a_triangle_count_over_a_growing_and_shrinking_graph_equals_sparse_produ
 
 
 @pytest.mark.parametrize("formula", ["collapsed", "flipped", "recursive_flipped"])
-def test_a_triangle_count_is_exact_while_large_merges_are_under_way(formula):
+def test_a_triangle_count_is_exact_while_large_merges_are_open(formula):
     """A preload and 1,500 steps of a few rows; the sum of the deltas is compared at every tenth."""
     rng = np.random.default_rng(13)
     n = 2_000
@@ -356,7 +363,7 @@ def test_a_triangle_count_is_exact_while_large_merges_are_under_way(formula):
             assert count == (graph @ graph).multiply(graph).sum(), number
 
 
-def test_a_loaded_trace_has_the_runs_that_were_given_and_its_spines_stay_the_same():
+def test_a_loaded_trace_has_the_given_runs_in_its_own_spines():
     source = Trace(2, [(0, 1), (1, 0)])
     for rows in ([(1, 2), (3, 4)], [(5, 6)]):
         source.update(ZSet.from_rows(rows))
@@ -374,8 +381,8 @@ def test_a_loaded_trace_has_the_runs_that_were_given_and_its_spines_stay_the_sam
     assert trace.to_zset() == source.to_zset()
     with pytest.raises(DbspWcojError, match="prepare it again"):
         staged.commit()
-    for each in (trace, source):
-        each.update(ZSet.from_rows([(1, 2), (7, 8)], [-1, 1]))
+    for updated in (trace, source):
+        updated.update(ZSet.from_rows([(1, 2), (7, 8)], [-1, 1]))
     assert trace.to_zset() == source.to_zset()
 
 

@@ -17,24 +17,24 @@ TIMES = ["datetime64[D]", "datetime64[us]", "datetime64[ns]", "timedelta64[s]", 
 BIT_CASTS = [*INTEGERS, *FLOATS, *TIMES, "bool"]
 
 
-def columns(kind: str) -> st.SearchStrategy[np.ndarray]:
-    elements = {"allow_nan": True} if kind in FLOATS else None
-    dtype = np.dtype(kind)
+def columns(dtype_name: str) -> st.SearchStrategy[np.ndarray]:
+    elements = {"allow_nan": True} if dtype_name in FLOATS else None
+    dtype = np.dtype(dtype_name)
     shape = st.integers(0, 12)
     return hnp.arrays(dtype, shape, elements=hnp.from_dtype(dtype, **(elements or {})))
 
 
 def rank(value: np.generic) -> tuple[bool, object]:
-    """The order that codes promise: NaN after everything, else as Python compares."""
+    """Return a sort key of a value in the order of codes: NaN is last."""
     number = value.astype(np.int64).item() if value.dtype.kind in "mM" else value.item()
     return (number != number, 0.0 if number != number else number)
 
 
-@pytest.mark.parametrize("kind", BIT_CASTS)
-@settings(LAW, max_examples=40)  # for each of 17 kinds
+@pytest.mark.parametrize("dtype_name", BIT_CASTS)
+@settings(LAW, max_examples=40)  # for each of 17 types
 @given(data=st.data())
-def test_bit_cast_codes_compare_as_the_values_compare(kind, data):
-    column = data.draw(columns(kind))
+def test_bit_cast_codes_compare_as_the_values_compare(dtype_name, data):
+    column = data.draw(columns(dtype_name))
     codes = codes_of(column)
     assert codes.dtype == np.int64
     rows = [(rank(value), code) for value, code in zip(column, codes.tolist(), strict=True)]
@@ -43,26 +43,28 @@ def test_bit_cast_codes_compare_as_the_values_compare(kind, data):
             assert (x < y) == (code_x < code_y) and (x == y) == (code_x == code_y)
 
 
-@pytest.mark.parametrize("kind", BIT_CASTS)
-@settings(LAW, max_examples=40)  # for each of 17 kinds
+@pytest.mark.parametrize("dtype_name", BIT_CASTS)
+@settings(LAW, max_examples=40)  # for each of 17 types
 @given(data=st.data())
-def test_a_bit_cast_column_decodes_to_itself_in_its_own_dtype(kind, data):
-    column = data.draw(columns(kind))
+def test_a_bit_cast_column_decodes_to_itself_in_its_own_dtype(dtype_name, data):
+    column = data.draw(columns(dtype_name))
     decoded = values_of(codes_of(column), column.dtype)
     assert decoded.dtype == column.dtype
     np.testing.assert_array_equal(decoded, column)
 
 
-@pytest.mark.parametrize("kind", FLOATS)
-def test_floats_have_one_zero_and_one_nan_that_sorts_last(kind):
-    bits = np.dtype(f"u{np.dtype(kind).itemsize}")
-    all_ones = np.array([np.iinfo(bits).max], bits).view(kind)  # a negative NaN with a payload
-    column = np.concatenate([np.array([-0.0, 0.0, np.inf, -np.inf, np.nan], kind), all_ones])
+@pytest.mark.parametrize("dtype_name", FLOATS)
+def test_floats_have_one_zero_and_one_nan_that_sorts_last(dtype_name):
+    bits = np.dtype(f"u{np.dtype(dtype_name).itemsize}")
+    all_ones = np.array([np.iinfo(bits).max], bits).view(
+        dtype_name
+    )  # a negative NaN with a payload
+    column = np.concatenate([np.array([-0.0, 0.0, np.inf, -np.inf, np.nan], dtype_name), all_ones])
     codes = codes_of(column)
     zero, negative_zero, infinity, minus_infinity, nan, other_nan = codes.tolist()
     assert zero == negative_zero == 0
     assert minus_infinity < zero < infinity < nan == other_nan
-    decoded = values_of(codes, np.dtype(kind))
+    decoded = values_of(codes, np.dtype(dtype_name))
     assert not np.signbit(decoded[[0, 1, 4, 5]]).any()
 
 
@@ -72,8 +74,8 @@ def test_a_signalling_nan_is_the_one_nan():
 
 
 def test_signed_integers_and_unsigned_ones_of_up_to_32_bits_share_their_codes():
-    for kind in set(INTEGERS) - {"uint64"}:
-        assert codes_of(np.array([0, 1, 127], kind)).tolist() == [0, 1, 127]
+    for dtype_name in set(INTEGERS) - {"uint64"}:
+        assert codes_of(np.array([0, 1, 127], dtype_name)).tolist() == [0, 1, 127]
 
 
 def test_int64_and_time_columns_are_encoded_and_decoded_without_a_copy():

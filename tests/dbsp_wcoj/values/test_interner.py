@@ -14,11 +14,11 @@ from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from tests.generators.strategies import LAW
 
-# Lengths around 4, 8 and 16, where hashing and comparing change their step; close to each other.
+# Similar strings, with lengths around 4, 8 and 16, because these are hashed in different ways.
 WORDS = st.one_of(
     st.binary(max_size=3),
     st.builds(
-        lambda size, at, byte: (b"a" * at + bytes([byte]) + b"a" * size)[:size],
+        lambda size, position, byte: (b"a" * position + bytes([byte]) + b"a" * size)[:size],
         st.sampled_from([0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 25, 40]),
         st.integers(0, 40),
         st.sampled_from([0, 97, 98, 255]),
@@ -27,27 +27,27 @@ WORDS = st.one_of(
 COLUMNS = st.lists(WORDS, max_size=80)
 
 
-def offsets_and_bytes(strings: list[bytes], *, before: bytes = b"", dtype: type = np.int64):
-    """Concatenate the strings after the bytes ``before``; return their offsets and all bytes."""
-    ends = np.cumsum([len(before), *map(len, strings)]).astype(dtype)
-    return ends, np.frombuffer(before + b"".join(strings) + b"!", np.uint8)
+def offsets_and_bytes(strings: list[bytes], *, leading: bytes = b"", dtype: type = np.int64):
+    """Concatenate the strings after some leading bytes; return their offsets and all bytes."""
+    ends = np.cumsum([len(leading), *map(len, strings)]).astype(dtype)
+    return ends, np.frombuffer(leading + b"".join(strings) + b"!", np.uint8)
 
 
 def split_strings(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
     ends = offsets.tolist()
-    return [data.tobytes()[x:y] for x, y in itertools.pairwise(ends)]
+    return [data.tobytes()[start:end] for start, end in itertools.pairwise(ends)]
 
 
 @settings(LAW)
 @given(st.lists(st.tuples(COLUMNS, st.binary(max_size=3), st.booleans()), max_size=4))
 def test_codes_are_those_of_a_dict_in_order_of_first_appearance(columns):
     interner, model = Interner(), {}
-    for strings, before, narrow in columns:
+    for strings, leading, is_int32 in columns:
         arguments = offsets_and_bytes(
-            strings, before=before, dtype=np.int32 if narrow else np.int64
+            strings, leading=leading, dtype=np.int32 if is_int32 else np.int64
         )
-        found = [model.get(string, ABSENT) for string in strings]
-        assert interner.find(*arguments).tolist() == found
+        known_codes = [model.get(string, ABSENT) for string in strings]
+        assert interner.find(*arguments).tolist() == known_codes
         expected = [model.setdefault(string, len(model)) for string in strings]
         assert interner.intern(*arguments).tolist() == expected
         interner._check()
@@ -73,9 +73,9 @@ def test_masked_strings_are_neither_added_nor_found(strings, data):
 @given(COLUMNS, st.data())
 def test_codes_decode_to_their_strings_and_negative_ones_to_the_empty_string(strings, data):
     interner = Interner()
-    known = interner.intern(*offsets_and_bytes(strings)).tolist()
-    codes = data.draw(st.lists(st.sampled_from([ABSENT, -(2**63), *known]), max_size=50))
-    by_code = dict(zip(known, strings, strict=True))
+    string_codes = interner.intern(*offsets_and_bytes(strings)).tolist()
+    codes = data.draw(st.lists(st.sampled_from([ABSENT, -(2**63), *string_codes]), max_size=50))
+    by_code = dict(zip(string_codes, strings, strict=True))
     assert split_strings(*interner.gather(np.array(codes, np.int64))) == [
         by_code.get(code, b"") for code in codes
     ]
@@ -93,14 +93,14 @@ def test_prefixes_order_as_eight_bytes_from_a_start_on(strings, start):
 
 @settings(LAW)
 @given(COLUMNS, COLUMNS, COLUMNS)
-def test_truncated_strings_leave_no_trace(first, truncated, later):
+def test_after_truncation_codes_are_assigned_again(first, truncated, later):
     interner, model = Interner(), {}
     for string in first:
         model.setdefault(string, len(model))
     interner.intern(*offsets_and_bytes(first))
-    before = len(interner)
+    length = len(interner)
     interner.intern(*offsets_and_bytes(truncated))
-    interner.truncate(before)
+    interner.truncate(length)
     interner._check()
     assert split_strings(*interner.arena()) == list(model)
     assert interner.intern(*offsets_and_bytes(later)).tolist() == [
@@ -156,20 +156,21 @@ def test_many_strings_grow_the_table_and_keep_their_codes():
 
 
 @pytest.mark.parametrize("size", [4, 8, 12, 16, 24])
-def test_similar_strings_do_not_pile_up_in_the_slots(size):
-    """Counters in any bytes of a string hash as random ones do: probes stay short."""
+def test_similar_strings_do_not_cluster_in_the_slots(size):
+    """Strings that contain a counter are spread over the slots, so probes are short."""
     numbers = np.arange(60_000, dtype=np.uint64)
-    for at in range(0, size - 3, 4):
+    for position in range(0, size - 3, 4):
         rows = np.zeros((len(numbers), size), np.uint8)
-        rows[:, at : at + 4] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+        rows[:, position : position + 4] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
         interner = Interner()
         interner.intern(np.arange(len(rows) + 1) * size, rows.reshape(-1))
         is_used = interner._slots != 0
+        # The positions where runs of used slots begin and end.
         edges = np.flatnonzero(np.diff(np.concatenate(([0], is_used, [0])).astype(np.int8)))
         assert (edges[1::2] - edges[::2]).max() < 150
 
 
-def test_an_error_in_the_middle_leaves_the_table_as_it_was(monkeypatch):
+def test_an_error_during_an_insertion_does_not_change_the_interner(monkeypatch):
     interner = Interner()
     interner.intern(*offsets_and_bytes([b"a", b"b"]))
 
@@ -186,7 +187,7 @@ def test_an_error_in_the_middle_leaves_the_table_as_it_was(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("offsets", "words"),
+    ("offsets", "message"),
     [
         ([0, 2, 1], "do not ascend"),
         ([-1, 2], "do not ascend"),
@@ -194,9 +195,9 @@ def test_an_error_in_the_middle_leaves_the_table_as_it_was(monkeypatch):
         ([], "n \\+ 1 offsets"),
     ],
 )
-def test_offsets_that_do_not_fit_the_bytes_are_refused(offsets, words):
+def test_offsets_that_do_not_fit_the_bytes_are_refused(offsets, message):
     interner = Interner()
-    with pytest.raises(ColumnTypeError, match=words):
+    with pytest.raises(ColumnTypeError, match=message):
         interner.intern(np.array(offsets, np.int64), np.zeros(4, np.uint8))
     assert len(interner) == 0
 
@@ -219,7 +220,7 @@ def test_other_misuse_is_refused():
     assert repr(pairs) == "<Interner of 0 strings, 0 bytes>"
 
 
-def test_strings_that_are_no_rows_of_a_table_of_rows_are_not_appended():
+def test_strings_of_other_lengths_are_not_appended_to_an_interner_of_rows():
     pairs = Interner(words=2)
     pairs.intern_rows(np.array([[7], [1]]))
     with pytest.raises(ColumnTypeError, match="strings of 8 to 16 bytes for rows of 16"):
@@ -231,13 +232,13 @@ def test_strings_that_are_no_rows_of_a_table_of_rows_are_not_appended():
     copy._check()
 
 
-@pytest.mark.parametrize("known", [0, 1, 31, 32, 33, 1000])
-@pytest.mark.parametrize("more", [0, 1, 31, 32, 33, 5000])
-def test_a_table_has_room_for_all_that_is_appended_at_once(known, more):
-    words = [f"word {i}".encode() for i in range(known + more)]
-    table = Interner()
-    for part in (words[:known], words[known:]):
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1000])
+@pytest.mark.parametrize("added", [0, 1, 31, 32, 33, 5000])
+def test_an_interner_grows_for_all_strings_that_are_appended_at_once(size, added):
+    words = [f"word {i}".encode() for i in range(size + added)]
+    interner = Interner()
+    for part in (words[:size], words[size:]):
         ends = np.cumsum([0, *map(len, part)])
-        table.append(ends, np.frombuffer(b"".join(part), np.uint8))
-        table._check()
-    assert len(table) == known + more
+        interner.append(ends, np.frombuffer(b"".join(part), np.uint8))
+        interner._check()
+    assert len(interner) == size + added

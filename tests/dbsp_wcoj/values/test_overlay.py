@@ -1,4 +1,4 @@
-"""Overlays: a reader sees the first strings of a table, whatever other threads add or remove."""
+"""Overlays: a reader sees the first strings of an interner while other threads change it."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ from tests.dbsp_wcoj.values.test_interner import offsets_and_bytes
 texts = st.lists(st.binary(max_size=3), max_size=12)
 
 
-def decoded(table: Interner, codes: np.ndarray) -> list[bytes]:
-    offsets, data = table.gather(codes)
+def decode(interner: Interner, codes: np.ndarray) -> list[bytes]:
+    offsets, data = interner.gather(codes)
     return [data[a:b].tobytes() for a, b in pairwise(offsets)]
 
 
 @given(texts, texts, texts, texts, st.data())
-def test_an_overlay_is_a_table_of_its_own_whatever_happens_to_the_one_below(
-    first, later, mine, more, data
+def test_an_overlay_equals_an_interner_of_its_own_while_the_shared_one_changes(
+    first, later, private, more_private, data
 ):
-    table, alone = Interner(), Interner()
-    table.intern(*offsets_and_bytes(first))
+    interner, alone = Interner(), Interner()
+    interner.intern(*offsets_and_bytes(first))
     alone.intern(*offsets_and_bytes(first))
-    length = len(table)
-    before = [part.tolist() for part in table.arena()]
-    overlay = InternerOverlay(table, length)
-    for strings in (mine, more):
-        # The table goes on: strings are added, grown over, and taken back.
-        table.intern(
+    length = len(interner)
+    first_arena = [array.tolist() for array in interner.arena()]
+    overlay = InternerOverlay(interner, length)
+    for strings in (private, more_private):
+        # Strings are added to the shared interner, which may grow, and are removed again.
+        interner.intern(
             *offsets_and_bytes(later + [b"%d" % n for n in range(data.draw(st.integers(0, 200)))])
         )
         if data.draw(st.booleans()):
-            table.truncate(data.draw(st.integers(length, len(table))))
+            interner.truncate(data.draw(st.integers(length, len(interner))))
         size = len(strings)
-        drawn = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
-        valid = np.array(drawn, bool)
+        is_valid = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+        valid = np.array(is_valid, bool)
         codes = alone.intern(*offsets_and_bytes(strings), valid)
         assert overlay.intern(*offsets_and_bytes(strings), valid).tolist() == codes.tolist()
         assert len(overlay) == len(alone)
-        everything = np.array([ABSENT, *range(len(alone))])
-        assert decoded(overlay, everything) == decoded(alone, everything)
-        assert overlay.prefixes(everything, 1).tolist() == alone.prefixes(everything, 1).tolist()
+        all_codes = np.array([ABSENT, *range(len(alone))])
+        assert decode(overlay, all_codes) == decode(alone, all_codes)
+        assert overlay.prefixes(all_codes, 1).tolist() == alone.prefixes(all_codes, 1).tolist()
         assert (
             overlay.find(*offsets_and_bytes(strings)).tolist()
             == alone.find(*offsets_and_bytes(strings)).tolist()
         )
-    assert [part.tolist() for part in overlay.arena()] == before
-    table.truncate(length)
-    table._check()
+    assert [array.tolist() for array in overlay.arena()] == first_arena
+    interner.truncate(length)
+    interner._check()
 
 
 pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1)
 
 
 @given(pairs, pairs)
-def test_rows_are_coded_as_strings_are(first, mine):
-    table, alone = Interner(words=2), Interner(words=2)
-    for one in (table, alone):
-        one.intern_rows(np.array(first).T)
-    overlay = InternerOverlay(table, len(table))
-    table.intern_rows(np.array([[7], [7]]))
-    rows = np.array(mine).T
+def test_rows_are_encoded_like_strings(first, private):
+    interner, alone = Interner(words=2), Interner(words=2)
+    for filled in (interner, alone):
+        filled.intern_rows(np.array(first).T)
+    overlay = InternerOverlay(interner, len(interner))
+    interner.intern_rows(np.array([[7], [7]]))
+    rows = np.array(private).T
     assert overlay.intern_rows(rows).tolist() == alone.intern_rows(rows).tolist()
     assert overlay.find_rows(rows).tolist() == alone.find_rows(rows).tolist()
     codes = np.array([-5, *range(len(alone))])
@@ -77,9 +77,9 @@ def test_rows_are_coded_as_strings_are(first, mine):
 
 
 def test_only_private_strings_can_be_truncated():
-    table = Interner()
-    table.intern(*offsets_and_bytes([b"a", b"b"]))
-    overlay = InternerOverlay(table, 1)
+    interner = Interner()
+    interner.intern(*offsets_and_bytes([b"a", b"b"]))
+    overlay = InternerOverlay(interner, 1)
     assert overlay.intern(*offsets_and_bytes([b"b", b"a"])).tolist() == [1, 0]
     overlay.truncate(1)
     assert overlay.find(*offsets_and_bytes([b"b"])).tolist() == [ABSENT]
@@ -90,34 +90,34 @@ def test_only_private_strings_can_be_truncated():
     with pytest.raises(ColumnTypeError, match=r"code 1 is outside \[0, 0\]"):
         overlay.gather(np.array([1]))
     with pytest.raises(ColumnTypeError, match="length 3"):
-        InternerOverlay(table, 3)
+        InternerOverlay(interner, 3)
 
 
-def test_strings_are_found_while_another_thread_adds_and_takes_back():
-    table = Interner()
+def test_strings_are_found_while_another_thread_adds_and_removes_strings():
+    interner = Interner()
     first = [b"first %d" % n for n in range(1000)]
-    table.intern(*offsets_and_bytes(first))
-    asked = offsets_and_bytes([*first, *(b"later %d" % n for n in range(1000))])
+    interner.intern(*offsets_and_bytes(first))
+    searched = offsets_and_bytes([*first, *(b"later %d" % n for n in range(1000))])
     expected = [*range(1000), *[ABSENT] * 1000]
     stop = threading.Event()
 
-    def work() -> None:
+    def change_interner() -> None:
         while not stop.is_set():
             for count in (40, 5000):
-                table.intern(*offsets_and_bytes([b"later %d" % n for n in range(count)]))
-                table.truncate(1000)
+                interner.intern(*offsets_and_bytes([b"later %d" % n for n in range(count)]))
+                interner.truncate(1000)
 
-    before = sys.getswitchinterval()
+    switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=change_interner)
     thread.start()
     try:
         for _ in range(400):
-            overlay = InternerOverlay(table, 1000)
-            assert overlay.find(*asked).tolist() == expected
-            assert overlay.intern(*asked).tolist() == list(range(2000))
-            assert decoded(overlay, np.array([999, 1000])) == [b"first 999", b"later 0"]
+            overlay = InternerOverlay(interner, 1000)
+            assert overlay.find(*searched).tolist() == expected
+            assert overlay.intern(*searched).tolist() == list(range(2000))
+            assert decode(overlay, np.array([999, 1000])) == [b"first 999", b"later 0"]
     finally:
         stop.set()
         thread.join()
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(switch_interval)

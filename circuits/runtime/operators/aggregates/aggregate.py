@@ -46,7 +46,7 @@ from circuits.runtime.operators.aggregates.value_sets import value_sets
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
-from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
@@ -122,8 +122,13 @@ class AggregateOperator:
             ),
         )
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Compute the result rows of all groups of a whole Z-set."""
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """Compute the result rows of all groups of a whole Z-set.
+
+        Raises:
+            EvaluationError: A sum does not fit the type of the result.
+            LimitError: The texts or lists of the results exceed the limit of bytes.
+        """
         (zset,) = inputs
         value_rows = [sets.evaluate(zset) for sets in self._sets]
         sources = [self._linear.partial_rows(zset, value_rows)]
@@ -133,7 +138,7 @@ class AggregateOperator:
         linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
         k = len(self.keys)
         ordered_codes = [
-            ordered.results(n, indices, source.row_array[k:], source.weight_array)
+            ordered.results(n, indices, source.row_array[k:], source.weight_array, budget)
             for ordered, indices, source in zip(
                 self._ordered_aggregates, group_indices[1:], sources[1:], strict=True
             )
@@ -150,6 +155,7 @@ class AggregateOperator:
         Raises:
             WeightOverflowError: A weight of the state would leave int64.
             EvaluationError: A sum does not fit the type of the result.
+            LimitError: The texts or lists of the results exceed the limit of bytes.
         """
         (delta,) = deltas
         initial = context.first and not self.keys
@@ -167,7 +173,7 @@ class AggregateOperator:
         linear = self._linear.read(prefixes, self._linear.partial_rows(delta, value_deltas), staged)
         ordered_codes = []
         for ordered in self._ordered_aggregates:
-            codes, steps = ordered.read(ordered.sort_rows(delta), prefixes)
+            codes, steps = ordered.read(ordered.sort_rows(delta), prefixes, context.budget)
             ordered_codes.append(codes)
             staged += steps
         exists, columns = self._results(2 * n, linear, ordered_codes)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from circuits.types.codecs.arrow_buffers import numbers_of, plain
+from circuits.types.codecs.arrow_buffers import expand_encoding, numbers_of
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.values.bitcast import values_of
@@ -138,7 +138,7 @@ class ExactSum:
             return np.stack((low, np.zeros_like(low)))
         if not is_wide_decimal(type_):
             return np.ascontiguousarray(codes)[np.newaxis]
-        values = plain(self.codec.decode(codes))
+        values = expand_encoding(self.codec.decode(codes))
         words = numbers_of(values, np.dtype(np.int64), type_.bit_width // 64)
         return np.ascontiguousarray(words.T)
 

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import first_positions
-from circuits.types.codecs.arrow_buffers import plain
+from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codec
+from dbsp_wcoj.limits import WORD_BYTES, Budget
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
@@ -72,6 +73,7 @@ class GroupedRows:
         codec: The codec of the values.
         call: The aggregate.
         result: The codec of the result.
+        budget: The limits of the step; None for no limits.
     """
 
     n: int
@@ -81,6 +83,7 @@ class GroupedRows:
     codec: Codec
     call: AggregateCall
     result: Codec
+    budget: Budget | None = None
 
     @cached_property
     def starts(self) -> Int64Array:
@@ -131,6 +134,8 @@ class GroupedRows:
                 f"{self.call.function}(#{self.call.argument}) as {self.call.name!r} has more than "
                 f"{_MAX_COPIES} values in some group; aggregate fewer rows"
             )
+        if self.budget is not None:  # the group, the position and the code of each copy
+            self.budget.add_bytes(3 * WORD_BYTES * int(self.sizes.sum()))
         positions = np.repeat(np.arange(len(self.groups)), self.weights)
         return self.groups[positions], positions
 
@@ -214,10 +219,14 @@ def _product(rows: GroupedRows) -> Int64Array:
 
 
 def _string_agg(rows: GroupedRows) -> Int64Array:
+    values = pc.cast(expand_encoding(rows.codec.decode(rows.codes)), pa.large_string())
+    if rows.budget is not None:
+        # Before they are repeated: a text in many groups, or of a large weight, is copied to each.
+        separator_bytes = len(rows.call.options[0].encode())
+        lengths = pc.binary_length(values).to_numpy() + separator_bytes
+        rows.budget.add_bytes(int((lengths * rows.weights.astype(np.float64)).sum()))
     groups, positions = rows.repeat_by_weight()
-    texts = pc.cast(plain(rows.codec.decode(rows.codes)), pa.large_string()).take(
-        pa.array(positions)
-    )
+    texts = values.take(pa.array(positions))
     offsets = np.append(first_positions(groups), len(groups))
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), texts)
     separator = pa.scalar(rows.call.options[0], pa.large_string())

@@ -23,6 +23,11 @@ def changed_groups(delta: ZSet, keys: Sequence[int]) -> Int64Array:
     """
     if not keys:
         return np.empty((0, 1), np.int64)
+    if tuple(keys) == tuple(range(len(keys))):  # the rows are sorted by the keys
+        rows = delta.row_array[: len(keys)]
+        is_first = np.ones(len(delta), np.bool_)
+        np.any(rows[:, 1:] != rows[:, :-1], axis=0, out=is_first[1:])
+        return np.ascontiguousarray(rows[:, is_first])
     ones = np.ones(len(delta), np.int64)
     return consolidated_rows(delta.row_array[list(keys)], ones).row_array
 

@@ -226,11 +226,16 @@ class LinearAggregate:
         Raises:
             EvaluationError: A sum of a group that exists does not fit its type.
         """
-        rows = _count(sums, 0, n)
+        # The weight of each quantity's first slot, by quantity and group.
+        first_slots = np.flatnonzero(sums.digits % DIGITS == 0)
+        weights = np.zeros((self._last_slot // DIGITS + 1, n), np.int64)
+        quantities = sums.digits[first_slots] // DIGITS
+        weights[quantities, sums.sum_indices[first_slots]] = sums.amounts[first_slots]
+        rows = weights[0]
         exists = np.ones(n, np.bool) if always_exists else rows > 0
         counts = {}
         for argument, slot in self._count_slots.items():
-            count = _count(sums, slot, n)
+            count = weights[slot // DIGITS]
             counts[argument] = count if argument[1] else rows - count
         columns = []
         state = _State(sums)
@@ -320,11 +325,3 @@ def _values_of_slot(
             break
     rows = zset.row_array[:, own_rows]
     return rows[:k], rows[k + 1 :], zset.weight_array[own_rows]
-
-
-def _count(sums: Digits, slot: int, n: int) -> Int64Array:
-    """Return the weight of a slot for each of n groups."""
-    count = np.zeros(n, np.int64)
-    own_rows = sums.digits == slot
-    count[sums.sum_indices[own_rows]] = sums.amounts[own_rows]
-    return count

@@ -23,7 +23,7 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import OrderedRows, first_positions
 from circuits.runtime.operators.sort_columns import OrderedColumn
 from circuits.types.codecs.codec import NULL, Codec
-from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
@@ -87,12 +87,15 @@ class MinMax:
             columns.append(codes)
         return consolidated_rows(np.stack(columns), weights)
 
-    def read(self, delta: ZSet, groups: Int64Array) -> tuple[Int64Array, list[Staged]]:
+    def read(
+        self, delta: ZSet, groups: Int64Array, budget: Budget | None = None
+    ) -> tuple[Int64Array, list[Staged]]:
         """Return the old results of all groups, followed by the new results, and stage a delta.
 
         Args:
             delta: Rows of `sort_rows`.
             groups: The changed keys, sorted, shape ``(keys, n)``.
+            budget: Unused: a result is no larger than a value.
 
         Returns:
             The codes, shape ``(1, 2 n)``, and the staged changes.
@@ -100,7 +103,12 @@ class MinMax:
         return self._rows.read_results(delta, groups, self.results)
 
     def results(
-        self, n: int, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
+        self,
+        n: int,
+        group_indices: Int64Array,
+        rows: Int64Array,
+        weights: Int64Array,
+        budget: Budget | None = None,
     ) -> Int64Array:
         """Return the code of the first value of each group; NULL for a group without values.
 
@@ -111,6 +119,7 @@ class MinMax:
             group_indices: The group of each candidate, ascending.
             rows: The columns of the candidates after the keys, ascending within a group.
             weights: The weight of each candidate, above 0.
+            budget: Unused: a result is no larger than a value.
         """
         extremes = np.full(n, NULL)
         first = first_positions(group_indices)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from circuits.runtime.operators.aggregates.ranked_rows import RankedRows
 from circuits.runtime.operators.ordered_rows import OrderedRows
 from circuits.runtime.operators.row_order import RowOrder
 from circuits.types.codecs.codec import NULL, Codec, Codecs
-from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.rank_search import RankSearch
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -109,18 +109,21 @@ class OrderedAggregate:
         columns = rows[self._columns][:, present]
         return self._order.to_trace(consolidated_rows(columns, weights[present]))
 
-    def read(self, delta: ZSet, groups: Int64Array) -> tuple[Int64Array, list[Staged]]:
+    def read(
+        self, delta: ZSet, groups: Int64Array, budget: Budget
+    ) -> tuple[Int64Array, list[Staged]]:
         """Return the old results of all groups, followed by the new results, and stage a delta.
 
         Args:
             delta: Rows of `sort_rows`.
             groups: The changed keys, sorted, shape ``(keys, n)``.
+            budget: The limits of the step.
 
         Returns:
             The codes, shape ``(calls, 2 n)``, and the staged changes.
         """
         if isinstance(self._rows, OrderedRows):
-            return self._rows.read_results(delta, groups, self.results)
+            return self._rows.read_results(delta, groups, partial(self.results, budget=budget))
         old, new, staged = self._rows.prepare(delta)
         codes = [self._results_by_rank(search, groups) for search in (old, new)]
         return np.concatenate(codes, axis=1), staged
@@ -144,7 +147,12 @@ class OrderedAggregate:
         return codes
 
     def results(
-        self, n: int, group_indices: Int64Array, rows: Int64Array, weights: Int64Array
+        self,
+        n: int,
+        group_indices: Int64Array,
+        rows: Int64Array,
+        weights: Int64Array,
+        budget: Budget | None = None,
     ) -> Int64Array:
         """Return the codes of the results of n groups; NULL for a group without rows.
 
@@ -155,6 +163,10 @@ class OrderedAggregate:
             group_indices: The group of each row, ascending.
             rows: The columns of the rows after the keys, ascending within a group.
             weights: The weight of each row, above 0.
+            budget: The limits of the step; None for no limits.
+
+        Raises:
+            LimitError: The texts or lists of the results exceed the limit of bytes.
         """
         if not len(group_indices):
             return np.full((len(self.calls), n), NULL)
@@ -172,7 +184,7 @@ class OrderedAggregate:
             [
                 function.compute(
                     GroupedRows(
-                        n, group_indices, weights, codes, self._argument_codec, call, result
+                        n, group_indices, weights, codes, self._argument_codec, call, result, budget
                     )
                 )
                 for call, function, result in zip(

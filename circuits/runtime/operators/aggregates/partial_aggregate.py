@@ -63,12 +63,12 @@ class FinalAggregateOperator:
     traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: FinalAggregate, codecs: Codecs) -> None:
-        self._keys = tuple(range(plan.keys))
+        self._keys = tuple(range(plan.key_count))
         self._linear = _linear_aggregate(plan.partial, self._keys, codecs)
         self._arity = len(plan.fields)
         self.traces = (self._linear.trace,)
         self.coded_columns = (
-            dictionary_columns([codecs.codec(f.type) for f in plan.fields[: plan.keys]]),
+            dictionary_columns([codecs.codec(f.type) for f in plan.fields[: plan.key_count]]),
         )
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:

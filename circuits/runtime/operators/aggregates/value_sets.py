@@ -93,6 +93,6 @@ def value_sets(
     """
     slots_by_space: dict[Hashable, dict[tuple[int, ...], int]] = {}
     for columns, slot in slots.items():
-        space = tuple(codecs[column].space for column in columns)
+        space = tuple(codecs[column].code_space for column in columns)
         slots_by_space.setdefault(space, {})[columns] = slot
     return [ValueSets(keys, group, codecs) for group in slots_by_space.values()]

@@ -306,7 +306,8 @@ class WindowFunctions:
             # The rows of each piece (two bounds) of the frames, with the numbers of their frames.
             pairs = [_flatten(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
             frame, row = (np.concatenate(column) for column in zip(*pairs, strict=True))
-            groups = operator.evaluate([ZSet.from_columns([frame, *rows.codes[:, row]])])
+            columns = [frame, *rows.codes[:, row]]
+            groups = operator.evaluate([ZSet.from_columns(columns)], rows.budget)
             results = np.full(n, empty)
             results[groups.row_array[0]] = groups.row_array[1]
             return results[frame_of_row.reshape(-1)]

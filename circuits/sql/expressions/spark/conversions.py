@@ -14,8 +14,8 @@ from circuits.sql.expressions.literals import string_literal
 from circuits.sql.expressions.named_functions import (
     Builder,
     as_text,
-    fixed,
-    named,
+    call_of,
+    check_count,
 )
 from circuits.sql.expressions.spark.operands import (
     INSTANT,
@@ -84,13 +84,13 @@ def _cast_builder(target: pa.DataType) -> Builder:
             value = clause.call(node, "trunc", value)
         return clause.call(node, "cast", value, type=target)
 
-    return fixed(1, convert)
+    return check_count(1, convert)
 
 
 BUILDERS: Final[dict[str, Builder]] = {
-    "typeof": fixed(1, _typeof),
-    "raise_error": named("raise_error"),
-    "assert_true": fixed((1, 2), _assert_true),
+    "typeof": check_count(1, _typeof),
+    "raise_error": call_of("raise_error"),
+    "assert_true": check_count((1, 2), _assert_true),
     "int": _cast_builder(pa.int32()),
     "bigint": _cast_builder(pa.int64()),
     "smallint": _cast_builder(pa.int16()),

@@ -1,7 +1,7 @@
 """Functions of dates and timestamps in dialect spark; the session has the time zone UTC.
 
-The letters in calls of ``coerce`` are the types of the parameters: i integer, f number, d date, m
-timestamp (`circuits.types.functions.signatures`).
+The letters in calls of ``coerce`` are the kinds of the arguments: ``i`` integer, ``f`` and ``n``
+number, ``d`` date, ``m`` timestamp, ``t`` text.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.binding.clause import USE_OF_NOW, Clause
+from circuits.sql.binding.clause import NOW_ADVICE, Clause
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
     Arguments,
     Builder,
     as_instant,
+    call_of,
+    check_count,
     coerce,
     constant,
     count_error,
-    fixed,
     literal_text,
-    named,
 )
 from circuits.sql.expressions.spark.operands import (
     INSTANT,
@@ -50,15 +50,15 @@ _TRUNCATIONS: Final = {
 }
 
 
-def _date(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+def _cast_to_date(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "cast", value, type=pa.date32())
 
 
-def _instant(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+def _cast_to_instant(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "cast", value, type=INSTANT)
 
 
-def _parse(target: pa.DataType, *, lenient: bool) -> Builder:
+def _parse_builder(target: pa.DataType, *, lenient: bool) -> Builder:
     """Return the builder of ``to_date`` or ``to_timestamp``, with a format or without."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
@@ -78,7 +78,7 @@ def _parse(target: pa.DataType, *, lenient: bool) -> Builder:
 
 def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if not arguments and node.name.lower() == "unix_timestamp":
-        raise clause.source.unsupported(node, "unix_timestamp() without arguments", USE_OF_NOW)
+        raise clause.source.unsupported(node, "unix_timestamp() without arguments", NOW_ADVICE)
     if not 1 <= len(arguments) <= 2:
         raise count_error(clause, node, "1 to 2")
     value = arguments[0]
@@ -116,7 +116,7 @@ def _timestamp_of(unit: int) -> Builder:
         value = clause.call(node, "multiply", value, integer_literal(unit))
         if not arrow.is_integer(value.type):
             value = clause.call(node, "cast", clause.call(node, "trunc", value), type=pa.int64())
-        return _instant(clause, node, clause.call(node, "timestamp_of_micros", value))
+        return _cast_to_instant(clause, node, clause.call(node, "timestamp_of_micros", value))
 
     return build
 
@@ -203,7 +203,7 @@ def _trunc(clause: Clause, node: exp.Expr, value: Expression, unit: Expression) 
     if name is None or name in ("day", "hour", "minute", "second", "millisecond", "microsecond"):
         return Literal(None, pa.date32())
     (value,) = coerce(clause, node, [value], "d")
-    return _date(clause, node, clause.call(node, "date_trunc", string_literal(name), value))
+    return _cast_to_date(clause, node, clause.call(node, "date_trunc", string_literal(name), value))
 
 
 def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Expression) -> Expression:
@@ -212,7 +212,7 @@ def _date_trunc(clause: Clause, node: exp.Expr, unit: Expression, value: Express
         return Literal(None, INSTANT)
     (value,) = coerce(clause, node, [value], "m")
     truncated = clause.call(node, "date_trunc", string_literal(name), value)
-    return _instant(clause, node, truncated)
+    return _cast_to_instant(clause, node, truncated)
 
 
 def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:
@@ -220,12 +220,12 @@ def _truncation(clause: Clause, node: exp.Expr, unit: Expression) -> str | None:
     return _TRUNCATIONS.get(literal_text(clause, node, unit, "a unit").lower())
 
 
-def _date_add(function: str) -> Builder:
+def _date_add_builder(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
         date, days = coerce(clause, node, arguments, "di")
-        return clause.call(node, function, _date(clause, node, date), days)
+        return clause.call(node, function, _cast_to_date(clause, node, date), days)
 
     return build
 
@@ -233,7 +233,9 @@ def _date_add(function: str) -> Builder:
 def _date_diff(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if len(arguments) != 2:
         raise count_error(clause, node, "2")
-    end, start = (_date(clause, node, value) for value in coerce(clause, node, arguments, "dd"))
+    end, start = (
+        _cast_to_date(clause, node, value) for value in coerce(clause, node, arguments, "dd")
+    )
     days = clause.call(node, "subtract", end, start)
     return clause.call(node, "cast", days, type=pa.int32())
 
@@ -271,58 +273,58 @@ def _make_interval(clause: Clause, node: exp.Anonymous, arguments: Arguments) ->
 _INTERVAL_UNITS_US: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
 
 BUILDERS: Final[dict[str, Builder]] = {
-    **{name: named(function, kinds="m") for name, function in _TIMESTAMP_FIELDS.items()},
-    "dayofweek": fixed(1, _day_of_week),
-    "weekday": fixed(1, _weekday),
-    "dayname": fixed(1, _format_reader("EEE")),
-    "monthname": fixed(1, _format_reader("MMM")),
-    "add_months": named("add_months"),
-    "months_between": named("months_between", defaults=[Literal(True, pa.bool_())], least=2),
+    **{name: call_of(function, kinds="m") for name, function in _TIMESTAMP_FIELDS.items()},
+    "dayofweek": check_count(1, _day_of_week),
+    "weekday": check_count(1, _weekday),
+    "dayname": check_count(1, _format_reader("EEE")),
+    "monthname": check_count(1, _format_reader("MMM")),
+    "add_months": call_of("add_months"),
+    "months_between": call_of("months_between", defaults=[Literal(True, pa.bool_())], least=2),
     "make_dt_interval": _make_interval,
-    "make_time": fixed(3, _make_time),
-    "next_day": named("next_day"),
-    "time_diff": named("time_diff"),
-    "time_trunc": named("time_trunc"),
+    "make_time": check_count(3, _make_time),
+    "next_day": call_of("next_day"),
+    "time_diff": call_of("time_diff"),
+    "time_trunc": call_of("time_trunc"),
     "to_time": _to_time(lenient=False),
     "try_to_time": _to_time(lenient=True),
-    "make_date": named("make_date"),
-    "try_make_date": named("try_make_date"),
+    "make_date": call_of("make_date"),
+    "try_make_date": call_of("try_make_date"),
     "make_timestamp": _make_timestamp("make_timestamp", INSTANT),
     "make_timestamp_ltz": _make_timestamp("make_timestamp", INSTANT),
     "make_timestamp_ntz": _make_timestamp("make_timestamp", pa.timestamp("us")),
     "try_make_timestamp": _make_timestamp("try_make_timestamp", INSTANT),
     "try_make_timestamp_ltz": _make_timestamp("try_make_timestamp", INSTANT),
     "try_make_timestamp_ntz": _make_timestamp("try_make_timestamp", pa.timestamp("us")),
-    "to_date": _parse(pa.date32(), lenient=False),
-    "try_to_date": _parse(pa.date32(), lenient=True),
-    "to_timestamp": _parse(INSTANT, lenient=False),
-    "to_timestamp_ltz": _parse(INSTANT, lenient=False),
-    "to_timestamp_ntz": _parse(pa.timestamp("us"), lenient=False),
-    "try_to_timestamp": _parse(INSTANT, lenient=True),
-    "date_format": named("date_format"),
-    "from_unixtime": fixed((1, 2), _from_unixtime),
+    "to_date": _parse_builder(pa.date32(), lenient=False),
+    "try_to_date": _parse_builder(pa.date32(), lenient=True),
+    "to_timestamp": _parse_builder(INSTANT, lenient=False),
+    "to_timestamp_ltz": _parse_builder(INSTANT, lenient=False),
+    "to_timestamp_ntz": _parse_builder(pa.timestamp("us"), lenient=False),
+    "try_to_timestamp": _parse_builder(INSTANT, lenient=True),
+    "date_format": call_of("date_format"),
+    "from_unixtime": check_count((1, 2), _from_unixtime),
     "unix_timestamp": _unix_timestamp,
     "to_unix_timestamp": _unix_timestamp,
-    "unix_seconds": named("epoch_second"),
-    "unix_millis": named("epoch_millisecond"),
-    "unix_micros": named("epoch_microsecond"),
-    "unix_date": named("epoch_day"),
-    "date_from_unix_date": named("date_of_days"),
+    "unix_seconds": call_of("epoch_second"),
+    "unix_millis": call_of("epoch_millisecond"),
+    "unix_micros": call_of("epoch_microsecond"),
+    "unix_date": call_of("epoch_day"),
+    "date_from_unix_date": call_of("date_of_days"),
     "timestamp_seconds": _timestamp_of(1_000_000),
     "timestamp_millis": _timestamp_of(1000),
     "timestamp_micros": _timestamp_of(1),
-    "from_utc_timestamp": as_instant(named("to_zone")),
-    "to_utc_timestamp": as_instant(named("from_zone")),
+    "from_utc_timestamp": as_instant(call_of("to_zone")),
+    "to_utc_timestamp": as_instant(call_of("from_zone")),
     "current_timezone": constant(string_literal("UTC")),
     "convert_timezone": _convert_timezone,
-    "trunc": fixed(2, _trunc),
-    "date_trunc": fixed(2, _date_trunc),
-    "date_sub": _date_add("subtract"),
+    "trunc": check_count(2, _trunc),
+    "date_trunc": check_count(2, _date_trunc),
+    "date_sub": _date_add_builder("subtract"),
 }
 
 # The forms of two arguments of functions that also have a form with a unit
 # (`circuits.sql.expressions.date_units`).
 
-DATE_ADD: Final = _date_add("add")
+DATE_ADD: Final = _date_add_builder("add")
 
 DATE_DIFF: Final = _date_diff

@@ -14,7 +14,7 @@ from circuits.plan.expressions import Expression, Literal, columns_of
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import string_literal
-from circuits.sql.expressions.named_functions import Builder, coerce, fixed, literal_text
+from circuits.sql.expressions.named_functions import Builder, check_count, coerce, literal_text
 from circuits.types.arrow_types import is_nested
 from circuits.types.ddl import field_of, schema_of_ddl
 
@@ -37,13 +37,13 @@ def read_options(clause: Clause, node: exp.Expr, value: Expression) -> dict[str,
 
 def read_schema(clause: Clause, node: exp.Expr, schema: Expression) -> pa.DataType:
     """Return the type that a constant text names, which may be that of ``schema_of_json``."""
-    written = _constant_text(clause, node, schema)
+    schema_text = _constant_text(clause, node, schema)
     try:
-        return field_of("value", written).type
+        return field_of("value", schema_text).type
     except (SchemaError, ValueError):
         pass
     try:
-        return pa.struct(list(schema_of_ddl(written)))
+        return pa.struct(list(schema_of_ddl(schema_text)))
     except (SchemaError, ValueError) as error:
         raise clause.source.error(node, str(error)) from None
 
@@ -94,9 +94,9 @@ def _from_csv(
         raise clause.source.error(node, f"the schema of from_csv() is a row, not {row_type}")
     if any(is_nested(field.type) for field in row_type):
         raise clause.source.unsupported(node, "a nested type in from_csv()", "read it as a text")
-    written = _options_literal(clause, node, options)
+    options_text = _options_literal(clause, node, options)
     (value,) = coerce(clause, node, [value], "t")
-    return clause.call(node, "from_csv", value, Literal(None, row_type), written)
+    return clause.call(node, "from_csv", value, Literal(None, row_type), options_text)
 
 
 def _to_csv(
@@ -119,8 +119,8 @@ def _schema_of_json(
     clause: Clause, node: exp.Expr, value: Expression, options: Expression = _NO_OPTIONS
 ) -> Expression:
     """Read ``schema_of_json(text[, options])``."""
-    written = read_options(clause, node, options)
-    refused = [name for name in written if name in _JSON_OPTIONS]
+    names = read_options(clause, node, options)
+    refused = [name for name in names if name in _UNSUPPORTED_JSON_OPTIONS]
     if refused:
         raise clause.source.unsupported(
             node, f"the option {refused[0]} of schema_of_json()", "leave it out"
@@ -135,28 +135,28 @@ def _get_json_object(
     clause: Clause, node: exp.Expr, value: Expression, path: Expression
 ) -> Expression:
     """Read ``get_json_object(text, path)``; a text that is no path gives NULL."""
-    written = _constant_text(clause, node, path)
+    path_text = _constant_text(clause, node, path)
     steps: list[str | int] = []
-    place = 1
-    while place < len(written) and written.startswith("$"):
-        match = _STEP.match(written, place)
+    position = 1
+    while position < len(path_text) and path_text.startswith("$"):
+        match = _STEP.match(path_text, position)
         if match is None:
             break
         key, index, *quoted = match.groups()
         steps.append(int(index) if index else key or quoted[0] or quoted[1] or "")
-        place = match.end()
-    if "*" in written:
+        position = match.end()
+    if "*" in path_text:
         raise clause.source.unsupported(
             node, "a path with wildcards or filters", "write the keys and positions"
         )
-    if not written.startswith("$") or place < len(written):
+    if not path_text.startswith("$") or position < len(path_text):
         return Literal(None, pa.string())
     (value,) = coerce(clause, node, [value], "t")
     return clause.call(node, "json_text", value, string_literal(json.dumps(steps)))
 
 
-#: Options that change the type of a JSON text.
-_JSON_OPTIONS: Final = (
+#: Options that change the type of a JSON text; they are refused.
+_UNSUPPORTED_JSON_OPTIONS: Final = (
     *("primitivesasstring", "prefersdecimal", "preferdecimal", "allowcomments"),
     *("allowunquotedfieldnames", "allowsinglequotes", "allownumericleadingzeros"),
     *("allowbackslashescapinganycharacter", "allowunquotedcontrolchars", "timestampformat"),
@@ -164,9 +164,9 @@ _JSON_OPTIONS: Final = (
 )
 
 BUILDERS: Final[dict[str, Builder]] = {
-    "get_json_object": fixed(2, _get_json_object),
-    "from_csv": fixed((2, 3), _from_csv),
-    "to_csv": fixed((1, 2), _to_csv),
-    "schema_of_csv": fixed((1, 2), _schema_of_csv),
-    "schema_of_json": fixed((1, 2), _schema_of_json),
+    "get_json_object": check_count(2, _get_json_object),
+    "from_csv": check_count((2, 3), _from_csv),
+    "to_csv": check_count((1, 2), _to_csv),
+    "schema_of_csv": check_count((1, 2), _schema_of_csv),
+    "schema_of_json": check_count((1, 2), _schema_of_json),
 }

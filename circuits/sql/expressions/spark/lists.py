@@ -13,10 +13,10 @@ from circuits.sql.expressions.literals import NULL, integer_literal, string_lite
 from circuits.sql.expressions.named_functions import (
     Arguments,
     Builder,
+    call_of,
+    check_count,
     coerce,
     count_error,
-    fixed,
-    named,
 )
 from circuits.types.functions.nested.list_rules import is_list
 
@@ -106,7 +106,7 @@ def _array_insert(
 
 
 BUILDERS: Final[dict[str, Builder]] = {
-    "array_insert": fixed(3, _array_insert),
+    "array_insert": check_count(3, _array_insert),
     "arrays_zip": _arrays_zip,
-    "map_concat": named("map_concat"),
+    "map_concat": call_of("map_concat"),
 }

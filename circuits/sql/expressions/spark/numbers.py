@@ -14,11 +14,11 @@ from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.expressions.named_functions import (
     Arguments,
     Builder,
+    call_of,
+    check_count,
     coerce,
     constant,
     count_error,
-    fixed,
-    named,
 )
 from circuits.sql.expressions.spark.arithmetic import (
     promote_texts,
@@ -34,7 +34,7 @@ __all__ = ["BUILDERS", "shift", "try_arithmetic"]
 
 
 def try_arithmetic(function: str) -> Builder:
-    """Return the builder of ``try_multiply`` and its like: NULL instead of an error."""
+    """Return the builder of ``try_multiply`` or a similar function: NULL instead of an error."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
@@ -205,15 +205,15 @@ def _bit_get(clause: Clause, node: exp.Expr, value: Expression, position: Expres
 
 BUILDERS: Final[dict[str, Builder]] = {
     "e": constant(Literal(2.718281828459045, pa.float64())),
-    "sec": named("sec"),
-    "csc": named("csc"),
-    "hypot": named("hypot"),
-    "rint": named("rint"),
-    "expm1": named("expm1"),
-    "exp": named("exp", kinds="f"),
-    "sqrt": named("sqrt", kinds="f"),
-    "pow": named("power", kinds="ff"),
-    "power": named("power", kinds="ff"),
+    "sec": call_of("sec"),
+    "csc": call_of("csc"),
+    "hypot": call_of("hypot"),
+    "rint": call_of("rint"),
+    "expm1": call_of("expm1"),
+    "exp": call_of("exp", kinds="f"),
+    "sqrt": call_of("sqrt", kinds="f"),
+    "pow": call_of("power", kinds="ff"),
+    "power": call_of("power", kinds="ff"),
     "ln": _logarithm_builder("ln"),
     "log": _log,
     "log2": _logarithm_builder("log2"),
@@ -226,25 +226,25 @@ BUILDERS: Final[dict[str, Builder]] = {
     "floor": _whole_number_builder("floor", "round_down"),
     "mod": _two_number_builder("modulo_ansi"),
     "pmod": _two_number_builder("positive_modulo"),
-    "positive": fixed(1, _positive),
-    "negative": with_type_of_arguments(named("negate", kinds="n")),
-    "abs": with_type_of_arguments(named("abs", kinds="n")),
-    "sign": fixed(1, _sign),
-    "bitmap_bit_position": named("bitmap_bit_position"),
-    "bitmap_bucket_number": named("bitmap_bucket_number"),
-    "bitmap_count": named("bitmap_count"),
-    "conv": named("convert_base"),
-    "width_bucket": named("width_bucket"),
+    "positive": check_count(1, _positive),
+    "negative": with_type_of_arguments(call_of("negate", kinds="n")),
+    "abs": with_type_of_arguments(call_of("abs", kinds="n")),
+    "sign": check_count(1, _sign),
+    "bitmap_bit_position": call_of("bitmap_bit_position"),
+    "bitmap_bucket_number": call_of("bitmap_bucket_number"),
+    "bitmap_count": call_of("bitmap_count"),
+    "conv": call_of("convert_base"),
+    "width_bucket": call_of("width_bucket"),
     "shiftleft": _shift_builder("shift_left"),
     "shiftright": _shift_builder("shift_right"),
     "shiftrightunsigned": _shift_builder("shift_right_unsigned"),
-    "bit_count": fixed(1, _bit_count),
-    "bit_get": fixed(2, _bit_get),
-    "getbit": fixed(2, _bit_get),
-    "nanvl": fixed(2, _nanvl),
-    "isnan": fixed(1, _is_nan),
+    "bit_count": check_count(1, _bit_count),
+    "bit_get": check_count(2, _bit_get),
+    "getbit": check_count(2, _bit_get),
+    "nanvl": check_count(2, _nanvl),
+    "isnan": check_count(1, _is_nan),
     "try_multiply": try_arithmetic("multiply"),
     "try_divide": try_arithmetic("divide_ansi"),
     "try_mod": try_arithmetic("modulo_ansi"),
-    "signum": fixed(1, _sign),
+    "signum": check_count(1, _sign),
 }

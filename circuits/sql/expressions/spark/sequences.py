@@ -40,7 +40,7 @@ def read_sequence(clause: Clause, node: exp.Expr) -> Expression:
     start, stop = (clause.read(node.args[name]) for name in ("start", "end"))
     step = node.args.get("step")
     if is_temporal(start.type) or is_temporal(stop.type):
-        return _moments(clause, node, start, stop, step)
+        return _read_moments(clause, node, start, stop, step)
     numbers = [start, stop, *([] if step is None else [clause.read(step)])]
     numbers = coerce(clause, node, numbers, "i" * len(numbers))
     types = [number.type for number in numbers if not arrow.is_null(number.type)]
@@ -51,7 +51,7 @@ def read_sequence(clause: Clause, node: exp.Expr) -> Expression:
     return clause.call(node, "cast", values, type=pa.list_(element))
 
 
-def _moments(
+def _read_moments(
     clause: Clause, node: exp.Expr, start: Expression, stop: Expression, step: exp.Expr | None
 ) -> Expression:
     with clause.source.errors_at(node):
@@ -60,20 +60,20 @@ def _moments(
         element = pa.timestamp("us", "UTC") if len(zones) > 1 else functions.common_type(types)
     start, stop = (clause.call(node, "cast", side, type=element) for side in (start, stop))
     if step is None:
-        return _linear(clause, node, start, stop, None)
+        return _build_equidistant(clause, node, start, stop, None)
     operand = interval_operand(step)
     if operand is None or operand[1] is not None:
         micros = clause.call(node, "micros_of_duration", clause.read(step))
-        return _linear(clause, node, start, stop, micros)
+        return _build_equidistant(clause, node, start, stop, micros)
     interval = read_interval(clause, operand[0])
     clause.source.mark_read(step)
     if interval.months:
-        return _by_months(clause, node, start, stop, interval)
+        return _build_by_months(clause, node, start, stop, interval)
     total = interval.days * _DAY_MICROS + interval.microseconds
-    return _linear(clause, node, start, stop, integer_literal(total))
+    return _build_equidistant(clause, node, start, stop, integer_literal(total))
 
 
-def _linear(
+def _build_equidistant(
     clause: Clause, node: exp.Expr, start: Expression, stop: Expression, micros: Expression | None
 ) -> Expression:
     """Return the moments at equal distances; the default is one day towards the stop."""
@@ -87,7 +87,7 @@ def _linear(
     return _transform(clause, node, numbers, clause.call(node, "cast", moment, type=start.type))
 
 
-def _by_months(
+def _build_by_months(
     clause: Clause, node: exp.Expr, start: Expression, stop: Expression, step: Interval
 ) -> Expression:
     def call(function: str, *arguments: Expression) -> Expression:

@@ -30,7 +30,7 @@ from circuits.types.codecs.nested import list_array, list_parts, struct_array
 from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
 from circuits.types.functions.casting.text_formatting import write_text
 from circuits.types.functions.casting.text_parsing import read_text
-from circuits.types.functions.casting.time_units import clock_of, convert_unit
+from circuits.types.functions.casting.time_units import convert_unit, time_of_day
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -39,7 +39,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.type_rules import is_binary, is_number, is_text, plain
+from circuits.types.functions.type_rules import is_binary, is_number, is_text, kernel_type
 
 __all__ = ["FUNCTIONS", "cast_scalar", "convert", "round_half_away"]
 
@@ -47,7 +47,7 @@ _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values to ``target``, a type without a dictionary encoding (`plain`).
+    """Cast values to ``target``, a type without a dictionary encoding (`kernel_type`).
 
     Raises:
         ArrowInvalid: ``target`` cannot represent a value.
@@ -76,7 +76,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_timestamp(source) and arrow.is_date32(target):
         return convert_unit(values, target)
     if arrow.is_timestamp(source) and arrow.is_time(target):
-        return clock_of(values, target)
+        return time_of_day(values, target)
     if arrow.is_floating(target):
         return _to_float(values, target)
     return pc.cast(values, target, safe=not (arrow.is_time(target) or arrow.is_duration(target)))
@@ -195,8 +195,8 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
         EvaluationError: The type cannot represent the value.
     """
     try:
-        array = pa.array([literal.value], literal.type).cast(plain(literal.type))
-        return convert(array, plain(target)).cast(target)[0]
+        array = pa.array([literal.value], literal.type).cast(kernel_type(literal.type))
+        return convert(array, kernel_type(target)).cast(target)[0]
     except _FAILURES as error:
         raise EvaluationError(
             f"{shorten(str(literal))} of type {literal.type} cannot be cast to {target}: "
@@ -212,7 +212,7 @@ def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     """
     if is_nested(values.type) and is_nested(target):
         if arrow.is_map(target):
-            values = _drop_maps_with_other_keys(values, target.key_type)
+            values = _drop_maps_with_uncastable_keys(values, target.key_type)
         return _convert_parts(values, target, _try_convert)
     try:
         if is_text(values.type):
@@ -226,13 +226,13 @@ def _try_convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.concat_arrays(parts)
 
 
-def _drop_maps_with_other_keys(maps: pa.Array, key_type: pa.DataType) -> pa.Array:
+def _drop_maps_with_uncastable_keys(maps: pa.Array, key_type: pa.DataType) -> pa.Array:
     """Return the maps, with NULL for those that have a key which ``key_type`` cannot represent."""
     counts, (keys, _) = list_parts(maps)
-    is_failed = _try_convert(keys, key_type).is_null().to_numpy(zero_copy_only=False)
+    is_uncastable = _try_convert(keys, key_type).is_null().to_numpy(zero_copy_only=False)
     rows = np.arange(len(maps))
-    has_failed_key = np.isin(rows, np.repeat(rows, counts)[is_failed])
-    return maps.take(pa.array(rows, mask=has_failed_key))
+    has_uncastable_key = np.isin(rows, np.repeat(rows, counts)[is_uncastable])
+    return maps.take(pa.array(rows, mask=has_uncastable_key))
 
 
 def _cast_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -252,7 +252,7 @@ def _cast_rule(name: str, arguments: Arguments, target_type: pa.DataType | None)
     require(name, arguments, 1, 1)
     if target_type is None:
         raise argument_error(name, arguments, "it needs the target type, as type=...")
-    source, target = plain(arguments[0].type), plain(target_type)
+    source, target = kernel_type(arguments[0].type), kernel_type(target_type)
     if not _is_allowed(source, target):
         fix = _cast_advice(source, target)
         raise FunctionError(f"a {arguments[0].type} cannot be cast to {target_type}; {fix}")

@@ -19,7 +19,7 @@ from circuits.excerpt import excerpt
 from circuits.types.functions.argument_rows import unscaled_digits
 from circuits.types.functions.casting.time_units import PER_SECOND, is_infinite, ticks_of
 
-__all__ = ["format_scalar", "readable", "write_text"]
+__all__ = ["format_scalar", "format_unrepresentable", "write_text"]
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
@@ -53,10 +53,11 @@ def format_scalar(scalar: pa.Scalar) -> str:
         return repr(write_text(pa.repeat(scalar, 1), pa.string())[0].as_py())
 
 
-def readable(table: pa.Table) -> pa.Table:
+def format_unrepresentable(table: pa.Table) -> pa.Table:
     """Return the table with date and timestamp columns as text if Python cannot represent a value.
 
-    >>> readable(pa.table({"d": pa.array([3 * 10**6], pa.int32()).view(pa.date32())})).to_pylist()
+    >>> days = pa.array([3 * 10**6], pa.int32()).view(pa.date32())
+    >>> format_unrepresentable(pa.table({"d": days})).to_pylist()
     [{'d': '10183-09-21'}]
     """
     for index, column in enumerate(table.columns):

@@ -7,7 +7,7 @@ r"""Parse columns of text as dates, timestamps and times, in the formats that Du
     timestamp  date [("T" | blank) time [Z | +HH[:MM[:SS]] | " UTC"] blanks]
     special    [-]infinity, [-]inf, epoch                     in upper or lower case
 
-Fractional digits beyond the unit of the result are cut off, as in DuckDB. Exception: a timestamp in
+Fractional digits beyond the unit of the result are cut off, as in DuckDB; but a timestamp in
 seconds or milliseconds is rounded from microseconds. The offset of a text shifts the result if the
 target type has a time zone, and is ignored if it has none. A text with a date and a time can be
 parsed as a date; its time must be valid and is then ignored.
@@ -32,6 +32,7 @@ from circuits.types.functions.casting.time_units import (
     MAX_DAY,
     MAX_DAY_US,
     PER_SECOND,
+    from_ticks,
     to_unit,
 )
 
@@ -56,7 +57,7 @@ _DATE: Final = (
 _TIMESTAMP: Final = (
     rf"{_DATE}(?P<time>(?:T|{_BLANK}){_BLANK}*{_TIME}{_ZONE}{_BLANK}*)?(?P<end>{_BLANK}*)$"
 )
-_CLOCK: Final = rf"^{_BLANK}*{_TIME}{_ZONE}{_BLANK}*$"
+_TIME_OF_DAY: Final = rf"^{_BLANK}*{_TIME}{_ZONE}{_BLANK}*$"
 _SPECIAL: Final = rf"(?i)^{_BLANK}*(?P<sign>-?)(?P<name>infinity|inf|epoch){_BLANK}*$"
 _ISO_DATE: Final = r"^\d{4}-\d\d-\d\d$"
 _ISO_TIMESTAMP: Final = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$"
@@ -69,7 +70,7 @@ def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
         return parsed
     parts = _Parts(values, _TIMESTAMP)
     days, is_valid = _days(parts)
-    _, _, is_valid_time = _clock(parts)
+    _, _, is_valid_time = _time_of_day(parts)
     is_special, special_ticks = _special(values)
     is_valid &= is_valid_time | ~parts.has("time")
     is_valid &= (days > -MAX_DAY) & (days < MAX_DAY)
@@ -91,18 +92,9 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         if parsed is not None:
             return parsed
     parts = _Parts(values, _TIMESTAMP)
-    days, is_valid = _days(parts)
-    micros, nanos, is_valid_time = _clock(parts)
-    has_time = parts.has("time")
-    # Blanks at the end of a bare date belong to dates only.
-    is_valid &= np.where(has_time, is_valid_time, parts.text("end") == "")
-    is_valid &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
-    days, micros = np.where(is_valid, days, 0), np.where(is_valid & has_time, micros, 0)
-    midnight = days * DAY_US
-    is_valid &= micros < INFINITE - np.maximum(midnight, 0)  # their sum fits in int64
-    ticks_us = midnight + np.where(is_valid, micros, 0)
+    ticks_us, nanos, is_valid = _date_and_time(parts)
     is_special, special_ticks = _special(values)
-    is_local = None
+    is_local = None  # a mask of the texts in the local time of a zone other than UTC
     if target.tz is not None:
         offset, has_offset = _offset(parts)
         shifted = ticks_us - offset
@@ -113,7 +105,7 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         is_local = ~has_offset & ~parts.has("zone") & ~is_special if target.tz != "UTC" else None
     ticks, fits = to_unit(ticks_us, "us", target.unit)
     if target.unit == "ns":
-        ticks = ticks + np.where(fits & has_time, nanos, 0)
+        ticks = ticks + np.where(fits, nanos, 0)
         fits &= (ticks > -INFINITE) & (ticks < INFINITE)
     ticks = np.where(is_special, special_ticks, ticks)
     valid = _check(values, (is_valid & fits) | is_special, str(target), lenient)
@@ -130,31 +122,24 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
 
     A text that is neither a time nor a timestamp is NULL if ``lenient``, else ArrowInvalid.
     """
-    parts = _Parts(values, _CLOCK)
-    micros, nanos, is_valid = _clock(parts)
-    stamp = _Parts(values, _TIMESTAMP)
-    has_date = stamp.is_match & ~parts.is_match
+    parts = _Parts(values, _TIME_OF_DAY)
+    micros, nanos, is_valid = _time_of_day(parts)
+    timestamp_parts = _Parts(values, _TIMESTAMP)
+    has_date = timestamp_parts.is_match & ~parts.is_match
     if has_date.any():
-        days, is_stamp = _days(stamp)
-        stamp_micros, stamp_nanos, is_valid_time = _clock(stamp)
-        is_stamp &= np.where(stamp.has("time"), is_valid_time, stamp.text("end") == "")
-        is_stamp &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
-        is_stamp &= stamp_micros < INFINITE - np.maximum(np.where(is_stamp, days, 0) * DAY_US, 0)
-        stamp_micros = np.where(stamp.has("time"), stamp_micros % DAY_US, 0)
-        micros = np.where(has_date, stamp_micros, micros)
-        nanos = np.where(has_date, stamp_nanos, nanos)
-        is_valid |= has_date & is_stamp
+        ticks_us, timestamp_nanos, is_timestamp = _date_and_time(timestamp_parts)
+        micros = np.where(has_date, ticks_us % DAY_US, micros)
+        nanos = np.where(has_date, timestamp_nanos, nanos)
+        is_valid |= has_date & is_timestamp
     is_valid &= micros < DAY_US
     valid = _check(values, is_valid, str(target), lenient)
-    per_second = PER_SECOND[target.unit]
     valid_micros = np.where(is_valid, micros, 0)
     ticks = (
         valid_micros * 1000 + nanos
         if target.unit == "ns"
-        else valid_micros // (10**6 // per_second)
+        else valid_micros // (10**6 // PER_SECOND[target.unit])
     )
-    width = pa.int32() if target.bit_width == 32 else pa.int64()
-    return _with_nulls(pa.array(ticks).cast(width), valid).view(target)
+    return from_ticks(ticks, target, pa.array(valid, mask=~valid))
 
 
 def _parse_iso(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | None:
@@ -211,7 +196,7 @@ def _days(parts: _Parts) -> tuple[Int64s, Bools]:
     return days.astype(np.int64), is_valid
 
 
-def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
+def _time_of_day(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
     """Return microseconds since midnight, remaining nanoseconds, and a mask of valid times."""
     hour, minute, second = (parts.number(name) for name in ("hour", "minute", "second"))
     fractions = parts.text("fraction")
@@ -222,6 +207,20 @@ def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
     hour = np.where(is_valid, hour, 0)
     micros = ((hour * 60 + minute) * 60 + second) * 10**6 + nanos // 1000
     return micros, nanos % 1000, is_valid
+
+
+def _date_and_time(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
+    """Return microseconds since 1970, remaining nanoseconds, and a mask of valid timestamps."""
+    days, is_valid = _days(parts)
+    micros, nanos, is_valid_time = _time_of_day(parts)
+    has_time = parts.has("time")
+    # Blanks at the end of a bare date belong to dates only.
+    is_valid &= np.where(has_time, is_valid_time, parts.text("end") == "")
+    is_valid &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
+    midnight = np.where(is_valid, days, 0) * DAY_US
+    micros = np.where(is_valid & has_time, micros, 0)
+    is_valid &= micros < INFINITE - np.maximum(midnight, 0)  # their sum fits in int64
+    return midnight + np.where(is_valid, micros, 0), np.where(has_time, nanos, 0), is_valid
 
 
 def _offset(parts: _Parts) -> tuple[Int64s, Bools]:

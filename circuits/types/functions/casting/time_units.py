@@ -27,11 +27,12 @@ __all__ = [
     "MAX_DAY",
     "MAX_DAY_US",
     "PER_SECOND",
-    "clock_of",
     "convert_unit",
+    "from_ticks",
     "infinite_rows",
     "is_infinite",
     "ticks_of",
+    "time_of_day",
     "to_unit",
 ]
 
@@ -47,9 +48,26 @@ PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 def ticks_of(values: pa.Array) -> Int64s:
     """Return dates or timestamps as integers, 0 for NULL."""
-    width = pa.int32() if values.type.bit_width == 32 else pa.int64()
-    numbers = pc.fill_null(values.view(width), 0)
+    integer_type = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    numbers = pc.fill_null(values.view(integer_type), 0)
     return np.asarray(numbers.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+
+
+def from_ticks(ticks: Int64s, target: pa.DataType, nulls_of: pa.Array) -> pa.Array:
+    """Return integers as values of a type of dates, times or integers.
+
+    Args:
+        ticks: The integers.
+        target: The type.
+        nulls_of: An array of the same length, whose NULLs become NULLs of the result.
+
+    Raises:
+        ArrowInvalid: An integer does not fit the width of the type.
+    """
+    integers = pa.array(ticks).cast(pa.int32() if target.bit_width == 32 else pa.int64())
+    if nulls_of.null_count:
+        integers = pc.if_else(pc.is_valid(nulls_of), integers, None)
+    return integers.view(target)
 
 
 def is_infinite(ticks: Int64s, data_type: pa.DataType) -> Bools:
@@ -105,14 +123,10 @@ def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
     else:
         result, fits = to_unit(ticks, source.unit, target.unit)
     _check(values, fits, target)
-    width = pa.int32() if target.bit_width == 32 else pa.int64()
-    array = pa.array(result).cast(width)
-    if values.null_count:
-        array = pc.if_else(pc.is_valid(values), array, None)
-    return array.view(target)
+    return from_ticks(result, target, values)
 
 
-def clock_of(values: pa.Array, target: pa.DataType) -> pa.Array:
+def time_of_day(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Return the time of day of timestamps; ArrowInvalid for an infinity, which has none."""
     source = values.type
     ticks = ticks_of(values)
@@ -128,14 +142,11 @@ def clock_of(values: pa.Array, target: pa.DataType) -> pa.Array:
         if target_per_second >= source_per_second
         else ticks_of_day // (source_per_second // target_per_second)
     )
-    width = pa.int32() if target.bit_width == 32 else pa.int64()
-    array = pa.array(ticks_of_day).cast(width)
-    if values.null_count:
-        array = pc.if_else(pc.is_valid(values), array, None)
-    return array.view(target)
+    return from_ticks(ticks_of_day, target, values)
 
 
 def _check(values: pa.Array, fits: Bools, target: pa.DataType) -> None:
+    """Raise ArrowInvalid unless all values fit, except those that are NULL."""
     wrong = ~fits
     if values.null_count:
         wrong &= np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), np.bool_)

@@ -20,8 +20,8 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.casting.coercion import cast_to
-from circuits.types.functions.casting.time_units import infinite_rows
-from circuits.types.functions.dates.date_parts import as_date_or_timestamp
+from circuits.types.functions.casting.time_units import PER_SECOND, infinite_rows
+from circuits.types.functions.dates.date_fields import as_date_or_timestamp
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -42,7 +42,6 @@ _MICROSECONDS_PER_UNIT = {
     "microsecond": 1,
 }
 _UNITS = ("year", "quarter", "month", "week", "day", *_MICROSECONDS_PER_UNIT)
-_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _unit_literal(name: str, arguments: Arguments) -> Literal:
@@ -100,9 +99,9 @@ def _trunc(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _diff(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    unit, start, end = arguments
-    name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
-    difference = pc.subtract(_boundaries(end, start, name), _boundaries(start, start, name))
+    unit_argument, start, end = arguments
+    unit = (unit_argument[0] if isinstance(unit_argument, pa.Array) else unit_argument).as_py()
+    difference = pc.subtract(_boundaries(end, start, unit), _boundaries(start, start, unit))
     for side in (start, end):
         is_infinite = infinite_rows(fill_rows(side, 1))
         if is_infinite is not None:
@@ -141,7 +140,7 @@ def _ticks(values: Values, unit: str) -> Values:
 
     If the timestamps are coarser than the unit, each tick is several units.
     """
-    ticks_per_second = _TICKS_PER_SECOND[values.type.unit]
+    ticks_per_second = PER_SECOND[values.type.unit]
     ticks = pc.cast(values, pa.int64())
     # A unit has numerator / denominator ticks.
     numerator = _MICROSECONDS_PER_UNIT[unit] * ticks_per_second
@@ -169,7 +168,7 @@ def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         sums = _add_interval(local, months, days)
         values = sums if result_type.tz is None else pc.assume_timezone(sums, result_type.tz)
     if microseconds:
-        factor = _TICKS_PER_SECOND[result_type.unit] // 1_000_000
+        factor = PER_SECOND[result_type.unit] // 1_000_000
         ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * factor)
         values = pc.cast(ticks, result_type)
     return values
@@ -186,7 +185,7 @@ def _add_interval(values: pa.Array, months: int, days: int) -> pa.Array:
     days_in_month = (target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")
     day_of_month = np.minimum(day - month.astype("datetime64[D]"), days_in_month - 1)
     day = (target.astype("datetime64[D]") + day_of_month + days).astype(np.int64)
-    per_day = pa.scalar(86_400 * _TICKS_PER_SECOND[values.type.unit])
+    per_day = pa.scalar(86_400 * PER_SECOND[values.type.unit])
     ticks = pc.add_checked(pc.multiply_checked(pa.array(day), per_day), time)
     return pc.cast(ticks, values.type)
 

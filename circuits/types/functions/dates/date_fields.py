@@ -1,38 +1,88 @@
-"""Fields of dates and timestamps: epochs, ISO years, fractions of seconds, names of days.
+"""Fields of dates, timestamps and intervals: year to second, ISO weeks, epochs, names of days.
 
-The more common fields (year to second) are in `circuits.types.functions.dates.date_parts`.
-
-A date counts as its midnight. The fields of an infinite timestamp are NULL, as those of
-`circuits.types.functions.dates.date_parts`.
+The fields of a timestamp with a time zone are those of its local time. A date counts as its
+midnight. The fields of an infinite date or timestamp are NULL. Text literals are parsed as
+timestamps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as arrow
 
+from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import relabel_scale
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.casting.time_units import infinite_rows
+from circuits.types.functions.dates.date_patterns import DAYS, MONTHS
 from circuits.types.functions.function import (
     Arguments,
     Function,
+    Kernel,
     TypedArguments,
+    Values,
     argument_error,
     require,
 )
 from circuits.types.functions.signatures import Signature, column_kernel
+from circuits.types.functions.type_rules import is_temporal, is_text
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "as_date_or_timestamp"]
 
 _INT, _TEXT = pa.int64(), pa.string()
 _SECONDS = pa.decimal128(8, 6)
 _JULIAN_DAY_OF_1970 = 2440588.0
 _NO_LIMIT = 2**40  # more days than an interval can have
+_FROM_SUNDAY: dict[str, Any] = {"count_from_zero": True, "week_start": 7}
+
+
+def as_date_or_timestamp(name: str, arguments: Arguments, argument: Expression) -> Expression:
+    """Return an argument as a date or timestamp.
+
+    NULL and text literals are cast to timestamps, and date64 is cast to date32.
+
+    Raises:
+        FunctionError: The argument is neither a date nor a timestamp.
+    """
+    is_text_literal = isinstance(argument, Literal) and is_text(argument.type)
+    if is_text_literal or arrow.is_null(argument.type):
+        return cast_to(argument, pa.timestamp("us"))
+    if not is_temporal(argument.type):
+        raise argument_error(
+            name, arguments, "it takes a date or a timestamp; cast the argument to one"
+        )
+    return cast_to(argument, pa.date32()) if arrow.is_date(argument.type) else argument
+
+
+def _date_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    return (as_date_or_timestamp(name, arguments, arguments[0]),), pa.int64()
+
+
+def _time_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if arrow.is_time(arguments[0].type):
+        return arguments, pa.int64()
+    value = as_date_or_timestamp(name, arguments, arguments[0])
+    is_date = arrow.is_date(value.type)  # a date means its midnight
+    return (cast_to(value, pa.timestamp("s")) if is_date else value,), pa.int64()
+
+
+def _arrow_kernel(function: Callable[..., Any], **options: Any) -> Kernel:
+    """Return a kernel that calls a function of Arrow with these options."""
+
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        values = arguments[0]
+        field = pc.cast(function(values, **options), result_type)
+        is_infinite = infinite_rows(values) if is_temporal(values.type) else None
+        return field if is_infinite is None else pc.if_else(is_infinite, None, field)
+
+    return kernel
 
 
 def _null_for_infinite(function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
@@ -50,9 +100,11 @@ def _micros(values: pa.Array) -> pa.Array:
     return pc.cast(values, _INT)
 
 
-def _floor_divider(divisor: int) -> Callable[[pa.Array], pa.Array]:
+def _epoch_in(unit: int) -> Callable[[pa.Array], pa.Array]:
+    """Return a function for the whole units since 1970; a unit is given in microseconds."""
+
     def apply(values: pa.Array) -> pa.Array:
-        numbers = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False) // divisor
+        numbers = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False) // unit
         return pc.if_else(pc.is_valid(values), pa.array(numbers), None)
 
     return apply
@@ -105,15 +157,8 @@ def _julian(values: pa.Array) -> pa.Array:
     )
 
 
-def _names(*names: str) -> pa.Array:
-    return pa.array(names)
-
-
-_DAYS = _names("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = _names(
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
+_DAYS = pa.array(DAYS)
+_MONTHS = pa.array(MONTHS)
 
 
 def _day_name(values: pa.Array) -> pa.Array:
@@ -138,7 +183,14 @@ def _interval_rule(
     return (cast_to(arguments[0], pa.duration("us")),), results.get(name, _INT)
 
 
-def _interval_part(size: int, limit: int) -> Callable[[pa.Array], pa.Array]:
+def _interval_field(size: int, limit: int) -> Callable[[pa.Array], pa.Array]:
+    """Return a function for one field of intervals.
+
+    Args:
+        size: The microseconds of the unit of the field.
+        limit: The number of these units in the next longer unit.
+    """
+
     def apply(values: pa.Array) -> pa.Array:
         micros = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
         parts = np.sign(micros) * (np.abs(micros) // size % limit)
@@ -166,6 +218,25 @@ def _field(
 
 
 FUNCTIONS = (
+    Function("year", "the year", _date_rule, _arrow_kernel(pc.year)),
+    Function("quarter", "the quarter of the year, 1 to 4", _date_rule, _arrow_kernel(pc.quarter)),
+    Function("month", "the month, 1 to 12", _date_rule, _arrow_kernel(pc.month)),
+    Function("week", "the ISO week of the year", _date_rule, _arrow_kernel(pc.iso_week)),
+    Function("day", "the day of the month", _date_rule, _arrow_kernel(pc.day)),
+    Function(
+        "day_of_week",
+        "the day of the week, 0 (Sunday) to 6",
+        _date_rule,
+        _arrow_kernel(pc.day_of_week, **_FROM_SUNDAY),
+    ),
+    Function(
+        "day_of_year", "the day of the year, from 1", _date_rule, _arrow_kernel(pc.day_of_year)
+    ),
+    Function("hour", "the hour, 0 to 23", _time_rule, _arrow_kernel(pc.hour)),
+    Function("minute", "the minute, 0 to 59", _time_rule, _arrow_kernel(pc.minute)),
+    Function(
+        "second", "the second, 0 to 59, without fraction", _time_rule, _arrow_kernel(pc.second)
+    ),
     _field("iso_year", "the year of the ISO week", pc.iso_year),
     _field("iso_day_of_week", "the day of the week, 1 (Monday) to 7", _iso_weekday),
     _field("year_week", "the ISO year and the ISO week as yyyyww", _yearweek),
@@ -181,8 +252,8 @@ FUNCTIONS = (
     _field("millisecond", "the milliseconds of the minute", _part_of_minute(1000)),
     _field("microsecond", "the microseconds of the minute", _part_of_minute(1)),
     _field("epoch", "the seconds since 1970", _epoch, pa.float64()),
-    _field("epoch_second", "the whole seconds since 1970", _floor_divider(1_000_000)),
-    _field("epoch_millisecond", "the whole milliseconds since 1970", _floor_divider(1000)),
+    _field("epoch_second", "the whole seconds since 1970", _epoch_in(1_000_000)),
+    _field("epoch_millisecond", "the whole milliseconds since 1970", _epoch_in(1000)),
     _field("epoch_microsecond", "the microseconds since 1970", _micros),
     _field("epoch_day", "the days since 1970", _days),
     _field(
@@ -193,7 +264,7 @@ FUNCTIONS = (
             f"interval_{unit}",
             f"the {unit} of an interval, without the longer units",
             _interval_rule,
-            column_kernel(_interval_part(size, limit)),
+            column_kernel(_interval_field(size, limit)),
         )
         for unit, size, limit in (
             ("days", 86_400_000_000, _NO_LIMIT),

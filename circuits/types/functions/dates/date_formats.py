@@ -1,9 +1,10 @@
 """Format timestamps as text, and parse them, with patterns of Java (Spark) or of C (DuckDB).
 
-A pattern of either kind is converted to a list of fields and literal texts. One formatter and one
-parser use this list. Each distinct value is formatted or parsed once, in Python. Years are from 1
-to 9999. Names of months and days are English. A time is first truncated to the finest field of the
-format: ``%Y-%m-%d`` formats each day once, however many times of the day there are.
+A pattern of either kind is converted to a list of fields
+(`circuits.types.functions.dates.date_patterns`). One formatter and one parser use this list. Each
+distinct value is formatted or parsed once, in Python. Years are from 1 to 9999. Names of months and
+days are English. A time is first truncated to the finest field of the format: ``%Y-%m-%d`` formats
+each day once, however many times of the day there are.
 """
 
 from __future__ import annotations
@@ -11,172 +12,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from circuits.types.functions.dates.date_patterns import (
+    DAYS,
+    MONTHS,
+    FormatField,
+    c_format,
+    java_format,
+)
 from circuits.types.functions.function import Function, Kernel, Values
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
 __all__ = ["FUNCTIONS", "format_java", "parse_java"]
 
-MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
-DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
-
-@dataclass(frozen=True)
-class Field:
-    """A part of a format: a field of the timestamp, or a literal text.
-
-    Attributes:
-        name: The name of the field, such as ``year``; ``text:`` and the text for a literal text.
-        width: The least number of digits; 0 for a part that is not a number.
-        optional: True if a text to parse may lack this part.
-    """
-
-    name: str
-    width: int = 0
-    optional: bool = False
-
-
-def _java_field(letter: str, count: int, pattern: str) -> Field:
-    match letter:
-        case "y" | "u":
-            return Field("year2", 2) if count == 2 else Field("year", count)
-        case "M" | "L":
-            return Field(("month", "month", "month_short", "month_name")[min(count, 4) - 1], count)
-        case "E":
-            return Field("day_name" if count == 4 else "day_short")
-        case "S":
-            return Field("fraction", count)
-        case "X" | "x" | "Z" | "V" | "z" | "O":
-            return Field(f"zone{letter}", count)
-        case "G":
-            return Field("era_name" if count == 4 else "era")
-        case _ if letter in _FIELD_OF_JAVA_LETTER:
-            return Field(_FIELD_OF_JAVA_LETTER[letter], count)
-    raise ValueError(f"the letter {letter!r} in the date format {pattern!r} is not supported")
-
-
-_FIELD_OF_JAVA_LETTER: Final = {
-    "d": "day",
-    "D": "day_of_year",
-    "H": "hour",
-    "h": "hour12",
-    "K": "hour0_11",
-    "k": "hour1_24",
-    "m": "minute",
-    "s": "second",
-    "a": "am_pm",
-    "q": "quarter",
-    "Q": "quarter",
-    "F": "day_of_aligned_week",
-}
-
-
-@lru_cache(maxsize=256)
-def java_format(pattern: str) -> tuple[Field, ...]:
-    """Return the fields of a pattern of Java's DateTimeFormatter.
-
-    Raises:
-        ValueError: The pattern is not valid, or has a letter that is not supported.
-    """
-    fields: list[Field] = []
-    index, optional = 0, False
-    while index < len(pattern):
-        character = pattern[index]
-        if character == "'":
-            end = pattern.find("'", index + 1)
-            if end < 0:
-                raise ValueError(f"the quote in the date format {pattern!r} is not closed")
-            literal = pattern[index + 1 : end] or "'"
-            fields.append(Field("text:" + literal, 0, optional))
-            index = end + 1
-        elif character in "[]":
-            optional = character == "["
-            index += 1
-        elif character.isascii() and character.isalpha():
-            end = index
-            while end < len(pattern) and pattern[end] == character:
-                end += 1
-            field = _java_field(character, end - index, pattern)
-            fields.append(Field(field.name, field.width, optional))
-            index = end
-        else:
-            fields.append(Field("text:" + character, 0, optional))
-            index += 1
-    return tuple(fields)
-
-
-_FIELD_OF_C_LETTER: Final = {
-    "Y": Field("year", 1),
-    "y": Field("year2", 2),
-    "m": Field("month", 2),
-    "-m": Field("month", 1),
-    "b": Field("month_short"),
-    "B": Field("month_name"),
-    "d": Field("day", 2),
-    "-d": Field("day", 1),
-    "j": Field("day_of_year", 3),
-    "-j": Field("day_of_year", 1),
-    "a": Field("day_short"),
-    "A": Field("day_name"),
-    "w": Field("day_of_week"),
-    "u": Field("iso_day_of_week"),
-    "G": Field("iso_year", 4),
-    "V": Field("iso_week", 2),
-    "H": Field("hour", 2),
-    "-H": Field("hour", 1),
-    "I": Field("hour12", 2),
-    "-I": Field("hour12", 1),
-    "M": Field("minute", 2),
-    "-M": Field("minute", 1),
-    "S": Field("second", 2),
-    "-S": Field("second", 1),
-    "f": Field("fraction", 6),
-    "g": Field("fraction", 3),
-    "n": Field("fraction", 9),
-    "p": Field("am_pm"),
-    "z": Field("offset"),
-    "Z": Field("zone_name"),
-    "U": Field("week_from_sunday", 2),
-    "W": Field("week_from_monday", 2),
-    "%": Field("text:%"),
-}
-
-
-@lru_cache(maxsize=256)
-def c_format(pattern: str) -> tuple[Field, ...]:
-    """Return the fields of a pattern of C's strftime.
-
-    Raises:
-        ValueError: The pattern has a field that is not supported.
-    """
-    pattern = re.sub(
-        "%([cxX])",
-        lambda match: {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}[match[1]],
-        pattern,
-    )
-    fields = []
-    for match in re.finditer(r"%(-?.)|([^%]+)|%", pattern, re.DOTALL):
-        if match[2] is not None:
-            fields.append(Field("text:" + match[2]))
-        elif match[1] in _FIELD_OF_C_LETTER:
-            fields.append(_FIELD_OF_C_LETTER[match[1]])
-        else:
-            raise ValueError(f"{match[0]!r} in the date format {pattern!r} is not supported")
-    return tuple(fields)
-
-
-def _pad_number(value: int, field: Field) -> str:
+def _pad_number(value: int, field: FormatField) -> str:
     return f"{value:0{max(field.width, 1)}d}"
 
 
@@ -202,10 +59,10 @@ _NUMBER_OF_FIELD: Final[dict[str, Callable[[datetime], int]]] = {
 }
 
 
-def _format_field(timestamp: datetime, field: Field) -> str:
+def _format_field(timestamp: datetime, field: FormatField) -> str:
     name = field.name
-    if name.startswith("text:"):
-        return name[5:]
+    if field.is_literal:
+        return field.text
     if name in _NUMBER_OF_FIELD:
         return _pad_number(_NUMBER_OF_FIELD[name](timestamp), field)
     match name:
@@ -242,6 +99,7 @@ def _quarter_text(number: int, width: int) -> str:
 
 
 def _utc_text(name: str, width: int) -> str:
+    """Return UTC as Java writes it for the letter at the end of the name, such as ``zoneX``."""
     match name[-1]:
         case "X":
             return "Z"
@@ -257,7 +115,7 @@ def _utc_text(name: str, width: int) -> str:
             return "UTC" if width < 4 else "Coordinated Universal Time"
 
 
-def _format_kernel(compile_format: Callable[[str], tuple[Field, ...]]) -> Kernel:
+def _format_kernel(compile_format: Callable[[str], tuple[FormatField, ...]]) -> Kernel:
     def write(timestamp: datetime, pattern: str) -> str:
         return "".join(_format_field(timestamp, field) for field in compile_format(pattern))
 
@@ -282,12 +140,13 @@ _FIELD_UNITS: Final = {
 }
 
 
-def _truncate(values: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
+def _truncate(values: pa.Array, fields: tuple[FormatField, ...]) -> pa.Array:
     """Return the times without the parts that none of the fields shows."""
     unit = max((_FIELD_UNITS.get(field.name, "day") for field in fields), key=_UNITS.index)
     return values if unit == _UNITS[-1] else pc.floor_temporal(values, unit=unit)
 
 
+_ZONE_EXPRESSION: Final = r"Z|(?:GMT|UTC|UT)?[+-]\d{1,2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"
 _NAMES_PATTERN: Final = {
     "month_short": "|".join(name[:3] for name in MONTHS),
     "month_name": "|".join(MONTHS),
@@ -299,7 +158,7 @@ _NAMES_PATTERN: Final = {
 }
 
 
-def _field_expression(field: Field, strict: bool, is_before_digits: bool) -> str:
+def _field_expression(field: FormatField, strict: bool, is_before_digits: bool) -> str:
     """Return a regular expression for the texts of a field, as a group with the field's name.
 
     Args:
@@ -308,39 +167,33 @@ def _field_expression(field: Field, strict: bool, is_before_digits: bool) -> str
         is_before_digits: True if another field follows without a text between them.
     """
     name, width = field.name, field.width
-    if name.startswith("text:"):
-        return re.escape(name[5:])
-    group = name
+    if field.is_literal:
+        return re.escape(field.text)
+    if name.startswith("zone") or name == "offset":
+        return rf"(?P<zone>{_ZONE_EXPRESSION})"
     if name in _NAMES_PATTERN:
         expression = f"(?i:{_NAMES_PATTERN[name]})"
     elif name == "fraction":
         expression = rf"\d{{1,{width if strict else max(width, 9)}}}"
-    elif name.startswith("zone") or name == "offset":
-        group, expression = (
-            "zone",
-            r"Z|(?:GMT|UTC|UT)?[+-]\d{1,2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*",
-        )
     elif name == "year2":
         expression = r"\d{2}"
+    elif name == "year" and is_before_digits and width in (1, 4):
+        expression = r"\d{4}"
     elif name == "year":
-        expression = (
-            r"\d{4}"
-            if is_before_digits and width in (1, 4)
-            else (rf"[+-]?\d{{{width},{max(4, width)}}}" if strict else r"[+-]?\d{1,4}")
-        )
+        expression = rf"[+-]?\d{{{width},{max(4, width)}}}" if strict else r"[+-]?\d{1,4}"
     else:
         max_digits = 3 if name == "day_of_year" else 2
         min_digits = min(width, max_digits) if strict and width > 1 else 1
         expression = rf"\d{{{min_digits},{max_digits}}}"
-    return f"(?P<{group}>{expression})"
+    return f"(?P<{name}>{expression})"
 
 
 @lru_cache(maxsize=256)
-def _parser_expression(fields: tuple[Field, ...], strict: bool) -> re.Pattern[str]:
+def _parser_expression(fields: tuple[FormatField, ...], strict: bool) -> re.Pattern[str]:
     parts = []
     for index, field in enumerate(fields):
-        following = fields[index + 1] if index + 1 < len(fields) else Field("text:")
-        part = _field_expression(field, strict, not following.name.startswith("text:"))
+        is_before_digits = index + 1 < len(fields) and not fields[index + 1].is_literal
+        part = _field_expression(field, strict, is_before_digits)
         parts.append(f"(?:{part})?" if field.optional else part)
     try:
         return re.compile("".join(parts))
@@ -370,7 +223,7 @@ _MAX_OFFSET: Final = timedelta(hours=18)
 
 
 def _parse_fields(
-    fields: tuple[Field, ...], text: str, strict: bool, use_zone: bool = True
+    fields: tuple[FormatField, ...], text: str, strict: bool, use_zone: bool = True
 ) -> datetime:
     """Parse a text; ``strict`` means the rules of Spark, else those of DuckDB.
 
@@ -420,6 +273,13 @@ def _parse_fields(
 
 
 def _java_parser(*, lenient: bool, use_zone: bool = True) -> Callable[[str, str], datetime | None]:
+    """Return a function that parses a text by a pattern of Java.
+
+    Args:
+        lenient: If True, the result for a text of another format is None; else it is an error.
+        use_zone: If False, the zone in a text is ignored.
+    """
+
     def parse(text: str, pattern: str) -> datetime | None:
         fields = java_format(pattern)
         try:
@@ -433,6 +293,8 @@ def _java_parser(*, lenient: bool, use_zone: bool = True) -> Callable[[str, str]
 
 
 def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
+    """Return a function that parses a text by a pattern of C; see `_java_parser`."""
+
     def parse(text: str, pattern: str) -> datetime | None:
         fields = c_format(pattern)
         try:
@@ -450,9 +312,9 @@ def parse_java(text: str, pattern: str) -> datetime | None:
     return _java_parser(lenient=True)(text, pattern)
 
 
-def format_java(moments: pa.Array, pattern: str) -> pa.Array:
+def format_java(timestamps: pa.Array, pattern: str) -> pa.Array:
     """Return timestamps without a zone as texts of a format of Java."""
-    texts: pa.Array = _format_kernel(java_format)((moments, pa.scalar(pattern)), pa.string())
+    texts: pa.Array = _format_kernel(java_format)((timestamps, pa.scalar(pattern)), pa.string())
     return texts
 
 
@@ -461,8 +323,10 @@ _FORMAT_RULE: Final = Signature("mt", pa.string())
 _PARSE_RULE: Final = Signature("tt", _TIMESTAMP)
 
 
-def _function(name: str, description: str, rule: Any, python: Callable[..., Any]) -> Function:
-    return Function(name, description, rule, per_distinct_row(python))
+def _parse_function(
+    name: str, description: str, parser: Callable[[str, str], datetime | None]
+) -> Function:
+    return Function(name, description, _PARSE_RULE, per_distinct_row(parser))
 
 
 FUNCTIONS = (
@@ -472,22 +336,19 @@ FUNCTIONS = (
         _FORMAT_RULE,
         _format_kernel(java_format),
     ),
-    _function(
+    _parse_function(
         "date_parse",
         "the timestamp in the text a of format b of Java",
-        _PARSE_RULE,
         _java_parser(lenient=False),
     ),
-    _function(
+    _parse_function(
         "try_date_parse",
         "as date_parse; NULL for another text",
-        _PARSE_RULE,
         _java_parser(lenient=True),
     ),
-    _function(
+    _parse_function(
         "date_parse_local",
         "as date_parse, without regard to the zone in the text",
-        _PARSE_RULE,
         _java_parser(lenient=False, use_zone=False),
     ),
     Function(
@@ -496,13 +357,10 @@ FUNCTIONS = (
         _FORMAT_RULE,
         _format_kernel(c_format),
     ),
-    _function(
+    _parse_function(
         "strptime",
         "the timestamp in the text a of format b of C",
-        _PARSE_RULE,
         _c_parser(lenient=False),
     ),
-    _function(
-        "try_strptime", "as strptime; NULL for another text", _PARSE_RULE, _c_parser(lenient=True)
-    ),
+    _parse_function("try_strptime", "as strptime; NULL for another text", _c_parser(lenient=True)),
 )

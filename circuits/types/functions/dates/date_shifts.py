@@ -1,4 +1,4 @@
-"""Functions that compute dates and timestamps: add months, next Monday, end of the month, zones.
+"""Functions that compute dates and timestamps: add months, next Monday, months between, make_date.
 
 The number of months, days or microseconds may be a column. The kernels compute with numpy arrays of
 days and of microseconds since 1970. Years are those of numpy's calendar. ``months_between`` counts
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from circuits.types.functions.argument_rows import by_constants
+from circuits.types.functions.argument_rows import array_function, by_constants
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -31,40 +31,6 @@ _INT, _DATE, _TIMESTAMP, _FLOAT = pa.int64(), pa.date32(), pa.timestamp("us"), p
 _DAY_US = 86_400_000_000
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 Numbers = np.ndarray[Any, Any]
-
-
-def _column_function(function: Callable[..., Any], result: pa.DataType) -> Callable[..., pa.Array]:
-    """Convert a function of int64 or float64 arrays to a function of Arrow columns.
-
-    Args:
-        function: Gets dates as days and timestamps as microseconds. It returns an array, or an
-            array and a mask of invalid rows, whose results become NULL.
-        result: The type of the result.
-    """
-
-    def apply(*columns: pa.Array) -> pa.Array:
-        valid = np.ones(len(columns[0]), np.bool_)
-        arrays = []
-        for column in columns:
-            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-            if pa.types.is_date(column.type):
-                column = pc.cast(column, pa.int32())
-            if pa.types.is_boolean(column.type) or not pa.types.is_floating(column.type):
-                column = pc.cast(column, _INT)
-            arrays.append(pc.fill_null(column, 1).to_numpy(zero_copy_only=False))
-        values = function(*arrays)
-        if isinstance(values, tuple):
-            values, invalid = values
-            valid &= ~invalid
-        if pa.types.is_date(result):
-            return pc.cast(pa.array(values.astype(np.int64), _INT, mask=~valid), pa.int32()).cast(
-                result
-            )
-        if pa.types.is_timestamp(result):
-            return pa.array(values.astype(np.int64), _INT, mask=~valid).cast(result)
-        return pa.array(values, result, mask=~valid)
-
-    return apply
 
 
 def _split_days(days: Numbers) -> tuple[Numbers, Numbers]:
@@ -111,7 +77,7 @@ def _next_day(values: pa.Array, name: str) -> pa.Array:
     if not weekdays:
         raise pa.ArrowInvalid(f"{name!r} is no day of the week; write one as 'Mon'")
     # Day 0, 1970-01-01, is a Thursday: (days + 4) % 7 is the weekday of the next day, Monday is 0.
-    return _column_function(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
+    return array_function(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
 
 
 def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
@@ -201,9 +167,7 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
 
 def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
     """Count whole units; the front ends pass a constant unit, so all rows have the same."""
-    return _column_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(
-        start, end
-    )
+    return array_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(start, end)
 
 
 def _complete_months(end: Numbers, start: Numbers) -> Numbers:
@@ -223,57 +187,8 @@ def _complete_months(end: Numbers, start: Numbers) -> Numbers:
     return np.asarray(np.where(is_reversed, -months, months))
 
 
-def _to_zone(values: pa.Array, zone: str) -> pa.Array:
-    """Convert timestamps in UTC to the local time of a zone."""
-    return pc.local_timestamp(
-        values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", _zone(zone)))
-    )
-
-
-def _from_zone(ambiguous: str) -> Callable[..., pa.Array]:
-    """Return a function that converts timestamps in the local time of a zone to UTC.
-
-    A time that does not exist, because clocks are set forward, has the offset before that.
-
-    Args:
-        ambiguous: ``earliest`` or ``latest``, for a time that occurs twice.
-    """
-
-    def convert(values: pa.Array, zone: str) -> pa.Array:
-        zone = _zone(zone)
-        options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": "earliest"}
-        zoned = pc.assume_timezone(values, **options)
-        # Of a time that does not exist, this is the last moment before the clocks are set.
-        local = pc.local_timestamp(zoned)
-        moments = zoned.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
-        skipped = pc.fill_null(pc.not_equal(local, values), False)
-        if not pc.any(skipped).as_py():
-            return moments
-        shifted = pc.subtract(values, pc.subtract(local, moments))
-        return pc.if_else(skipped, shifted, moments)
-
-    return convert
-
-
-_SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo"}
-
-
-def _zone(name: str) -> str:
-    """Return Arrow's name of a time zone: a region, ``UTC``, or an offset such as ``+02:00``."""
-    full_name = _SHORT_ZONES.get(name, name)
-    if full_name.islower():
-        full_name = full_name.upper() if "/" not in full_name else full_name.title()
-    offset = full_name.removeprefix("UTC").removeprefix("GMT")
-    if not offset or offset.upper() == "Z":
-        return "UTC"
-    if offset[0] in "+-":
-        hours, _, minutes = offset[1:].partition(":")
-        return f"{offset[0]}{int(hours):02}:{int(minutes or 0):02}"
-    return full_name
-
-
 def _unchanged(numbers: Numbers) -> Numbers:
-    """Return microseconds or days since 1970, which `_column_function` converts."""
+    """Return microseconds or days since 1970, which `array_function` converts."""
     return numbers
 
 
@@ -297,7 +212,7 @@ def _function(
         name,
         description,
         Signature(parameters, result),
-        column_kernel(_column_function(function, result)),
+        column_kernel(array_function(function, result, null_value=1)),
     )
 
 
@@ -388,24 +303,6 @@ FUNCTIONS = (
         "the whole units c from b to a",
         Signature("mmt", _INT),
         column_kernel(_elapsed_units),
-    ),
-    Function(
-        "to_zone",
-        "a timestamp of UTC in the local time of zone b",
-        Signature("mt", _TIMESTAMP),
-        by_constants(_to_zone),
-    ),
-    Function(
-        "from_zone",
-        "the timestamp of UTC when the local time in zone b is a",
-        Signature("mt", _TIMESTAMP),
-        by_constants(_from_zone("earliest")),
-    ),
-    Function(
-        "from_zone_latest",
-        "as from_zone; the later one if the local time a occurs twice",
-        Signature("mt", _TIMESTAMP),
-        by_constants(_from_zone("latest")),
     ),
     Function(
         "duration_of_micros",

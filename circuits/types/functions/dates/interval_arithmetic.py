@@ -89,12 +89,12 @@ def _text(interval: timedelta, first: str, last: str) -> str:
     names = list(_FIELDS)
     names = names[names.index(first) : names.index(last) + 1]
     micros = interval // timedelta(microseconds=1)
-    left, parts = abs(micros), []
+    remaining, parts = abs(micros), []
     for name in names:
-        number, left = divmod(left, _FIELDS[name])
+        number, remaining = divmod(remaining, _FIELDS[name])
         parts.append(str(number) if name == "DAY" else f"{number:02}")
-    if last == "SECOND" and left:
-        parts[-1] += f".{left:06}".rstrip("0")
+    if last == "SECOND" and remaining:
+        parts[-1] += f".{remaining:06}".rstrip("0")
     days, clock = (parts[:1], parts[1:]) if first == "DAY" else ([], parts)
     body = " ".join([*days, *([":".join(clock)] if clock else [])])
     fields = first if first == last else f"{first} TO {last}"

@@ -16,20 +16,21 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.casting.time_units import (
     INFINITE,
+    MAX_DAY,
     Bools,
     Int64s,
+    from_ticks,
     is_infinite,
     ticks_of,
 )
-from circuits.types.functions.dates.date_parts import as_date_or_timestamp
+from circuits.types.functions.dates.date_fields import as_date_or_timestamp
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -72,13 +73,8 @@ def _month_rule(name: str, arguments: Arguments, target_type: pa.DataType | None
     return (value, size, offset), value.type
 
 
-def _first_as_array(arguments: Sequence[Values]) -> pa.Array:
-    """Return the first argument as an array."""
-    rows = next(len(values) for values in arguments if isinstance(values, pa.Array))
-    return fill_rows(arguments[0], rows)
-
-
 def _infinite_mask(values: pa.Array, ticks: Int64s) -> Bools:
+    """Return a mask of the infinite dates or timestamps; numbers are finite."""
     if arrow.is_integer(values.type):
         return np.zeros(len(ticks), np.bool_)
     return is_infinite(ticks, values.type)
@@ -88,7 +84,7 @@ def _python_values(values: Sequence[Values]) -> list[int]:
     return [(v[0] if isinstance(v, pa.Array) else v).as_py() for v in values]
 
 
-def _with_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> Values:
+def _replace_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> Values:
     """Return ticks as values of the type of ``values``; NULLs and infinities are unchanged.
 
     Args:
@@ -97,19 +93,15 @@ def _with_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> Valu
         original_ticks: The ticks of ``values``.
     """
     if not arrow.is_integer(values.type):
-        ticks = np.where(is_infinite(original_ticks, values.type), original_ticks, ticks)
-        limit = 2**31 - 1 if arrow.is_date32(values.type) else INFINITE
+        ticks = np.where(_infinite_mask(values, original_ticks), original_ticks, ticks)
+        limit = MAX_DAY if arrow.is_date32(values.type) else INFINITE
         if (np.abs(ticks) > limit).any():
             raise pa.ArrowInvalid(f"the result is out of range of {values.type}")
-    width = pa.int32() if values.type.bit_width == 32 else pa.int64()
-    array = pa.array(ticks).cast(width)
-    if values.null_count:
-        array = pc.if_else(pc.is_valid(values), array, None)
-    return array.view(values.type)
+    return from_ticks(ticks, values.type, values)
 
 
 def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    values = _first_as_array(arguments)
+    values = fill_rows(arguments[0], row_count(arguments))
     size, offset = _python_values(arguments[1:])
     ticks = ticks_of(values)
     is_infinite_value = _infinite_mask(values, ticks)
@@ -117,11 +109,11 @@ def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     if size > limit or ((np.abs(ticks) > limit) & ~is_infinite_value).any():
         raise pa.ArrowInvalid(f"a bucket of {size} is out of range of {values.type}")
     finite = np.where(is_infinite_value, 0, ticks)
-    return _with_ticks(values, finite - (finite - offset % size) % size, ticks)
+    return _replace_ticks(values, finite - (finite - offset % size) % size, ticks)
 
 
 def _month_bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    values = _first_as_array(arguments)
+    values = fill_rows(arguments[0], row_count(arguments))
     size, offset = _python_values(arguments[1:])
     ticks = ticks_of(values)
     is_infinite_value = _infinite_mask(values, ticks)
@@ -130,7 +122,7 @@ def _month_bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Valu
     month = timestamps.astype("datetime64[M]").astype(np.int64)
     month -= (month - offset) % size
     starts = month.astype("datetime64[M]").astype(f"datetime64[{unit}]").astype(np.int64)
-    return _with_ticks(values, starts, ticks)
+    return _replace_ticks(values, starts, ticks)
 
 
 FUNCTIONS = (

@@ -1,7 +1,7 @@
 """CSV texts of one row, and their schemas, with Spark's results.
 
-Python's parser reads each distinct text once. A field that is no value of its type is NULL. The
-options are a JSON object with the names that Spark has for them, in lower case; others are ignored.
+Python's parser reads each distinct text once. A field that is not a value of its type is NULL. The
+options are a JSON object with Spark's names in lower case; unknown options are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.nested.nested_texts import spark_texts
 from circuits.types.functions.signatures import Signature, per_distinct_row
-from circuits.types.functions.type_rules import is_binary, is_temporal, is_text, plain
+from circuits.types.functions.type_rules import is_binary, is_temporal, is_text, kernel_type
 
 __all__ = ["FUNCTIONS"]
 
@@ -41,7 +41,21 @@ _INT32 = range(-(2**31), 2**31)
 
 @dataclass(frozen=True)
 class _Options:
-    """The options of the format; ``trims`` tells whether blanks around a field are left out."""
+    """The options of the format.
+
+    Attributes:
+        separator: Separates fields.
+        quote: Encloses fields that contain special characters.
+        escape: Precedes a quote within such a field.
+        null: The text of NULL.
+        empty: The text of an empty text; None for an empty field in quotes.
+        quotes_all: True if all fields are written in quotes.
+        trims_start: True if blanks before a field are dropped.
+        trims_end: True if blanks after a field are dropped.
+        date_format: The pattern of dates; None for ISO 8601.
+        timestamp_format: The pattern of timestamps; None for ISO 8601.
+        fails_if_malformed: True if a malformed field is an error; else it is NULL.
+    """
 
     separator: str = ","
     quote: str = '"'
@@ -53,11 +67,12 @@ class _Options:
     trims_end: bool = False
     date_format: str | None = None
     timestamp_format: str | None = None
-    fails: bool = False
+    fails_if_malformed: bool = False
 
     @classmethod
-    def of(cls, written: str, *, trims: bool) -> _Options:
-        options = json.loads(written)
+    def of(cls, options_json: str, *, trims: bool) -> _Options:
+        """Read the options from JSON; ``trims`` is the default of the two options of blanks."""
+        options = json.loads(options_json)
 
         def flag(name: str, default: bool) -> bool:
             return str(options.get(name, default)).lower() == "true"
@@ -106,15 +121,16 @@ def _from_csv(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     options = _Options.of(_constant(arguments[2]), trims=False)
     rows = [_fields(text, options) for text in encoded.dictionary.to_pylist()]
     columns = []
-    for place, field in enumerate(result_type):
-        cells = [row[place] if place < len(row) else None for row in rows]
+    for index, field in enumerate(result_type):
+        cells = [row[index] if index < len(row) else None for row in rows]
         cells = [None if cell in (options.null, "") else cell for cell in cells]
-        columns.append(_read_cells(cells, plain(field.type), options).cast(field.type))
+        columns.append(_read_cells(cells, kernel_type(field.type), options).cast(field.type))
     structs = pa.StructArray.from_arrays(columns, fields=list(result_type))
     return structs.take(encoded.indices)
 
 
 def _constant(values: Values) -> str:
+    """Return the text of a constant argument."""
     text: str = values.as_py() if isinstance(values, pa.Scalar) else values[0].as_py()
     return text
 
@@ -127,7 +143,7 @@ def _read_cells(cells: list[str | None], data_type: pa.DataType, options: _Optio
     if arrow.is_integer(data_type):
         cells = [cell if re.fullmatch(r"[+-]?\d+", cell or "") else None for cell in cells]
     values = _convert_cells(cells, data_type)
-    if options.fails and values.null_count > cells.count(None):
+    if options.fails_if_malformed and values.null_count > cells.count(None):
         raise pa.ArrowInvalid("a malformed CSV text, in the mode FAILFAST")
     return values
 
@@ -175,8 +191,8 @@ def _texts(values: pa.Array, options: _Options) -> pa.Array:
     if arrow.is_timestamp(data_type):
         zone = "XXX" if data_type.tz else ""
         # The option timestampFormat is that of timestamps with a zone.
-        written_format = options.timestamp_format if data_type.tz else None
-        pattern = written_format or f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"
+        given_format = options.timestamp_format if data_type.tz else None
+        pattern = given_format or f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"
         return format_java(convert(values, pa.timestamp("us")), pattern)
     if arrow.is_date(data_type) and options.date_format:
         return format_java(convert(values, pa.timestamp("us")), options.date_format)
@@ -212,9 +228,9 @@ def _quote(texts: pa.Array, options: _Options) -> pa.Array:
     return pc.if_else(pc.or_(needs_quotes, options.quotes_all), quoted, texts)
 
 
-def _schema_of_csv(text: str, written: str) -> str:
-    cells = _fields(text, _Options.of(written, trims=False))
-    parts = (f"_c{place}: {_type_of_cell(cell)}" for place, cell in enumerate(cells))
+def _schema_of_csv(text: str, options_json: str) -> str:
+    cells = _fields(text, _Options.of(options_json, trims=False))
+    parts = (f"_c{index}: {_type_of_cell(cell)}" for index, cell in enumerate(cells))
     return f"STRUCT<{', '.join(parts)}>"
 
 

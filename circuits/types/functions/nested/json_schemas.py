@@ -14,11 +14,12 @@ from circuits.types.functions.signatures import Signature, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
 
-#: A type before it is written: a name, the digits of a whole number, the element of an array, or
-#: the types of the fields of a struct. None stands for null, which has every type.
+#: An inferred type: its name; the number of digits of a DECIMAL; a list with the type of the
+#: elements of an ARRAY; or the types of the fields of a STRUCT. None stands for null, which has
+#: every type.
 _Type = None | str | int | list[Any] | dict[str, Any]
 _MAX_DIGITS = 38
-_LONG_DIGITS = 20
+_LONG_DIGITS = 20  # Spark's digits of a BIGINT
 
 
 def _schema_of_json(text: str) -> str:
@@ -62,7 +63,7 @@ def _merge(left: _Type, right: _Type) -> _Type:
     if "DOUBLE" in (left, right) and _is_number(left) and _is_number(right):
         return "DOUBLE"
     if _is_number(left) and _is_number(right):  # a decimal with the digits of both
-        return max(each if isinstance(each, int) else _LONG_DIGITS for each in (left, right))
+        return max(side if isinstance(side, int) else _LONG_DIGITS for side in (left, right))
     return "STRING"
 
 

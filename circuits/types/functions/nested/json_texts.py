@@ -24,7 +24,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import is_nested
-from circuits.types.functions.argument_rows import fill_rows, row_count
+from circuits.types.functions.argument_rows import fill_rows, map_distinct, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -40,7 +40,7 @@ from circuits.types.functions.type_rules import is_binary, is_text
 
 __all__ = ["FUNCTIONS"]
 
-#: The result for invalid JSON, and for a path without a value. None is JSON's null.
+#: Stands for invalid JSON, and for a path without a value; None stands for JSON's null.
 _MISSING: Final = object()
 
 
@@ -116,15 +116,6 @@ def _keys_of(value: Any) -> list[str] | None:
     return list(value) if isinstance(value, dict) else None
 
 
-def _for_distinct(
-    array: pa.Array, function: Callable[[str], Any], data_type: pa.DataType
-) -> pa.Array:
-    """Call a function once for each distinct text; the result for NULL is NULL."""
-    encoded = array.dictionary_encode()
-    results = pa.array([function(text) for text in encoded.dictionary.to_pylist()], data_type)
-    return results.take(encoded.indices)
-
-
 def _path_rule(result: pa.DataType) -> Rule:
     """Return the rule of a function of a JSON text and, optionally, a constant path."""
 
@@ -155,13 +146,13 @@ def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
             value = _parse(text)
             return read(value if value is _MISSING else _follow(value, steps))
 
-        return _for_distinct(array, find, result_type)
+        return map_distinct(array, find, result_type)
 
     return kernel
 
 
 def _valid(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    return _for_distinct(arguments[0], lambda text: _parse(text) is not _MISSING, result_type)
+    return map_distinct(arguments[0], lambda text: _parse(text) is not _MISSING, result_type)
 
 
 def _from_json_rule(
@@ -186,7 +177,7 @@ def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
             value = [value]
         return None if value is _MISSING else _convert_to_type(value, result_type)
 
-    return _for_distinct(array, convert, result_type)
+    return map_distinct(array, convert, result_type)
 
 
 def _is_list_of_structs(data_type: pa.DataType) -> bool:
@@ -224,7 +215,7 @@ def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
     if isinstance(value, bool):
         return None
     if arrow.is_integer(data_type):
-        return value if isinstance(value, int) and _fits(value, data_type) else None
+        return value if isinstance(value, int) and _fits_integer(value, data_type) else None
     if arrow.is_floating(data_type):
         return float(value) if isinstance(value, int | float) else None
     try:
@@ -244,10 +235,11 @@ def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
 
 @lru_cache(maxsize=64)
 def _unit(data_type: pa.DataType) -> Decimal:
+    """Return the least positive value of a decimal type."""
     return Decimal(1).scaleb(-data_type.scale)
 
 
-def _fits(value: int, data_type: pa.DataType) -> bool:
+def _fits_integer(value: int, data_type: pa.DataType) -> bool:
     is_signed = arrow.is_signed_integer(data_type)
     bits = data_type.bit_width - (1 if is_signed else 0)
     return bool((-(2**bits) if is_signed else 0) <= value < 2**bits)
@@ -307,10 +299,10 @@ def _to_json_value(value: Any, data_type: pa.DataType, keep_nulls: bool) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, date | datetime | time):
-        written = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+        text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
         # As in DuckDB, an offset of whole hours has no minutes: +00.
         has_offset = isinstance(value, datetime) and value.tzinfo is not None
-        return written.removesuffix(":00") if has_offset else written
+        return text.removesuffix(":00") if has_offset else text
     return value
 
 

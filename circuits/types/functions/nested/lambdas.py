@@ -30,9 +30,10 @@ import pyarrow.compute as pc
 
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Call, Column, Expression, Literal, substitute
-from circuits.types.codecs.nested import Lists, list_array
+from circuits.types.codecs.nested import Lists, element_positions, list_array
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, TypedArguments, argument_error
+from circuits.types.functions.nested.list_masks import filter_elements, has_any, null_mask
 from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = [
@@ -54,6 +55,8 @@ _DESCRIPTIONS: Final = {
     "list_reduce": "the value c, replaced by the value of b for each element of the list a",
 }
 LAMBDA_FUNCTIONS: Final = frozenset(_DESCRIPTIONS)
+#: The most pairs of elements that one call of `list_sort_by` compares.
+MAX_PAIRS: Final = 20_000_000
 
 
 def lambda_call(
@@ -119,16 +122,13 @@ def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.Data
         return list_array(result_type, lists.lengths, [elements], lists.valid)
     is_true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     if name == "list_filter":
-        lengths = np.bincount(lists.owners[is_true], minlength=len(lists.lengths))
-        elements = lists.values.filter(pa.array(is_true))
-        return list_array(result_type, lengths, [elements], lists.valid)
+        return filter_elements(lists, is_true, result_type)
     # One true element decides list_exists, one false element list_forall.
     is_exists = name == "list_exists"
-    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    is_null = null_mask(values)
     decides = is_true if is_exists else ~is_true & ~is_null
-    is_decided = np.bincount(lists.owners[decides], minlength=len(lists.lengths)) > 0
-    has_null = np.bincount(lists.owners[is_null], minlength=len(lists.lengths)) > 0
-    is_unknown = ~is_decided & has_null
+    is_decided = has_any(lists, decides)
+    is_unknown = ~is_decided & has_any(lists, is_null)
     if lists.valid is not None:
         is_unknown |= ~lists.valid
     # A decided list_exists is true, a decided list_forall false; an undecided one is the opposite.
@@ -137,7 +137,13 @@ def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.Data
 
 @dataclass(frozen=True)
 class Pairs:
-    """All pairs of elements of each list: their positions in the values, and their lists."""
+    """All pairs of elements of each list.
+
+    Attributes:
+        left: The index of the first element of each pair, among the elements of all lists.
+        right: The index of its second element.
+        owners: The row of its list.
+    """
 
     left: npt.NDArray[np.int64]
     right: npt.NDArray[np.int64]
@@ -153,15 +159,11 @@ class Pairs:
         lengths = lists.lengths
         if float(np.sum(lengths.astype(float) ** 2)) > MAX_PAIRS:
             raise pa.ArrowInvalid(f"lists to sort have more than {MAX_PAIRS:,} pairs of elements")
-        squares = lengths * lengths
-        owners = np.repeat(np.arange(len(lengths)), squares)
-        places = np.arange(len(owners)) - np.repeat(np.cumsum(squares) - squares, squares)
+        pair_counts = lengths * lengths
+        owners = np.repeat(np.arange(len(lengths)), pair_counts)
+        numbers = element_positions(pair_counts)  # of the pairs of each list, from 0
         starts, widths = lists.starts[owners], lengths[owners]
-        return cls(starts + places // widths, starts + places % widths, owners)
-
-
-#: The most pairs of elements that one call of `list_sort_by` compares.
-MAX_PAIRS: Final = 20_000_000
+        return cls(starts + numbers // widths, starts + numbers % widths, owners)
 
 
 def sort_by_comparisons(
@@ -169,16 +171,16 @@ def sort_by_comparisons(
 ) -> pa.Array:
     """Return lists whose elements are in the order of the comparisons of all pairs.
 
-    The place of an element is the number of elements before it: those that compare as less, and
-    the equal ones that are before it already. Complexity: O(n^2) for a list of n elements.
+    The new position of an element is the number of elements before it: those that compare as less,
+    and the equal ones that are before it already. Complexity: O(n^2) for a list of n elements.
     """
     if comparisons.null_count:
         raise pa.ArrowInvalid("the comparison of two elements is NULL")
     signs = comparisons.to_numpy(zero_copy_only=False)
     is_before = (signs > 0) | ((signs == 0) & (pairs.right < pairs.left))
-    places = np.zeros(len(lists.values), np.int64)
-    np.add.at(places, pairs.left[is_before], 1)
-    order = np.lexsort((places, lists.owners))
+    new_positions = np.zeros(len(lists.values), np.int64)
+    np.add.at(new_positions, pairs.left[is_before], 1)
+    order = np.lexsort((new_positions, lists.owners))
     return list_array(result_type, lists.lengths, [lists.values.take(pa.array(order))], lists.valid)
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.codecs.nested import list_array
+from circuits.types.codecs.nested import element_positions, list_array
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.casting.coercion import cast_to, unify
@@ -29,7 +29,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.length_limits import check_list_lengths
-from circuits.types.functions.nested.list_rules import valid_all
+from circuits.types.functions.nested.list_masks import valid_all
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["FUNCTIONS"]
@@ -108,9 +108,8 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
         lengths = np.maximum(lengths, 0)
         if valid is not None:
             lengths = np.where(valid, lengths, 0)
-        starts = np.cumsum(lengths) - lengths
-        positions = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
-        values = np.repeat(start, lengths) + positions * np.repeat(nonzero_step, lengths)
+        steps = element_positions(lengths) * np.repeat(nonzero_step, lengths)
+        values = np.repeat(start, lengths) + steps
         return list_array(result_type, lengths, [pa.array(values)], valid)
 
     return kernel

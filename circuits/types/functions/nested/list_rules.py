@@ -6,14 +6,12 @@ a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import types as arrow
 
-from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -25,13 +23,13 @@ from circuits.types.functions.function import (
 from circuits.types.functions.type_rules import common_type
 
 __all__ = [
+    "SAME_TYPE_RULE",
     "is_list",
     "item_rule",
     "list_rule",
     "lists_rule",
     "require_lists",
     "type_null_lists",
-    "valid_all",
 ]
 
 _INT: Final = pa.int64()
@@ -44,14 +42,6 @@ def is_list(data_type: pa.DataType) -> bool:
         or arrow.is_large_list(data_type)
         or arrow.is_fixed_size_list(data_type)
     )
-
-
-def valid_all(arrays: Sequence[pa.Array]) -> BoolArray | None:
-    """Return a mask of the rows in which no array is NULL; None if there is no NULL."""
-    masks = [
-        array.is_valid().to_numpy(zero_copy_only=False) for array in arrays if array.null_count
-    ]
-    return np.logical_and.reduce(masks) if masks else None
 
 
 def require_lists(name: str, arguments: Arguments, count: int) -> None:
@@ -119,3 +109,7 @@ def lists_rule(result: pa.DataType | None = None) -> Rule:
         return tuple(cast_to(a, target) for a in typed), result or target
 
     return rule
+
+
+#: The rule of a function of one list; the result is a list of the same elements.
+SAME_TYPE_RULE: Final = list_rule(lambda data_type: pa.list_(data_type.value_type))

@@ -1,6 +1,9 @@
-"""Functions that select elements of lists by position, by a mask, by a step, or by their order.
+"""Functions that select elements of lists: by position, by a mask, or as a slice.
 
-Cost: O(elements of the arguments and of the result), and O(elements * log) for ``list_grade_up``.
+The result is NULL if the list is NULL. Where DuckDB and Spark differ, there are two functions, and
+the reader of the SQL dialect chooses one.
+
+Cost: O(elements of the arguments and of the result).
 """
 
 from __future__ import annotations
@@ -13,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.types.codecs.arrow_buffers import Int64Array
-from circuits.types.codecs.codec import Codecs
-from circuits.types.codecs.nested import Lists, list_array, ranks
+from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array
+from circuits.types.codecs.nested import Lists, element_positions, list_array
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
@@ -28,23 +30,71 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.length_limits import check_list_lengths
+from circuits.types.functions.nested.list_masks import (
+    filter_elements,
+    null_mask,
+    set_nulls,
+    valid_all,
+)
 from circuits.types.functions.nested.list_rules import (
+    SAME_TYPE_RULE,
     list_rule,
     require_lists,
     type_null_lists,
-    valid_all,
 )
 from circuits.types.functions.type_rules import common_type
 
 __all__ = ["FUNCTIONS"]
 
 _INT: Final = pa.int64()
-# A kernel that would create more elements than this in one column raises an error.
-MAX_ELEMENTS: Final = 2**31 - 1
+
+
+def _same_type(data_type: pa.DataType) -> pa.DataType:
+    return pa.list_(data_type.value_type)
+
+
+def _element(base: int, *, from_end: bool, strict: bool) -> Kernel:
+    """Return a kernel for the element at a position.
+
+    Args:
+        base: The position of the first element.
+        from_end: True if position -1 is the last element.
+        strict: True if a position without an element is an error; else the result is NULL.
+    """
+
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+        rows = row_count(arguments)
+        array, numbers = (fill_rows(values, rows) for values in arguments)
+        lists = Lists.of(array)
+        positions = pc.fill_null(numbers, base).to_numpy()
+        offsets = positions - base
+        if from_end:
+            offsets = np.where(positions < 0, lists.lengths + positions, offsets)
+        exists = (offsets >= 0) & (offsets < lists.lengths)
+        valid = valid_all([array, numbers])
+        if strict:
+            is_missing = ~exists if valid is None else ~exists & valid
+            if is_missing.any():
+                row = int(is_missing.argmax())
+                raise pa.ArrowInvalid(
+                    f"position {positions[row]} of a list with {lists.lengths[row]} elements"
+                )
+        if valid is not None:
+            exists &= valid
+        indices = pa.array(np.where(exists, lists.starts + offsets, 0), mask=~exists)
+        return lists.values.take(indices)
+
+    return kernel
+
+
+def _compact(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    lists = Lists.of(arguments[0])
+    return filter_elements(lists, ~null_mask(lists.values), result_type)
 
 
 def _select_elements(
-    lists: Lists, owners: Int64Array, positions: Int64Array, valid: np.ndarray | None
+    lists: Lists, owners: Int64Array, positions: Int64Array, valid: BoolArray | None
 ) -> pa.Array:
     """Return lists of elements of other lists; NULL where a list is too short.
 
@@ -64,24 +114,25 @@ def _select_elements(
     return list_array(pa.list_(lists.values.type), lengths, [values], valid)
 
 
-def _pair_rule(element: pa.DataType, elements: str) -> Rule:
+def _selector_rule(selector_type: pa.DataType, description: str) -> Rule:
     """Return the rule of a list, and of a second list that says which of its elements to take.
 
     Args:
-        element: The type of the elements of the second list; any integers are cast to int64.
-        elements: Its name, for errors.
+        selector_type: The type of the elements of the second list; any integers are cast to int64.
+        description: The elements of the second list, for errors.
     """
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
         require_lists(name, arguments, 2)
-        values, other = type_null_lists(arguments)
-        given = other.type.value_type
-        is_accepted = arrow.is_integer(given) if arrow.is_integer(element) else given == element
+        values, selectors = type_null_lists(arguments)
+        given = selectors.type.value_type
+        is_accepted = given == selector_type or (
+            arrow.is_integer(given) and arrow.is_integer(selector_type)
+        )
         if not is_accepted and not arrow.is_null(given):
-            raise argument_error(name, arguments, f"the second list has {elements}")
-        result = pa.list_(values.type.value_type)
-        return (values, cast_to(other, pa.list_(element))), result
+            raise argument_error(name, arguments, f"the second list has {description}")
+        return (values, cast_to(selectors, pa.list_(selector_type))), _same_type(values.type)
 
     return rule
 
@@ -128,12 +179,10 @@ def _resize(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lengths = pc.fill_null(sizes, 0).to_numpy()  # as in DuckDB, the length NULL is 0
     if (lengths < 0).any():
         raise pa.ArrowInvalid(f"a list of {lengths.min()} elements")
-    if float(lengths.sum(dtype=np.float64)) > MAX_ELEMENTS:
-        raise pa.ArrowInvalid("lists of more than 2,147,483,647 elements")
     if lists.valid is not None:
         lengths = np.where(lists.valid, lengths, 0)
-    owners = np.repeat(np.arange(rows), lengths)
-    positions = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    check_list_lengths(lengths)
+    owners, positions = np.repeat(np.arange(rows), lengths), element_positions(lengths)
     if not items:
         return _select_elements(lists, owners, positions, lists.valid)
     is_added = positions >= lists.lengths[owners]
@@ -142,62 +191,119 @@ def _resize(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return list_array(result_type, lengths, [sources.take(pa.array(indices))], lists.valid)
 
 
-def _slice_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-    return list_rule(lambda data_type: pa.list_(data_type.value_type), 4)(
-        name, arguments, target_type
-    )
+def _slice_bounds(
+    lengths: Int64Array, first: Int64Array, last: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Return the offsets, from 0, at which the elements ``first`` to ``last`` begin and end.
+
+    Position 1 is the first element of a list, position -1 the last. The slice is cut off at the
+    ends of the list; it is empty if its begin is not below its end.
+    """
+    begin = np.where(first < 0, np.maximum(lengths + first, 0), np.maximum(first - 1, 0))
+    end = np.where(last < 0, lengths + last + 1, np.minimum(last, lengths))
+    return begin, end
 
 
-def _slice_by_step(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    """Take every n-th element of a slice; of a negative step, from the end of the slice."""
+def _elements_between(
+    lists: Lists, begin: Int64Array, end: Int64Array, data_type: pa.DataType
+) -> pa.Array:
+    """Return the elements of each list from the offset ``begin`` to before ``end``."""
+    positions, owners = lists.positions, lists.owners
+    kept = (positions >= begin[owners]) & (positions < end[owners])
+    return filter_elements(lists, kept, data_type)
+
+
+def _slice(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    rows = row_count(arguments)
+    arrays = [fill_rows(values, rows) for values in arguments]
+    lists = Lists.of(arrays[0])
+    first, last = (pc.fill_null(array, 1).to_numpy() for array in arrays[1:])
+    bounds = _slice_bounds(lists.lengths, first, last)
+    return set_nulls(_elements_between(lists, *bounds, result_type), valid_all(arrays))
+
+
+def _slice_by_length(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    """Return a slice, as in Spark: from the position of its first element, with a length.
+
+    The slice is empty if its first element is before the list. Position 0 and a negative length are
+    errors.
+    """
     rows = row_count(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     lists, valid = Lists.of(arrays[0]), valid_all(arrays)
-    begin, end, step = (pc.fill_null(array, 1).to_numpy() for array in arrays[1:])
+    first, length = (pc.fill_null(array, 1).to_numpy() for array in arrays[1:])
+    for is_wrong, fault in ((first == 0, "position 0"), (length < 0, "a negative length")):
+        if (is_wrong if valid is None else is_wrong & valid).any():
+            raise pa.ArrowInvalid(f"{fault} of a slice")
+    begin = np.where(first < 0, lists.lengths + first, first - 1)
+    end = np.where(begin < 0, 0, np.minimum(begin + length, lists.lengths))
+    return set_nulls(_elements_between(lists, begin, end, result_type), valid)
+
+
+def _slice_by_step(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    """Take every n-th element of a slice; with a negative step, from the end of the slice."""
+    rows = row_count(arguments)
+    arrays = [fill_rows(values, rows) for values in arguments]
+    lists, valid = Lists.of(arrays[0]), valid_all(arrays)
+    first, last, step = (pc.fill_null(array, 1).to_numpy() for array in arrays[1:])
     is_zero = step == 0
     if (is_zero if valid is None else is_zero & valid).any():
         raise pa.ArrowInvalid("the step of a slice is 0")
     step = np.where(is_zero, 1, step)
-    first, last = np.where(step < 0, end, begin), np.where(step < 0, begin, end)
-    low = np.where(first < 0, np.maximum(lists.lengths + first, 0), np.maximum(first - 1, 0))
-    high = np.where(last < 0, lists.lengths + last + 1, np.minimum(last, lists.lengths))
+    is_backward = step < 0
+    begin, end = _slice_bounds(
+        lists.lengths, np.where(is_backward, last, first), np.where(is_backward, first, last)
+    )
     step_size = np.abs(step)
-    counts = np.maximum((high - low + step_size - 1) // step_size, 0)
+    counts = np.maximum((end - begin + step_size - 1) // step_size, 0)
     if valid is not None:
         counts = np.where(valid, counts, 0)
     owners = np.repeat(np.arange(rows), counts)
-    numbers = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    start = np.where(step < 0, high - 1, low)
-    return _select_elements(lists, owners, start[owners] + numbers * step[owners], valid)
+    start = np.where(is_backward, end - 1, begin)
+    offsets = start[owners] + element_positions(counts) * step[owners]
+    return _select_elements(lists, owners, offsets, valid)
 
 
-def _sorted_positions(*, descending: bool, nulls_first: bool) -> Kernel:
-    """Return a kernel for the positions of the elements in the order of their values, from 1."""
-
-    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        lists = Lists.of(arguments[0])
-        keys = ranks(lists.values, Codecs())
-        keys = -keys if descending else keys
-        is_null = lists.values.is_null().to_numpy(zero_copy_only=False)
-        keys[is_null] = -len(keys) - 1 if nulls_first else len(keys) + 1
-        order = np.lexsort((lists.positions, keys, lists.owners))
-        positions = pa.array(lists.positions[order] + 1, _INT)
-        return list_array(result_type, lists.lengths, [positions], lists.valid)
-
-    return kernel
-
+_POSITION_RULE = list_rule(lambda data_type: data_type.value_type, 2)
 
 FUNCTIONS = (
     Function(
+        "list_element",
+        "element b of the list a; 1 is the first, -1 the last, NULL without one",
+        _POSITION_RULE,
+        _element(1, from_end=True, strict=False),
+    ),
+    Function(
+        "list_element_strict",
+        "element b of the list a; 1 is the first, -1 the last, an error without one",
+        _POSITION_RULE,
+        _element(1, from_end=True, strict=True),
+    ),
+    Function(
+        "list_get",
+        "element b of the list a; 0 is the first, NULL without one",
+        _POSITION_RULE,
+        _element(0, from_end=False, strict=False),
+    ),
+    Function(
+        "list_get_strict",
+        "element b of the list a; 0 is the first, an error without one",
+        _POSITION_RULE,
+        _element(0, from_end=False, strict=True),
+    ),
+    Function(
+        "list_compact", "the elements of the list a that are not NULL", SAME_TYPE_RULE, _compact
+    ),
+    Function(
         "list_select",
         "the elements of the list a at the positions b, from 1; NULL without one",
-        _pair_rule(_INT, "integers"),
+        _selector_rule(_INT, "integers"),
         _select,
     ),
     Function(
         "list_where",
         "the elements of the list a for which the list of conditions b is true",
-        _pair_rule(pa.bool_(), "conditions"),
+        _selector_rule(pa.bool_(), "conditions"),
         _where,
     ),
     Function(
@@ -207,20 +313,21 @@ FUNCTIONS = (
         _resize,
     ),
     Function(
+        "list_slice",
+        "the elements b to c of the list a, from 1; -1 is the last",
+        list_rule(_same_type, 3),
+        _slice,
+    ),
+    Function(
+        "list_slice_length",
+        "c elements of the list a, from element b on, from 1; -1 is the last",
+        list_rule(_same_type, 3),
+        _slice_by_length,
+    ),
+    Function(
         "list_slice_step",
         "every d-th of the elements b to c of the list a; of a negative d, from c to b",
-        _slice_rule,
+        list_rule(_same_type, 4),
         _slice_by_step,
-    ),
-    *(
-        Function(
-            f"list_grade_up{'_desc' if descending else ''}{'_nulls_first' if nulls_first else ''}",
-            f"the positions of the elements of a in {'falling' if descending else 'rising'} order, "
-            f"NULL {'first' if nulls_first else 'last'}",
-            list_rule(lambda data_type: pa.list_(_INT)),
-            _sorted_positions(descending=descending, nulls_first=nulls_first),
-        )
-        for descending in (False, True)
-        for nulls_first in (False, True)
     ),
 )

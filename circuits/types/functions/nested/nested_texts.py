@@ -17,7 +17,7 @@ from circuits.types.codecs.nested import list_array, list_parts
 from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.function import Arguments, Function, TypedArguments, Values, require
 from circuits.types.functions.numbers.number_formats import java_floats
-from circuits.types.functions.type_rules import plain
+from circuits.types.functions.type_rules import kernel_type
 
 __all__ = ["FUNCTIONS", "spark_texts"]
 
@@ -34,8 +34,8 @@ def spark_texts(values: pa.Array) -> pa.Array:
         return pc.cast(java_floats(values), _TEXT)
     if arrow.is_timestamp(data_type) and data_type.tz is not None:
         values = convert(values, pa.timestamp("us"))
-    # plain() is the type without a dictionary encoding. `convert` makes texts with 64-bit offsets.
-    return pc.cast(convert(values.cast(plain(values.type)), pa.large_string()), _TEXT)
+    decoded = values.cast(kernel_type(values.type))  # without a dictionary encoding
+    return pc.cast(convert(decoded, pa.large_string()), _TEXT)
 
 
 def _texts_with_nulls(values: pa.Array) -> pa.Array:

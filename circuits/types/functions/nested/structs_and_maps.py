@@ -29,7 +29,8 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.nested.list_rules import is_list, valid_all
+from circuits.types.functions.nested.list_masks import array_with_nulls, valid_all
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import common_type
 
 __all__ = ["FUNCTIONS"]
@@ -190,9 +191,8 @@ def _from_entries(arguments: Sequence[Values], result_type: pa.DataType) -> Valu
 
 
 def _map_size(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    array = arguments[0]
-    valid = valid_all([array])
-    return pa.array(list_parts(array)[0], mask=None if valid is None else ~valid)
+    counts, _ = list_parts(arguments[0])
+    return array_with_nulls(counts, valid_all([arguments[0]]))
 
 
 def _key_rule(result: pa.DataType | None) -> Rule:
@@ -236,8 +236,7 @@ def _map_value(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 def _map_contains(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     arrays, _, has_key = _find_key(arguments)
-    valid = valid_all(arrays)
-    return pa.array(has_key, mask=None if valid is None else ~valid)
+    return array_with_nulls(has_key, valid_all(arrays))
 
 
 def _map_concat_rule(
@@ -282,7 +281,7 @@ def _all_entries(
 
 
 def _map_merge(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    """Join the entries of maps; a key has its last value at its first place."""
+    """Join the entries of maps; a key has its last value, at the position of its first entry."""
     rows = row_count(arguments)
     arrays = [fill_rows(values, rows) for values in arguments]
     counts, keys, values = _all_entries(arrays, None)
@@ -294,8 +293,8 @@ def _map_merge(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     starts = np.flatnonzero(is_first)
     ends = np.append(starts[1:], len(order)) - 1
     first, last = order[starts], order[ends[: len(starts)]]
-    by_place = np.argsort(first)
-    first, last = first[by_place], last[by_place]
+    by_position = np.argsort(first)
+    first, last = first[by_position], last[by_position]
     is_null = np.logical_and.reduce(
         [array.is_null().to_numpy(zero_copy_only=False) for array in arrays]
     )

@@ -25,7 +25,8 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.nested.list_rules import require_lists, type_null_lists, valid_all
+from circuits.types.functions.nested.list_masks import valid_all
+from circuits.types.functions.nested.list_rules import require_lists, type_null_lists
 from circuits.types.functions.type_rules import is_number
 
 __all__ = ["FUNCTIONS"]

@@ -11,7 +11,6 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +31,7 @@ from circuits.types.functions.numbers.ansi_arithmetic import (
     spark_digits,
 )
 from circuits.types.functions.numbers.arithmetic import as_numbers
-from circuits.types.functions.numbers.division import int_divide, modulo
+from circuits.types.functions.numbers.division import int_divide, modulo, null_if_zero, zero_of
 
 __all__ = ["FUNCTIONS"]
 
@@ -58,24 +57,18 @@ def _divide_rule(
     ), adjusted_decimal(integer_digits + target_scale, target_scale)
 
 
-def _zero(data_type: pa.DataType) -> pa.Scalar:
-    return pa.scalar(Decimal(0) if arrow.is_decimal(data_type) else 0, data_type)
-
-
-def _check_rows(arguments: Sequence[Values]) -> None:
+def _check_divisors(arguments: Sequence[Values]) -> None:
     """Raise ArrowInvalid if a divisor is zero and its dividend is not NULL."""
     rows = row_count(arguments)
     left, right = (fill_rows(values, rows) for values in arguments)
-    zero = _zero(right.type)
+    zero = zero_of(right.type)
     if pc.any(pc.and_(pc.equal(right, zero), pc.is_valid(left))).as_py():
         raise pa.ArrowInvalid("division by zero")
 
 
 def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    _check_rows(arguments)
-    left, right = arguments
-    zero = _zero(right.type)
-    right = pc.if_else(pc.equal(right, zero), pa.scalar(None, right.type), right)
+    _check_divisors(arguments)
+    left, right = arguments[0], null_if_zero(arguments[1])
     if arrow.is_floating(result_type):
         return pc.divide(left, right)
     # Arrow truncates the quotient to the scale s1 + p2 - s2 + 1. The cast of the dividend makes
@@ -95,7 +88,7 @@ def _with_zero_check(function: Kernel) -> Kernel:
     """Return a kernel that raises an error where a divisor is zero, then calls ``function``."""
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        _check_rows(arguments)
+        _check_divisors(arguments)
         return function(arguments, result_type)
 
     return kernel
@@ -112,7 +105,7 @@ def _int_divide_rule(
 
 
 def _int_divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    _check_rows(arguments)
+    _check_divisors(arguments)
     if arrow.is_integer(arguments[0].type):
         return int_divide(arguments, result_type)
     if arrow.is_floating(arguments[0].type):
@@ -126,10 +119,10 @@ def _int_divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values
 
 def _positive_modulo(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Return the remainder of Spark's pmod: a non-zero remainder has the sign of the divisor."""
-    _check_rows(arguments)
+    _check_divisors(arguments)
     _, right = arguments
     remainder = modulo(arguments, result_type)
-    zero = _zero(result_type)
+    zero = zero_of(result_type)
     divisor = pc.cast(right, result_type)
     shifted = modulo([pc.cast(pc.add(remainder, divisor), result_type), divisor], result_type)
     return pc.if_else(pc.less(remainder, zero), shifted, remainder)

@@ -116,14 +116,14 @@ def _sum_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) 
 
 
 def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    return _linear(pc.add_checked, arguments, result_type)
+    return _add_or_subtract(pc.add_checked, arguments, result_type)
 
 
 def _subtract(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    return _linear(pc.subtract_checked, arguments, result_type)
+    return _add_or_subtract(pc.subtract_checked, arguments, result_type)
 
 
-def _linear(function: Any, arguments: Sequence[Values], data_type: pa.DataType) -> Values:
+def _add_or_subtract(function: Any, arguments: Sequence[Values], data_type: pa.DataType) -> Values:
     left, right = arguments
     if arrow.is_decimal(data_type):
         # An operand of 38 digits that is scaled up to 38 fractional digits needs 76 digits, and a

@@ -2,8 +2,8 @@
 
 Number n > 0 has the bucket ``1 + (n - 1) / 32768`` and the position ``(n - 1) % 32768`` in it. Bit
 p of a bitmap is bit ``p % 8`` of byte ``p / 8``. A bitmap that is shorter or longer than 4,096
-bytes is filled with zeros or cut. The aggregates of SQL are functions of lists here; each runs once
-per group that changes, in numpy.
+bytes is filled with zeros or cut. The aggregates of SQL, such as ``bitmap_or_agg``, are functions
+of the list of a group's bitmaps here; each runs once per group that changes, in numpy.
 """
 
 from __future__ import annotations
@@ -60,18 +60,19 @@ def _of_positions(positions: list[int]) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def _fitted(bitmap: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _bytes_of_bitmap(bitmap: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return 4,096 bytes: the bitmap, filled with zeros or cut."""
     return np.frombuffer(bitmap[:_BYTES].ljust(_BYTES, b"\0"), np.uint8)
 
 
 def _or(bitmaps: Sequence[bytes]) -> bytes:
     zeros = np.zeros(_BYTES, np.uint8)
-    return reduce(np.bitwise_or, map(_fitted, bitmaps), zeros).tobytes()
+    return reduce(np.bitwise_or, map(_bytes_of_bitmap, bitmaps), zeros).tobytes()
 
 
 def _and(bitmaps: Sequence[bytes]) -> bytes:
     ones = np.full(_BYTES, 255, np.uint8)
-    return reduce(np.bitwise_and, map(_fitted, bitmaps), ones).tobytes()
+    return reduce(np.bitwise_and, map(_bytes_of_bitmap, bitmaps), ones).tobytes()
 
 
 def _per_list(function: Callable[[Any], bytes]) -> Kernel:

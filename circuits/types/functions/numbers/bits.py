@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from circuits.types.functions.argument_rows import array_function
 from circuits.types.functions.function import Function
 from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
 
@@ -21,23 +21,12 @@ __all__ = ["FUNCTIONS"]
 _INT = pa.int64()
 
 
-def _over_columns(function: Callable[..., Any]) -> Callable[..., pa.Array]:
-    """Return a function of Arrow columns for a function of int64 arrays; NULL gives NULL."""
-
-    def apply(*columns: pa.Array) -> pa.Array:
-        valid = np.ones(len(columns[0]), np.bool_)
-        arrays = []
-        for column in columns:
-            valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-            arrays.append(pc.fill_null(column, 0).to_numpy(zero_copy_only=False))
-        result = np.asarray(function(*arrays)).astype(np.int64)
-        return pa.array(result, _INT, mask=~valid)
-
-    return apply
-
-
-def _function(name: str, description: str, parameters: str, kernel: Any) -> Function:
-    return Function(name, description, Signature(parameters, _INT), column_kernel(kernel))
+def _function(
+    name: str, description: str, parameters: str, function: Callable[..., Any]
+) -> Function:
+    """Return a function of int64 columns; ``function`` gets and returns numpy arrays."""
+    kernel = column_kernel(array_function(function, _INT))
+    return Function(name, description, Signature(parameters, _INT), kernel)
 
 
 def _unsigned_shift(value: Any, distance: Any) -> Any:
@@ -87,51 +76,51 @@ def _lcm(left: int, right: int) -> int:
 
 
 FUNCTIONS = (
-    _function("bit_and_of", "a & b", "ii", pc.bit_wise_and),
-    _function("bit_or_of", "a | b", "ii", pc.bit_wise_or),
-    _function("bit_xor_of", "the exclusive or of the bits of a and b", "ii", pc.bit_wise_xor),
-    _function("bit_not", "the complement of the bits of a", "i", pc.bit_wise_not),
+    _function("bit_and_of", "a & b", "ii", np.bitwise_and),
+    _function("bit_or_of", "a | b", "ii", np.bitwise_or),
+    _function("bit_xor_of", "the exclusive or of the bits of a and b", "ii", np.bitwise_xor),
+    _function("bit_not", "the complement of the bits of a", "i", np.bitwise_not),
     _function(
         "shift_left",
         "a with its bits moved b to the left",
         "ii",
-        _over_columns(lambda a, b: a << (b & 63)),
+        lambda a, b: a << (b & 63),
     ),
     _function(
         "shift_right",
         "a with its bits moved b to the right, with its sign",
         "ii",
-        _over_columns(lambda a, b: a >> (b & 63)),
+        lambda a, b: a >> (b & 63),
     ),
     _function(
         "shift_right_unsigned",
         "a with its 64 bits moved b to the right, without its sign",
         "ii",
-        _over_columns(_unsigned_shift),
+        _unsigned_shift,
     ),
     _function(
         "shift_left_checked",
         "as shift_left; an error if a bit is lost, 0 for 64 and more",
         "ii",
-        _over_columns(_shift_without_loss),
+        _shift_without_loss,
     ),
     _function(
         "shift_right_checked",
         "as shift_right; 0 for 64 and more",
         "ii",
-        _over_columns(lambda a, b: np.where((b < 0) | (b > 63), 0, a >> (b & 63))),
+        lambda a, b: np.where((b < 0) | (b > 63), 0, a >> (b & 63)),
     ),
     _function(
         "bit_count",
         "the number of bits of a that are set",
         "i",
-        _over_columns(lambda a: np.bitwise_count(a.view(np.uint64))),
+        lambda a: np.bitwise_count(a.view(np.uint64)),
     ),
     _function(
         "get_bit",
         "bit b of a, from 0 at the right",
         "ii",
-        _over_columns(lambda a, b: (a >> (b & 63)) & 1),
+        lambda a, b: (a >> (b & 63)) & 1,
     ),
     Function(
         "factorial",
@@ -157,6 +146,6 @@ FUNCTIONS = (
         Signature("t", pa.binary()),
         per_distinct_row(_bytes_of_bits),
     ),
-    _function("gcd", "the greatest common divisor", "ii", _over_columns(np.gcd)),
+    _function("gcd", "the greatest common divisor", "ii", np.gcd),
     Function("lcm", "the least common multiple", Signature("ii", _INT), per_distinct_row(_lcm)),
 )

@@ -9,6 +9,7 @@ are exact at any width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import Arguments, Function, TypedArguments, Values
 from circuits.types.functions.numbers.arithmetic import arithmetic_rule, as_numbers
 
-__all__ = ["FUNCTIONS", "int_divide", "modulo"]
+__all__ = ["FUNCTIONS", "int_divide", "modulo", "null_if_zero", "zero_of"]
 
 
 def _divide_rule(
@@ -37,31 +38,39 @@ def _int_divide_rule(
     return tuple(cast_to(argument, target) for argument in operands), target
 
 
-def _nonzero(divisor: Values) -> Values:
-    zero = pa.array([0]).cast(divisor.type)[0]
-    return pc.if_else(pc.equal(divisor, zero), pa.scalar(None, divisor.type), divisor)
+def zero_of(data_type: pa.DataType) -> pa.Scalar:
+    """Return zero in a type of numbers."""
+    return pa.scalar(Decimal(0) if arrow.is_decimal(data_type) else 0, data_type)
+
+
+def null_if_zero(divisor: Values) -> Values:
+    """Return the divisors, with NULL in place of zero."""
+    is_zero = pc.equal(divisor, zero_of(divisor.type))
+    return pc.if_else(is_zero, pa.scalar(None, divisor.type), divisor)
 
 
 def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     left, right = arguments
-    return pc.divide(left, _nonzero(right))
+    return pc.divide(left, null_if_zero(right))
 
 
 def int_divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Kernel of the whole part of a quotient."""
     left, right = arguments
     if arrow.is_floating(result_type):
-        return pc.trunc(pc.divide(left, _nonzero(right)))
-    return pc.divide_checked(left, _nonzero(right))
+        return pc.trunc(pc.divide(left, null_if_zero(right)))
+    return pc.divide_checked(left, null_if_zero(right))
 
 
 def modulo(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     """Kernel of the remainder of a quotient."""
     left, right = arguments
     if not arrow.is_decimal(result_type):
-        return pc.remainder(left, _nonzero(right))
+        return pc.remainder(left, null_if_zero(right))
     wide = pa.decimal256(76, result_type.scale)
-    return pc.cast(pc.remainder(pc.cast(left, wide), _nonzero(pc.cast(right, wide))), result_type)
+    return pc.cast(
+        pc.remainder(pc.cast(left, wide), null_if_zero(pc.cast(right, wide))), result_type
+    )
 
 
 FUNCTIONS = (

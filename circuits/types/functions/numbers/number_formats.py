@@ -1,22 +1,21 @@
-"""Format numbers as text, and parse formatted text: format_number, printf, to_char, to_number.
+"""Format numbers as text: format_number, printf, and floats as Java writes them.
 
 ``printf`` has the conversions ``%s %d %f %e %x %X %o %c %b %%`` with flags, width, precision and
-positions (``%2$s``); its results are those of Java. ``to_char`` and ``to_number`` have Spark's
-patterns of ``9 0 . D , G $ S MI PR``. Each function runs once per distinct row of arguments.
+positions (``%2$s``); its results are those of Java. Each function runs once per distinct row of
+arguments.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
-from circuits.plan.expressions import Literal
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
@@ -31,7 +30,7 @@ from circuits.types.functions.length_limits import MAX_STRING_BYTES
 from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.type_rules import is_number, is_text
 
-__all__ = ["FUNCTIONS", "java_floats"]
+__all__ = ["FUNCTIONS", "exact_decimal", "java_float", "java_floats"]
 
 _TEXT: Final = pa.string()
 _C_SIZES: Final = re.compile(r"%(?:\(\w*\))?[-#+ 0]*(\d+|\*)?(?:\.(\d+|\*))?")
@@ -45,7 +44,8 @@ def _too_long() -> ValueError:
     )
 
 
-def _exact(value: float | int | Decimal) -> Decimal:
+def exact_decimal(value: float | int | Decimal) -> Decimal:
+    """Return a number as a decimal; a float as its shortest decimal text."""
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
 
@@ -62,7 +62,7 @@ def _format_number(value: Any, digits: int) -> str | None:
         return "NaN"
     if isinstance(value, float) and abs(value) == float("inf"):
         return "∞" if value > 0 else "-∞"
-    number = _round(_exact(value), digits, ROUND_HALF_EVEN)
+    number = _round(exact_decimal(value), digits, ROUND_HALF_EVEN)
     return f"{number:,.{digits}f}"
 
 
@@ -71,7 +71,7 @@ def _format_number_pattern(value: Any, pattern: str) -> str:
     if not re.fullmatch(r"[#,0]*(?:\.[0#]*)?", pattern):
         raise ValueError(f"the pattern {pattern!r} has other characters than # 0 , .")
     integer_pattern, _, fraction = pattern.partition(".")
-    number = _round(_exact(value), len(fraction), ROUND_HALF_EVEN)
+    number = _round(exact_decimal(value), len(fraction), ROUND_HALF_EVEN)
     text = f"{number.copy_abs():f}"
     integer_digits, _, fraction_digits = text.partition(".")
     min_fraction_digits = fraction.count("0")
@@ -130,7 +130,7 @@ def java_float(value: float, shortest: str = "") -> str:
 def java_floats(floats: pa.Array) -> pa.Array:
     """Return a column of floats as `java_float` writes them."""
     encoded = pc.dictionary_encode(floats)
-    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)  # of numpy's type for 32 bits, too
     texts = [java_float(float(value), str(value)) for value in values]
     return pa.array(texts, _TEXT).take(encoded.indices)
 
@@ -161,11 +161,11 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
             raise ValueError(f"{pattern!r} has an incomplete % directive")
         pieces.append(pattern[end : match.start()])
         end = match.end()
-        position, flags, width, precision, kind = match.groups()
+        position, flags, width, precision, conversion = match.groups()
         if max(int(width or 0), int(precision or 0)) + length > MAX_STRING_BYTES:
             raise _too_long()
-        if kind in "%n":
-            pieces.append(("%" if kind == "%" else "\n").rjust(int(width or 0)))
+        if conversion in "%n":
+            pieces.append(("%" if conversion == "%" else "\n").rjust(int(width or 0)))
             continue
         if position:
             index = int(position[:-1]) - 1
@@ -173,15 +173,16 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
             index, next_index = next_index, next_index + 1
         if not 0 <= index < len(values):
             raise ValueError(f"{match[0]} in {pattern!r} has no argument")
-        pieces.append(_directive(values[index], flags, int(width or 0), precision, kind))
+        pieces.append(_directive(values[index], flags, int(width or 0), precision, conversion))
         length += len(pieces[-1])
     if "%" in pattern[end:]:
         raise ValueError(f"{pattern!r} has an incomplete % directive")
     return "".join([*pieces, pattern[end:]])
 
 
-def _directive(value: Any, flags: str, width: int, precision: str | None, kind: str) -> str:
-    lower = kind.lower()
+def _directive(value: Any, flags: str, width: int, precision: str | None, conversion: str) -> str:
+    """Format one value; ``conversion`` is the letter at the end of the directive."""
+    lower = conversion.lower()
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if value is None and lower != "b":
         text = "null" if precision is None else "null"[: int(precision)]
@@ -205,13 +206,13 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
         if isinstance(value, float) and not abs(value) < float("inf"):
             text = java_float(abs(value))
         elif lower == "f":
-            rounded = abs(_round(_exact(value), digits, ROUND_HALF_UP))
+            rounded = abs(_round(exact_decimal(value), digits, ROUND_HALF_UP))
             text = f"{rounded:{',' if ',' in flags else ''}.{digits}f}"
         else:
-            text = f"{abs(_exact(value)):.{digits}e}"
+            text = f"{abs(exact_decimal(value)):.{digits}e}"
             text = re.sub(r"e([+-])(\d)$", r"e\g<1>0\2", text)
     else:
-        raise ValueError(f"%{kind} does not format {value!r}")
+        raise ValueError(f"%{conversion} does not format {value!r}")
     if lower in "dfe" and value is not None:
         is_negative = value < 0
         digits_width = width - (is_negative or "+" in flags or " " in flags)
@@ -225,7 +226,7 @@ def _directive(value: Any, flags: str, width: int, precision: str | None, kind: 
             text = " " + text
     elif "0" in flags and lower in "xo":
         text = text.rjust(width, "0")
-    if kind.isupper():
+    if conversion.isupper():
         text = text.upper()
     return text.ljust(width) if "-" in flags else text.rjust(width)
 
@@ -266,8 +267,8 @@ def _format_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     require(name, arguments, 2, 2)
-    kind = "t" if is_text(arguments[1].type) else "i"
-    return Signature("n" + kind, _TEXT)(name, arguments, target_type)
+    parameters = "nt" if is_text(arguments[1].type) else "ni"
+    return Signature(parameters, _TEXT)(name, arguments, target_type)
 
 
 def _format_number_any(value: Any, digits_or_pattern: int | str) -> str | None:
@@ -278,149 +279,6 @@ def _format_number_any(value: Any, digits_or_pattern: int | str) -> str | None:
             else _format_number(value, 0)
         )
     return _format_number(value, digits_or_pattern)
-
-
-def _pattern_parts(pattern: str) -> tuple[str, str, str, str, bool]:
-    """Split a pattern of ``to_char``.
-
-    Returns:
-        The sign at the start, the digits before the point, the digits after it, the sign at the
-        end, and True if the pattern has ``$``.
-    """
-    upper = pattern.upper()
-    match = re.fullmatch(r"(MI|S)?(L|\$)?([09,G]*)(?:[.D]([09]*))?(L|\$)?(MI|S|PR)?", upper)
-    if match is None or not re.search("[09]", upper):
-        raise ValueError(f"{pattern!r} is no format of numbers; write one such as 'S99,990.00'")
-    leading_sign, leading_dollar, integer_part, fraction, late_dollar, trailing_sign = (
-        match.groups()
-    )
-    return (
-        leading_sign or "",
-        integer_part.replace("G", ","),
-        fraction or "",
-        trailing_sign or "",
-        bool(leading_dollar or late_dollar),
-    )
-
-
-def _to_char(value: Any, pattern: str) -> str:
-    """Format a number as Spark does: signs move to the digits, a point without digits is a blank.
-
-    A number that does not fit the pattern is shown as signs #.
-    """
-    leading_sign, integer_pattern, fraction_pattern, trailing_sign, has_dollar = _pattern_parts(
-        pattern
-    )
-    exact = _exact(value)
-    with localcontext() as context:
-        context.prec = 100
-        number = exact.quantize(Decimal(1).scaleb(-len(fraction_pattern)), rounding=ROUND_HALF_UP)
-    digits, _, fraction_digits = f"{number.copy_abs():f}".partition(".")
-    digits = digits.lstrip("0")
-    slots = integer_pattern.replace(",", "")
-    fits = len(digits) <= len(slots) and number == exact
-    if not fits:
-        digits, fraction_digits = "#" * len(slots), "#" * len(fraction_pattern)
-    digits = digits.rjust(len(slots), "0" if slots.startswith("0") else " ")
-    is_negative = exact < 0
-    text = "<" if trailing_sign == "PR" and is_negative else ""
-    if leading_sign:
-        text += "-" if is_negative else "+" if leading_sign == "S" else " "
-    text += "$" if has_dollar else ""
-    index = 0
-    for slot in integer_pattern:
-        character = "," if index and digits[index - 1].isdigit() else " "
-        if slot != ",":
-            character, index = digits[index], index + 1
-        text = _append_before_digits(text, character)
-    if re.search("[.D]", pattern.upper()):
-        # A number without digits before the point has a zero there, if there is a place.
-        text = (text[:-1] + "0" if text.endswith(" ") else text) + (
-            f".{fraction_digits}" if fraction_pattern else " "
-        )
-    if trailing_sign == "PR":
-        return _append_before_blanks(text, ">") if is_negative else text + "  "
-    if trailing_sign:
-        sign = "-" if is_negative else "+" if trailing_sign == "S" else " "
-        return _append_before_blanks(text, sign)
-    return text
-
-
-def _append_before_digits(text: str, character: str) -> str:
-    """Append a character; a blank goes before the signs at the end."""
-    signs = len(text) - len(text.rstrip("+-<")) if character == " " else 0
-    return text[: len(text) - signs] + character + text[len(text) - signs :]
-
-
-def _append_before_blanks(text: str, character: str) -> str:
-    stripped = text.rstrip(" ")
-    return stripped + character + text[len(stripped) :]
-
-
-def _to_number(text: str, pattern: str) -> Decimal | None:
-    leading_sign, integer_pattern, fraction_pattern, trailing_sign, has_dollar = _pattern_parts(
-        pattern
-    )
-    sign = r"([+-])?"
-    slots = len([slot for slot in integer_pattern if slot != ","])
-    expression = (
-        (sign if leading_sign else "()")
-        + (r"\$" if has_dollar else "")
-        + r"([\d,]*)(?:\.(\d*))?"
-        + (r"(>)?" if trailing_sign == "PR" else sign if trailing_sign else "()")
-    )
-    trimmed = text.strip()
-    in_brackets = trimmed.startswith("<")
-    if trailing_sign == "PR" and in_brackets:
-        trimmed = trimmed[1:]
-    match = re.fullmatch(expression, trimmed)
-    digits = match[2].replace(",", "") if match else ""
-    if (
-        match is None
-        or len(digits) > slots
-        or len(match[3] or "") > len(fraction_pattern)
-        or not (digits or match[3])
-        or not _has_groups(match[2], integer_pattern)
-        or (match[4] == ">") != in_brackets
-    ):
-        raise ValueError(f"{text!r} does not match the format {pattern!r}")
-    try:
-        value = Decimal(f"{digits or '0'}.{match[3] or '0'}")
-    except InvalidOperation as error:
-        raise ValueError(f"{text!r} is no number") from error
-    is_negative = (match[1] == "-") != (match[4] in ("-", ">"))
-    return -value if is_negative else value
-
-
-def _has_groups(digits: str, pattern: str) -> bool:
-    """Return whether digits have commas where the pattern has them, counted from the point."""
-    sizes = [len(group) for group in digits.split(",")][::-1]
-    limits = [len(group) for group in pattern.split(",")][::-1]
-    if len(sizes) > len(limits):
-        return False
-    return sizes[:-1] == limits[: len(sizes) - 1] and sizes[-1] <= limits[len(sizes) - 1]
-
-
-def _try_to_number(text: str, pattern: str) -> Decimal | None:
-    try:
-        return _to_number(text, pattern)
-    except ValueError:
-        return None
-
-
-def _to_number_rule(
-    name: str, arguments: Arguments, target_type: pa.DataType | None
-) -> TypedArguments:
-    typed, _ = Signature("tt", _TEXT)(name, arguments, target_type)
-    pattern = typed[1]
-    if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
-        raise argument_error(name, arguments, "the format is a literal")
-    try:
-        _, integer_pattern, fraction_pattern, _, _ = _pattern_parts(pattern.value)
-    except ValueError as error:
-        raise argument_error(name, arguments, str(error)) from None
-    digits = len(integer_pattern.replace(",", "")) + len(fraction_pattern)
-    return typed, pa.decimal128(min(digits, 38), len(fraction_pattern))
 
 
 FUNCTIONS = (
@@ -447,23 +305,5 @@ FUNCTIONS = (
         "a float as Java writes it: 1.0E10, NaN, Infinity",
         _java_float_rule,
         _java_floats,
-    ),
-    Function(
-        "to_char",
-        "a number in the format b of 9 0 . , $ S MI PR",
-        Signature("nt", _TEXT),
-        per_distinct_row(_to_char),
-    ),
-    Function(
-        "to_number",
-        "the decimal in the text a of format b",
-        _to_number_rule,
-        per_distinct_row(_to_number),
-    ),
-    Function(
-        "try_to_number",
-        "as to_number; NULL for a text of another format",
-        _to_number_rule,
-        per_distinct_row(_try_to_number),
     ),
 )

@@ -65,13 +65,12 @@ def _rounding_kernel(mode: str) -> Kernel:
             if digits >= 0:
                 return values
             decimals = pc.cast(values, pa.decimal256(40, 0))
-            # An int64 has 19 digits: to round to -30 digits is as good as to round to fewer.
+            # An int64 has 19 digits, so rounding to fewer than -30 digits is rounding to -30.
             digits = max(digits, -30)
             return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
         scale = values.type.scale
         decimals = pc.cast(values, pa.decimal256(76, scale))
-        # Arrow rounds off fewer digits than there are before the point. These are more than a
-        # decimal of up to 38 digits has.
+        # Arrow cannot round off all 76 digits. A decimal of up to 38 digits needs no more than 75.
         digits = min(max(digits, scale - 75), scale)
         return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
 
@@ -152,15 +151,5 @@ FUNCTIONS = (
         "the bucket of a among d buckets of equal width from b to c",
         Signature("ffff", pa.int64()),
         column_kernel(float_function(_bucket, _bucket_domain)),
-    ),
-    Function("is_nan", "true if a is NaN", Signature("f", pa.bool_()), column_kernel(pc.is_nan)),
-    Function(
-        "is_finite",
-        "true if a is neither infinite nor NaN",
-        Signature("f", pa.bool_()),
-        column_kernel(pc.is_finite),
-    ),
-    Function(
-        "is_inf", "true if a is infinite", Signature("f", pa.bool_()), column_kernel(pc.is_inf)
     ),
 )

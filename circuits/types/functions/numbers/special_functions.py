@@ -1,4 +1,4 @@
-"""Special functions of floats: gamma, the next even number, the next float, the sign bit.
+"""Special functions of floats: gamma, the next even number, the next float, sign bit, is NaN.
 
 As in DuckDB, ``gamma`` of 0 is infinite and of a negative whole number NaN.
 """
@@ -10,28 +10,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from circuits.types.functions.function import Function
+from circuits.types.functions.numbers.trigonometry import float_function
 from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
 
 _FLOAT = pa.float64()
-
-
-def _by_numpy(function: Any, result: pa.DataType = _FLOAT) -> Any:
-    """Return a kernel of a function of numpy arrays of floats; NULL gives NULL."""
-
-    def apply(*columns: pa.Array) -> pa.Array:
-        is_null = np.zeros(len(columns[0]), np.bool_)
-        arrays = []
-        for column in columns:
-            is_null |= column.is_null().to_numpy(zero_copy_only=False)
-            arrays.append(column.to_numpy(zero_copy_only=False))
-        with np.errstate(all="ignore"):
-            return pa.array(function(*arrays), result, mask=is_null)
-
-    return column_kernel(apply)
 
 
 def _even(values: Any) -> Any:
@@ -62,19 +49,19 @@ FUNCTIONS = (
         "even",
         "the next even whole number away from zero",
         Signature("f", _FLOAT),
-        _by_numpy(_even),
+        column_kernel(float_function(_even)),
     ),
     Function(
         "next_after",
         "the float64 next to a in the direction of b",
         Signature("ff", _FLOAT),
-        _by_numpy(np.nextafter),
+        column_kernel(float_function(np.nextafter)),
     ),
     Function(
         "sign_bit",
         "true if a is negative, also for -0.0",
         Signature("f", pa.bool_()),
-        _by_numpy(np.signbit, pa.bool_()),
+        column_kernel(float_function(np.signbit)),
     ),
     Function("gamma", "the gamma function", Signature("f", _FLOAT), per_distinct_row(_gamma)),
     Function(
@@ -82,5 +69,15 @@ FUNCTIONS = (
         "the logarithm of the absolute value of the gamma function",
         Signature("f", _FLOAT),
         per_distinct_row(_log_gamma),
+    ),
+    Function("is_nan", "true if a is NaN", Signature("f", pa.bool_()), column_kernel(pc.is_nan)),
+    Function(
+        "is_finite",
+        "true if a is neither infinite nor NaN",
+        Signature("f", pa.bool_()),
+        column_kernel(pc.is_finite),
+    ),
+    Function(
+        "is_inf", "true if a is infinite", Signature("f", pa.bool_()), column_kernel(pc.is_inf)
     ),
 )

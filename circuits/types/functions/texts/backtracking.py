@@ -2,11 +2,11 @@ r"""The work of backtracking: how long a text may be, so that a search in it end
 
 Python's ``re`` tries every combination of choices of a pattern until one matches. A combination is
 a start in the text, an end for each repetition, and a branch for each alternative. Starts and ends
-do not decrease from left to right, so a text of n characters and a pattern with k repetitions have
-about (n + k + 1 over k + 1) of them, times the branches: ``(?<=x) +$`` has n²/2, ``\w+.*\w+$``
-n⁴/24.
+do not decrease from left to right. So for a text of n characters and a pattern with k repetitions
+there are about C(n + k + 1, k + 1) combinations (a binomial coefficient), times the branches:
+``(?<=x) +$`` has n²/2, ``\w+.*\w+$`` n⁴/24.
 
-A repetition is not counted if giving back a character always fails at once, because the next
+A repetition is not counted if it never gives back a character with success, because the next
 character of the pattern never matches a repeated one. So ``\d+-\d+-\d+`` counts one repetition, the
 last. If such repetitions follow a counted one, as in ``.*a+b``, they count as one together, because
 they read up to n characters for each of its ends. So does a back reference. Look-around is never
@@ -119,7 +119,9 @@ def count_choices(pattern: str, flags: int) -> Choices:
     """
     scopes = [_Scope(False)]
     knows_flags = _SCOPED_FLAGS.search(pattern) is None
-    index, reads_again = 0, False
+    index = 0
+    # True if a repetition that is not counted follows a counted one.
+    has_repeated_reads = False
     while index < len(pattern):
         start, is_group_end = index, False
         if group := _GROUP.match(pattern, index):
@@ -143,7 +145,7 @@ def count_choices(pattern: str, flags: int) -> Choices:
         atom = pattern[start:index]
         index = quantifier.end()
         if not is_group_end and knows_flags and _never_gives_back(atom, pattern, index, flags):
-            reads_again = reads_again or any(scope.repetitions for scope in scopes)
+            has_repeated_reads |= any(scope.repetitions for scope in scopes)
             continue
         span = _span(quantifier)
         if span is None:
@@ -153,7 +155,7 @@ def count_choices(pattern: str, flags: int) -> Choices:
     while len(scopes) > 1:
         scopes.pop().close_into(scopes[-1])
     scope = scopes[0]
-    repetitions = scope.repetitions + scope.inner_repetitions + reads_again
+    repetitions = scope.repetitions + scope.inner_repetitions + has_repeated_reads
     repetitions += _BACK_REFERENCE.search(pattern) is not None
     return Choices(repetitions, scope.branches * scope.inner_branches)
 

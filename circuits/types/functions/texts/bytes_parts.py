@@ -1,6 +1,7 @@
-"""Parts of bytes: as the functions of text with these names, but a position counts bytes.
+"""Functions of bytes: slice, pad, overlay, repeat, HMAC, and bytes as text with ``\\xHH`` escapes.
 
-Also bytes as text in DuckDB's notation, where ``\\xHH`` stands for a byte.
+They are the functions of text with these names, but a position counts bytes. The escapes are those
+of DuckDB.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from circuits.types.functions.function import Function, Values
 from circuits.types.functions.length_limits import MAX_STRING_BYTES
 from circuits.types.functions.signatures import Signature, column_kernel, per_distinct_row
+from circuits.types.functions.texts.encodings import as_bytes
 
 __all__ = ["FUNCTIONS"]
 
@@ -24,56 +26,52 @@ _HASHES = {"SHA-1": "sha1", "SHA1": "sha1", "SHA-224": "sha224", "SHA224": "sha2
 }
 
 
-def _as_bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
+# The letters of a `Signature`: y is text or bytes, i an integer. A text stands for its UTF-8 bytes.
 
 
-# Each function is also called with text, which stands for its UTF-8 bytes: y in a signature is text
-# or bytes, i an integer.
-
-
-def _slice(value: bytes, start: int, length: int = 2**62) -> bytes:
+def _slice(value: str | bytes, start: int, length: int = 2**62) -> bytes:
     """Return bytes from a position, which counts from 1, or from the end if it is negative."""
-    value = _as_bytes(value)
-    begin = start - 1 if start > 0 else len(value) + start if start < 0 else 0
-    return value[max(begin, 0) : max(begin + length, 0)]
+    data = as_bytes(value)
+    begin = start - 1 if start > 0 else len(data) + start if start < 0 else 0
+    return data[max(begin, 0) : max(begin + length, 0)]
 
 
-def _padding(value: bytes, length: int, pad: bytes) -> tuple[bytes, bytes]:
-    value, pad = _as_bytes(value), _as_bytes(pad)
+def _cut_and_padding(value: str | bytes, length: int, pad: str | bytes) -> tuple[bytes, bytes]:
+    """Return up to ``length`` bytes of a value, and the padding that they lack."""
+    data, padding = as_bytes(value), as_bytes(pad)
     if length > MAX_STRING_BYTES:
         raise ValueError(f"{length} bytes; the maximum is {MAX_STRING_BYTES:,}")
-    missing = max(length - len(value), 0)
-    return value[: max(length, 0)], (pad * (missing // max(len(pad), 1) + 1))[:missing]
+    missing = max(length - len(data), 0)
+    return data[: max(length, 0)], (padding * (missing // max(len(padding), 1) + 1))[:missing]
 
 
-def _pad_left(value: bytes, length: int, pad: bytes = b"\0") -> bytes:
-    kept, added = _padding(value, length, pad)
-    return added + kept
+def _pad_left(value: str | bytes, length: int, pad: str | bytes = b"\0") -> bytes:
+    cut, padding = _cut_and_padding(value, length, pad)
+    return padding + cut
 
 
-def _pad_right(value: bytes, length: int, pad: bytes = b"\0") -> bytes:
-    kept, added = _padding(value, length, pad)
-    return kept + added
+def _pad_right(value: str | bytes, length: int, pad: str | bytes = b"\0") -> bytes:
+    cut, padding = _cut_and_padding(value, length, pad)
+    return cut + padding
 
 
-def _overlay(value: bytes, new: bytes, start: int, length: int = -1) -> bytes:
-    value, new = _as_bytes(value), _as_bytes(new)
-    length = len(new) if length < 0 else length
-    return value[: max(start - 1, 0)] + new + value[max(start - 1, 0) + length :]
+def _overlay(value: str | bytes, new: str | bytes, start: int, length: int = -1) -> bytes:
+    data, new_data = as_bytes(value), as_bytes(new)
+    length = len(new_data) if length < 0 else length
+    return data[: max(start - 1, 0)] + new_data + data[max(start - 1, 0) + length :]
 
 
 def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> bytes:
     hash_name = _HASHES.get(name.upper())
     if hash_name is None:
         raise ValueError(f"no hash {name!r}; there are {', '.join(_HASHES)}")
-    return hmac.digest(_as_bytes(key), _as_bytes(message), hash_name)
+    return hmac.digest(as_bytes(key), as_bytes(message), hash_name)
 
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2}))?")
 #: The printable ASCII characters that need no escape.
 _PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
-_MAX_SHOWN_BYTES = [chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in range(256)]
+_TEXT_OF_BYTE = [chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in range(256)]
 
 
 def _unescape(text: str) -> bytes:
@@ -88,8 +86,8 @@ def _unescape(text: str) -> bytes:
     return _ESCAPE.sub(replace, text.encode())
 
 
-def _escape(value: bytes) -> str:
-    return "".join(map(_MAX_SHOWN_BYTES.__getitem__, value))
+def _escape(value: str | bytes) -> str:
+    return "".join(_TEXT_OF_BYTE[byte] for byte in as_bytes(value))
 
 
 def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -97,10 +95,11 @@ def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
 
 
-def _repeat(value: bytes, count: int) -> bytes:
-    if len(value) * count > MAX_STRING_BYTES:
-        raise ValueError(f"{len(value) * count} bytes; the maximum is {MAX_STRING_BYTES:,}")
-    return value * max(count, 0)
+def _repeat(value: str | bytes, count: int) -> bytes:
+    data = as_bytes(value)
+    if len(data) * count > MAX_STRING_BYTES:
+        raise ValueError(f"{len(data) * count} bytes; the maximum is {MAX_STRING_BYTES:,}")
+    return data * max(count, 0)
 
 
 def _decode_utf8(value: str | bytes, errors: str = "strict") -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from circuits.types.functions.function import Function
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "as_bytes"]
 
 _TEXT, _BYTES, _INT = pa.string(), pa.binary(), pa.int64()
 _CHARACTER_SETS: Final = (

@@ -1,8 +1,8 @@
 """Hashes: MD5, SHA, CRC-32 once per distinct value; Spark's Murmur3 and xxHash64 as kernels.
 
 ``murmur3`` and ``xxhash64`` combine their arguments from left to right: the hash of an argument is
-the seed of the next one, and a NULL does not change the seed [1]. The first
-seed is 42, as in Spark's ``hash()``. The hashed bits of a value are:
+the seed of the next one, and a NULL does not change the seed [1]. The first seed is 42, as in
+Spark's ``hash()``. The hashed bits of a value are:
 
 - 32 bits for a boolean, a date, and an integer of up to 32 bits;
 - 64 bits for a larger integer, a timestamp, and a decimal of up to 18 digits;
@@ -34,6 +34,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.signatures import Signature, per_distinct_row
+from circuits.types.functions.texts.encodings import as_bytes
 from circuits.types.functions.type_rules import is_binary, is_text
 from dbsp_wcoj.kernels.values.spark_hashes import (
     murmur3_bytes,
@@ -49,21 +50,17 @@ Array = np.ndarray[Any, Any]
 _FIRST_SEED = 42
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
 def _sha2(value: str | bytes, bits: int) -> str | None:
     names = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}
-    return hashlib.new(names[bits], _bytes(value)).hexdigest() if bits in names else None
+    return hashlib.new(names[bits], as_bytes(value)).hexdigest() if bits in names else None
 
 
 def _md5(value: str | bytes) -> str:
-    return hashlib.md5(_bytes(value), usedforsecurity=False).hexdigest()
+    return hashlib.md5(as_bytes(value), usedforsecurity=False).hexdigest()
 
 
 def _sha1(value: str | bytes) -> str:
-    return hashlib.sha1(_bytes(value), usedforsecurity=False).hexdigest()
+    return hashlib.sha1(as_bytes(value), usedforsecurity=False).hexdigest()
 
 
 def _hash_column(values: pa.Array, seeds: Array) -> None:
@@ -77,8 +74,8 @@ def _hash_column(values: pa.Array, seeds: Array) -> None:
             : len(binaries) + 1
         ]
         buffer = binaries.buffers()[2]
-        bytes_ = np.frombuffer(buffer, np.uint8) if buffer else np.zeros(0, np.uint8)
-        (murmur3_bytes if is_murmur3 else xxhash64_bytes)(bytes_, offsets, valid, seeds)
+        data = np.frombuffer(buffer, np.uint8) if buffer else np.zeros(0, np.uint8)
+        (murmur3_bytes if is_murmur3 else xxhash64_bytes)(data, offsets, valid, seeds)
         return
     is_64_bit = True
     if arrow.is_floating(data_type):
@@ -144,7 +141,7 @@ FUNCTIONS = (
         "crc32",
         "the CRC-32 checksum",
         Signature("y", pa.int64()),
-        per_distinct_row(lambda value: zlib.crc32(_bytes(value))),
+        per_distinct_row(lambda value: zlib.crc32(as_bytes(value))),
     ),
     Function(
         "murmur3",

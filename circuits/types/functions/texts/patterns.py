@@ -103,6 +103,11 @@ class Pattern:
             raise pa.ArrowInvalid(f"{template!r} is no replacement: {error}") from error
 
     def _is_backtracked(self, text: str) -> bool:
+        """Return True if Python's ``re`` can search the text in time, False if only RE2 can.
+
+        Raises:
+            ArrowInvalid: Neither can.
+        """
         is_safe = not self.is_nested and len(text) <= self.max_characters
         if not is_safe and not self.is_re2:
             raise self._error(text)
@@ -122,6 +127,7 @@ class Pattern:
         )
 
     def _find_linear(self, text: str, limit: int | None) -> Iterator[Match]:
+        """Return the first ``limit`` matches of RE2, all if it is None."""
         groups = self.compiled.groups
         if groups > _MAX_GROUPS:
             raise pa.ArrowInvalid(
@@ -139,9 +145,9 @@ class Pattern:
         position = 0
         for index in range(0, len(parts) - 1, groups + 2):
             start = position + len(parts[index])
-            found = tuple(parts[index + 1 : index + groups + 2])
-            position = start + len(found[0])
-            yield Match(start, position, found)
+            texts = tuple(parts[index + 1 : index + groups + 2])
+            position = start + len(texts[0])
+            yield Match(start, position, texts)
 
 
 @lru_cache(maxsize=1024)
@@ -183,7 +189,7 @@ def _has_nested_repetition(pattern: str) -> bool:
     >>> [_has_nested_repetition(p) for p in (r"(\(a+\))?[(a+)+]*", "(ab)*(a+){1}", "[]a+)]*")]
     [False, False, False]
     """
-    varies = [False]  # per open group: it contains a repetition or an alternative
+    varies = [False]  # for each open group: True if it contains a repetition or an alternative
     index = 0
     while index < len(pattern):
         character = pattern[index]

@@ -2,22 +2,21 @@ r"""Functions of regular expressions: test, count, find, extract and replace mat
 
 RE2 evaluates a pattern through Arrow, in linear time. If RE2 does not accept the pattern, because
 of look-around, possessive quantifiers or back references, Python's ``re`` evaluates it once per
-distinct text (`circuits.types.functions.texts.patterns`).
-Patterns may be columns; the cost is one pass per distinct pattern. Deviation from Java: ``\d``,
-``\w`` and ``\s`` are ASCII in RE2.
+distinct text (`circuits.types.functions.texts.patterns`). Patterns may be columns; the cost is one
+pass per distinct pattern. Deviation from Java: ``\d``, ``\w`` and ``\s`` are ASCII in RE2.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from circuits.types.functions.argument_rows import by_constants
+from circuits.types.functions.argument_rows import by_constants, map_distinct
 from circuits.types.functions.function import Function
 from circuits.types.functions.length_limits import (
     MAX_STRING_BYTES,
@@ -40,14 +39,6 @@ MAX_REFERENCES: Final = 16
 _FLAGS = {"i": "i", "s": "s", "m": "m", "n": "m", "p": "m", "c": "", "g": "", "l": ""}
 
 
-def _map_distinct(
-    values: pa.Array, function: Callable[[str], Any], data_type: pa.DataType
-) -> pa.Array:
-    encoded = pc.dictionary_encode(values)
-    results = pa.array([function(value) for value in encoded.dictionary.to_pylist()], data_type)
-    return results.take(encoded.indices)
-
-
 def with_options(pattern: str, options: str) -> str:
     """Return the pattern with the options as flags; ArrowInvalid for an unknown option."""
     unknown = set(options) - set(_FLAGS)
@@ -62,15 +53,15 @@ def _matches(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     if is_re2(pattern):
         return pc.match_substring_regex(values, pattern)
     find = compile_pattern(pattern).find
-    return _map_distinct(values, lambda value: find(value) is not None, pa.bool_())
+    return map_distinct(values, lambda value: find(value) is not None, pa.bool_())
 
 
 def _full_match(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     flagged = with_options(pattern, options)
     if is_re2(flagged):
-        whole = with_options(rf"\A(?:{pattern})\z", options)
-        return pc.match_substring_regex(values, whole)
-    return _map_distinct(values, compile_pattern(flagged).matches_whole, pa.bool_())
+        anchored = with_options(rf"\A(?:{pattern})\z", options)
+        return pc.match_substring_regex(values, anchored)
+    return map_distinct(values, compile_pattern(flagged).matches_whole, pa.bool_())
 
 
 def _count(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
@@ -79,7 +70,7 @@ def _count(values: pa.Array, pattern: str, options: str = "") -> pa.Array:
     if is_re2(pattern) and not _matches(pa.array([""]), pattern)[0].as_py():
         return pc.count_substring_regex(values, pattern)
     find_all = compile_pattern(pattern).find_all
-    return _map_distinct(values, lambda value: sum(1 for _ in find_all(value)), pa.int64())
+    return map_distinct(values, lambda value: sum(1 for _ in find_all(value)), pa.int64())
 
 
 def _position(values: pa.Array, pattern: str) -> pa.Array:
@@ -89,11 +80,11 @@ def _position(values: pa.Array, pattern: str) -> pa.Array:
         match = find(value)
         return match.start + 1 if match else 0
 
-    return _map_distinct(values, position, pa.int64())
+    return map_distinct(values, position, pa.int64())
 
 
 def _name_groups(pattern: str) -> tuple[str, int]:
-    """Name the groups of a pattern.
+    """Name the groups of a pattern: Arrow returns named groups only.
 
     Returns:
         The pattern with the names ``g1``, ``g2``, … for its groups and ``g0`` for the whole; and
@@ -148,7 +139,7 @@ def _extract(values: pa.Array, pattern: str, group: int = 0, options: str = "") 
         match = compiled.find(value)
         return match.groups[group] if match else ""
 
-    return _map_distinct(values, extract, values.type)
+    return map_distinct(values, extract, values.type)
 
 
 def _substring(values: pa.Array, pattern: str) -> pa.Array:
@@ -158,17 +149,17 @@ def _substring(values: pa.Array, pattern: str) -> pa.Array:
 
 def _replacer(*, first_only: bool) -> Callable[..., pa.Array]:
     def replace(values: pa.Array, pattern: str, new: str, options: str = "") -> pa.Array:
-        everywhere = not first_only or "g" in options
+        replaces_all = not first_only or "g" in options
         flagged = with_options(pattern, options)
 
         def replace_by(new: str) -> pa.Array:
             if is_re2(flagged):
-                limit = None if everywhere else 1
+                limit = None if replaces_all else 1
                 return pc.replace_substring_regex(values, flagged, new, max_replacements=limit)
             compiled = compile_pattern(flagged)
             template = new.replace("\\0", "\\g<0>")
-            count = 0 if everywhere else 1
-            return _map_distinct(
+            count = 0 if replaces_all else 1
+            return map_distinct(
                 values, lambda value: compiled.replace(value, template, count), values.type
             )
 
@@ -183,11 +174,11 @@ def _check_replacements(values: pa.Array, marked: pa.Array, new: str) -> None:
     """Check the lengths of replaced texts; ``marked`` has one mark in the place of each match."""
     counts = pc.subtract(pc.count_substring(marked, _MARK), pc.count_substring(values, _MARK))
     matches = np.asarray(pc.fill_null(counts, 0).to_numpy(), np.int64)
-    constant = len(_GROUP_REFERENCE.sub("", new).encode())
+    literal_bytes = len(_GROUP_REFERENCE.sub("", new).encode())
     references = len(_GROUP_REFERENCE.findall(new))
     # A group can be empty, so references count only if they are more than a replacement needs.
     surplus = max(references - MAX_REFERENCES, 0) * byte_lengths(values, len(values))
-    check_lengths(matches * constant + surplus)
+    check_lengths(matches * literal_bytes + surplus)
 
 
 def _java_replacement(new: str) -> str:

@@ -3,9 +3,8 @@
 The parsers (`circuits.types.functions.casting.time_parsing`,
 `circuits.types.functions.casting.text_parsing`) read the notation of DuckDB. Spark also reads dates
 without a day or month, a sign ``+``, control characters around a text, and zones such as ``UTC+8``
-and ``Europe/Paris``. It does not read
-``infinity``, other separators than ``-``, and integers with a fraction or an exponent; such a text
-is changed into one that no parser accepts.
+and ``Europe/Paris``. It does not read ``infinity``, other separators than ``-``, and integers with
+a fraction or an exponent; such a text is changed into one that no parser accepts.
 
 Cost: one regular expression over the column; the others run over the texts that do not match it.
 The zone of a region is computed in Python, once per distinct text.
@@ -22,6 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from circuits.types.functions.argument_rows import map_distinct
 from circuits.types.functions.function import Function, Kernel
 from circuits.types.functions.signatures import Signature, column_kernel
 
@@ -31,30 +31,30 @@ _TEXT: Final = pa.string()
 _OUTER_CONTROLS: Final = r"^[\x00-\x20\x7f]+|[\x00-\x20\x7f]+$"
 _COMMON_DATE: Final = r"^\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"
 _AFTER_DATE: Final = r"^(\d{4,7}-\d{1,2}-\d{1,2})[ T].*$"
-_CLOCK: Final = r"(:\d{1,2}(?:\.\d*)?)"
+_TIME_END: Final = r"(:\d{1,2}(?:\.\d*)?)"
 _DATE_REPLACEMENTS: Final = (
     (_OUTER_CONTROLS, ""),
     (r"^\+(\d)", r"\1"),
     (r"^(\d{4})$", r"\1-01-01"),
     (r"^(\d{4}-\d{1,2})$", r"\1-01"),
-    (_CLOCK + r" ?(?:UTC|GMT|UT)([+-]\d)", r"\1\2"),
-    (_CLOCK + r" ?([+-])(\d)(:|$)", r"\1\20\3\4"),
+    (_TIME_END + r" ?(?:UTC|GMT|UT)([+-]\d)", r"\1\2"),
+    (_TIME_END + r" ?([+-])(\d)(:|$)", r"\1\20\3\4"),
     (r"^(-?(?i:inf(?:inity)?)|.*\((?i:bc)\).*|\d+[ /\\].*|[^T ]*[/\\].*)$", r"no date: \1"),
 )
 _COMMON_INTEGER: Final = r"^[+-]?\d+$"
 _REGION: Final = r"[A-Za-z]+/[A-Za-z_/]+$"
 
 
-def _shift_region(text: str) -> str:
-    """Return a time with the name of a region with the offset of the region in its place."""
+def _replace_region(text: str) -> str:
+    """Replace the name of the region at the end of a time by its offset from UTC."""
     match = re.fullmatch(rf"(.*?\d) ?({_REGION[:-1]})", text)
     if match is None:
         return text
     try:
-        moment = datetime.fromisoformat(match[1]).replace(tzinfo=ZoneInfo(match[2]))
+        timestamp = datetime.fromisoformat(match[1]).replace(tzinfo=ZoneInfo(match[2]))
     except (ValueError, ZoneInfoNotFoundError):
         return text
-    return match[1] + f"{moment:%z}"
+    return match[1] + f"{timestamp:%z}"
 
 
 def _replace_uncommon(common: str, replace: Callable[[pa.Array], pa.Array]) -> Kernel:
@@ -81,16 +81,15 @@ def _replace_timestamps(texts: pa.Array) -> pa.Array:
     has_region = pc.match_substring_regex(texts, _REGION)
     if not pc.any(has_region).as_py():
         return texts
-    encoded = texts.filter(has_region).dictionary_encode()
-    shifted = pa.array([_shift_region(text) for text in encoded.dictionary.to_pylist()], _TEXT)
-    return pc.replace_with_mask(texts, has_region, shifted.take(encoded.indices))
+    with_offsets = map_distinct(texts.filter(has_region), _replace_region, _TEXT)
+    return pc.replace_with_mask(texts, has_region, with_offsets)
 
 
 def _replace_integers(texts: pa.Array) -> pa.Array:
     texts = pc.replace_substring_regex(texts, _OUTER_CONTROLS, "")
     is_integer = pc.match_substring_regex(texts, _COMMON_INTEGER)
-    spoiled = pc.binary_join_element_wise(texts, "(no integer)", " ")
-    return pc.if_else(is_integer, texts, spoiled)
+    invalid = pc.binary_join_element_wise(texts, "(no integer)", " ")
+    return pc.if_else(is_integer, texts, invalid)
 
 
 FUNCTIONS = (

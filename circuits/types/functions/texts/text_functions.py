@@ -36,7 +36,7 @@ from circuits.types.functions.length_limits import (
     check_lengths,
     upper_bound,
 )
-from circuits.types.functions.type_rules import common_type, is_text, plain
+from circuits.types.functions.type_rules import common_type, is_text, kernel_type
 
 __all__ = ["FUNCTIONS", "text_rule"]
 
@@ -44,28 +44,30 @@ __all__ = ["FUNCTIONS", "text_rule"]
 MAX_CHARACTERS: Final = 2**31
 
 
-def text_rule(kinds: str, min_count: int, result: pa.DataType | None = None) -> Rule:
+def text_rule(letters: str, min_count: int, result: pa.DataType | None = None) -> Rule:
     """Return a type rule for arguments of text and integers.
 
     Args:
-        kinds: A letter per argument: ``t`` for text, ``i`` for an integer. The first is ``t``.
+        letters: A letter per argument: ``t`` for text, ``i`` for an integer. The first is ``t``.
         min_count: The least number of arguments.
         result: The type of the result; None for the type of the first argument.
     """
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-        require(name, arguments, min_count, len(kinds))
+        require(name, arguments, min_count, len(letters))
         typed = tuple(
-            _cast_argument(name, arguments, argument, kind)
-            for argument, kind in zip(arguments, kinds, strict=False)
+            _cast_argument(name, arguments, argument, letter)
+            for argument, letter in zip(arguments, letters, strict=False)
         )
-        return typed, result or plain(typed[0].type)
+        return typed, result or kernel_type(typed[0].type)
 
     return rule
 
 
-def _cast_argument(name: str, arguments: Arguments, argument: Expression, kind: str) -> Expression:
-    if kind == "i":
+def _cast_argument(
+    name: str, arguments: Arguments, argument: Expression, letter: str
+) -> Expression:
+    if letter == "i":
         if not arrow.is_integer(argument.type) and not arrow.is_null(argument.type):
             raise argument_error(name, arguments, "positions and lengths are integers")
         return cast_to(argument, pa.int64())
@@ -81,7 +83,7 @@ def _concat_rule(
 ) -> TypedArguments:
     require(name, arguments, 1, None)
     texts = tuple(a if is_text(a.type) else cast_to(a, pa.string()) for a in arguments)
-    target = plain(common_type(text.type for text in texts))
+    target = kernel_type(common_type(text.type for text in texts))
     return tuple(cast_to(text, target) for text in texts), target
 
 
@@ -109,6 +111,7 @@ def _slice(values: pa.Array, start: int, stop: int | None) -> pa.Array:
 
 
 def _empty(values: pa.Array) -> pa.Array:
+    """Return an empty text for each text; NULL for NULL."""
     return _slice(values, 0, 0)
 
 
@@ -120,13 +123,13 @@ def _substring(values: pa.Array, start: int, length: int | None = None) -> pa.Ar
     """
     if length is None:
         return _slice(values, start - (start > 0), None)
-    first = start - (start > 0)
-    low, high = (first, first + length) if length >= 0 else (first + length, first)
+    offset = start - (start > 0)  # from 0; from the end if it is negative
+    begin, end = (offset, offset + length) if length >= 0 else (offset + length, offset)
     if start == 0:
-        low, high = low - 1, high - 1
+        begin, end = begin - 1, end - 1
     if start < 0:
-        return _slice(values, low, None if high >= 0 else high)
-    return _slice(values, max(low, 0), max(high, 0)) if high > 0 else _empty(values)
+        return _slice(values, begin, None if end >= 0 else end)
+    return _slice(values, max(begin, 0), max(end, 0)) if end > 0 else _empty(values)
 
 
 def _left(values: pa.Array, count: int) -> pa.Array:
@@ -172,7 +175,7 @@ def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
         return _substring(values, index, 1)
     parts = pc.split_pattern(values, separator)
     counts = pc.fill_null(pc.list_value_length(parts), 0).to_numpy().astype(np.int64)
-    position = index - 1 if index > 0 else counts + index
+    position = index - 1 if index > 0 else counts + index  # from 0
     exists = (position >= 0) & (position < counts)
     offsets = parts.offsets.to_numpy()[:-1].astype(np.int64)
     selected = parts.values.take(pa.array(np.where(exists, offsets + position, 0), mask=~exists))

@@ -1,4 +1,4 @@
-"""Positions and parts of text: searches, elements of a comma-separated list, code points."""
+"""Searches in texts, parts of texts, single characters, accents, and lengths in bytes."""
 
 from __future__ import annotations
 

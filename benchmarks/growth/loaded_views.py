@@ -56,7 +56,7 @@ class Steps:
 
 
 class LoadedViews:
-    """Views over one relation ``e`` of two columns.
+    """Views over one relation ``e`` of two columns; loading does not evaluate them.
 
     Args:
         queries: The views.
@@ -84,16 +84,16 @@ class LoadedViews:
         return time.perf_counter() - start_time
 
     def insert_and_delete(self, keys: Keys, batch: int, steps: int) -> Steps:
-        """Insert the first keys in steps of ``batch``, and delete them; time the second pass."""
+        """Insert and delete the first keys in steps of ``batch`` rows; time only a second pass."""
         streamed = keys[: batch * steps]
-        self._pass(streamed, batch)
+        self._run_pass(streamed, batch)
         gc.collect()
-        before = self._candidates()
-        clock = time.process_time()
-        seconds, change, inserted_change = self._pass(streamed, batch)
-        cpu = time.process_time() - clock
-        touched = self._candidates() - before
-        return Steps(2 * len(streamed), np.array(seconds), cpu, touched, change, inserted_change)
+        earlier_candidates = self._candidates()
+        start_cpu = time.process_time()
+        seconds, change, inserted_change = self._run_pass(streamed, batch)
+        cpu = time.process_time() - start_cpu
+        candidates = self._candidates() - earlier_candidates
+        return Steps(2 * len(streamed), np.array(seconds), cpu, candidates, change, inserted_change)
 
     @property
     def bytes(self) -> int:
@@ -106,7 +106,8 @@ class LoadedViews:
         """The number of column orders that are kept."""
         return len(self.relations.traces["e"].arrangements)
 
-    def _pass(self, keys: Keys, batch: int) -> tuple[list[float], int, int]:
+    def _run_pass(self, keys: Keys, batch: int) -> tuple[list[float], int, int]:
+        """Return the seconds of each step, the change of the counts, and that of the inserts."""
         seconds = []
         change = inserted_change = 0
         for sign in (1, -1):

@@ -1,15 +1,15 @@
-"""Aggregates of the elements of one list: counts, first and last element, statistics, bits.
+"""Aggregates of the elements of one list: counts, sums, extremes, statistics, bits.
 
-The result is NULL if the list is NULL. NULL elements are skipped, except by ``list_first`` and
-``list_last``. The result of a list without elements that count is NULL; ``list_count`` returns 0.
-The sum, mean and extremes of a list are in `circuits.types.functions.nested.lists`.
+The result is NULL if the list is NULL. NULL elements are skipped, except by ``list_length``,
+``list_first`` and ``list_last``. The result of a list without elements to aggregate is NULL; its
+counts are 0.
 
-Cost: O(elements), and O(elements * log) for the median and the mode.
+Cost: O(elements), and O(elements * log) for the extremes, the median and the mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,9 +27,11 @@ from circuits.types.functions.function import (
     Kernel,
     Rule,
     TypedArguments,
+    Values,
     argument_error,
     require,
 )
+from circuits.types.functions.nested.list_masks import null_mask
 from circuits.types.functions.nested.list_rules import require_lists, type_null_lists
 from circuits.types.functions.type_rules import is_number
 
@@ -37,15 +39,17 @@ __all__ = ["FUNCTIONS"]
 
 _INT: Final = pa.int64()
 _FLOAT: Final = pa.float64()
-_Test = Callable[[pa.DataType], bool]
+_TypeTest = Callable[[pa.DataType], bool]
+# Its arguments: the lists, a mask of their elements that are not NULL, the type of the result.
+_Aggregate = Callable[[Lists, BoolArray, pa.DataType], pa.Array]
 
 
-def _rule(is_accepted: _Test, elements: str, result: pa.DataType | None) -> Rule:
+def _rule(is_accepted: _TypeTest, description: str, result: pa.DataType | None) -> Rule:
     """Return the rule of an aggregate of a list.
 
     Args:
         is_accepted: Tests the type of the elements.
-        elements: The accepted elements, for the message.
+        description: The accepted elements, for the message.
         result: The type of the result; None for the type of the elements.
     """
 
@@ -55,7 +59,7 @@ def _rule(is_accepted: _Test, elements: str, result: pa.DataType | None) -> Rule
         typed = type_null_lists(arguments)
         element_type = typed[0].type.value_type
         if not arrow.is_null(element_type) and not is_accepted(element_type):
-            raise argument_error(name, arguments, f"it takes a list of {elements}")
+            raise argument_error(name, arguments, f"it takes a list of {description}")
         return typed, result or element_type
 
     return rule
@@ -73,19 +77,22 @@ def _is_boolean(data_type: pa.DataType) -> bool:
     return bool(arrow.is_boolean(data_type))
 
 
-def _kernel(aggregate: Callable[[Lists, BoolArray, pa.DataType], pa.Array]) -> Kernel:
-    """Return a kernel of a function of lists and the mask of their elements that are not NULL."""
+def _kernel(aggregate: _Aggregate) -> Kernel:
+    """Return a kernel that aggregates each list; the result for NULL is NULL."""
 
-    def kernel(arguments: Any, result_type: pa.DataType) -> Any:
+    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lists = Lists.of(arguments[0])
-        present = lists.values.is_valid().to_numpy(zero_copy_only=False)
-        result = aggregate(lists, np.asarray(present, np.bool_), result_type)
+        result = aggregate(lists, ~null_mask(lists.values), result_type)
         result = result if result.type == result_type else convert(result, result_type)
         if lists.valid is None:
             return result
         return pc.if_else(pa.array(lists.valid), result, pa.scalar(None, result_type))
 
     return kernel
+
+
+def _length(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+    return pa.array(lists.lengths)
 
 
 def _count(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
@@ -110,36 +117,53 @@ def _element_kernel(*, last: bool, skip_nulls: bool) -> Kernel:
     return _kernel(element)
 
 
-def _arrow_aggregate(function: str, options: Any = None, element_type: Any = None) -> Kernel:
-    """Return a kernel for an aggregate of Arrow.
+def _group_aggregate(
+    lists: Lists, element_type: pa.DataType, function: str, options: Any = None
+) -> pa.Array:
+    """Return a grouped aggregate of Arrow, with one group per list.
 
     Args:
-        function: The name of the grouped aggregate.
+        lists: The lists.
+        element_type: The type to which the elements are cast first.
+        function: The name of the aggregate.
         options: Its options.
-        element_type: The type to which the elements are cast; None to leave them.
+    """
+    count = len(lists.lengths)
+    values = convert(lists.values, element_type)
+    # One row with NULL per list, so that every list has a group.
+    table = pa.table(
+        {
+            "row": np.concatenate([np.arange(count), lists.owners]),
+            "value": pa.concat_arrays([pa.nulls(count, element_type), values]),
+        }
+    )
+    groups = table.group_by("row", use_threads=False)
+    result = groups.aggregate([("value", function, options)]).sort_by("row")
+    return result.column(f"value_{function}").combine_chunks()
+
+
+def _arrow_kernel(function: str, element_type: pa.DataType, options: Any = None) -> Kernel:
+    """Return a kernel for a grouped aggregate of Arrow; see `_group_aggregate`."""
+    return _kernel(
+        lambda lists, present, result_type: _group_aggregate(lists, element_type, function, options)
+    )
+
+
+def _sum(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+    # Arrow's sum of integers wraps around; the sum of decimals is exact, and its cast is checked.
+    is_integer = arrow.is_integer(result_type)
+    element_type = pa.decimal128(38, 0) if is_integer else result_type
+    return _group_aggregate(lists, element_type, "sum").cast(result_type)
+
+
+def _bits(operation: np.ufunc, identity: int) -> Kernel:
+    """Return a kernel that combines the bits of integers.
+
+    Args:
+        operation: The bitwise operation of two integers.
+        identity: The integer that leaves every other unchanged.
     """
 
-    def aggregate(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
-        target = element_type or lists.values.type
-        count = len(lists.lengths)
-        if arrow.is_null(target):
-            return pa.nulls(count, result_type)
-        values = convert(lists.values, target)
-        # One row with NULL per list, so that every list has a group.
-        table = pa.table(
-            {
-                "row": np.concatenate([np.arange(count), lists.owners]),
-                "value": pa.concat_arrays([pa.nulls(count, target), values]),
-            }
-        )
-        groups = table.group_by("row", use_threads=False)
-        result = groups.aggregate([("value", function, options)]).sort_by("row")
-        return result.column(f"value_{function}").combine_chunks()
-
-    return _kernel(aggregate)
-
-
-def _bits(operation: Any, identity: int) -> Kernel:
     def aggregate(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
         totals = np.full(len(lists.lengths), identity, np.int64)
         owners = lists.owners[present]
@@ -151,7 +175,12 @@ def _bits(operation: Any, identity: int) -> Kernel:
 
 
 def _sorted_present(lists: Lists, present: BoolArray) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the elements that are not NULL, sorted in each list; their lists; and the counts."""
+    """Sort the elements of each list that are not NULL.
+
+    Returns:
+        The indices of these elements in ``lists.values``, list after list and sorted in each; the
+        row of the list of each; and their number in each list.
+    """
     present_indices = np.flatnonzero(present)
     keys = ranks(lists.values, Codecs())[present_indices]
     order = np.lexsort((keys, lists.owners[present_indices]))
@@ -159,10 +188,37 @@ def _sorted_present(lists: Lists, present: BoolArray) -> tuple[Int64Array, Int64
     return present_indices[order], owners, np.bincount(owners, minlength=len(lists.lengths))
 
 
+def _sum_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+    typed, element_type = _NUMBERS_RULE(name, arguments, target_type)
+    if arrow.is_floating(element_type):
+        return typed, _FLOAT
+    if arrow.is_decimal(element_type):
+        return typed, pa.decimal128(38, element_type.scale)
+    return typed, _INT
+
+
+def _extreme(*, greatest: bool) -> Kernel:
+    """Return a kernel for the least or the greatest element; of equal ones, the first."""
+
+    def extreme(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+        present_indices = np.flatnonzero(present)
+        keys = ranks(lists.values, Codecs())[present_indices]
+        owners = lists.owners[present_indices]
+        order = np.lexsort((-keys if greatest else keys, owners))
+        rows, first = np.unique(owners[order], return_index=True)
+        indices = np.zeros(len(lists.lengths), np.int64)
+        indices[rows] = present_indices[order[first]]
+        is_missing = np.ones(len(lists.lengths), np.bool_)
+        is_missing[rows] = False
+        return lists.values.take(pa.array(indices, mask=is_missing))
+
+    return _kernel(extreme)
+
+
 def _median_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
-    typed, element_type = _rule(_is_any, "", None)(name, arguments, target_type)
+    typed, element_type = _ELEMENT_RULE(name, arguments, target_type)
     return typed, _FLOAT if is_number(element_type) else element_type
 
 
@@ -205,18 +261,36 @@ def _deviation_function(name: str, function: str, ddof: int, description: str) -
     return Function(
         name,
         description,
-        _rule(is_number, "numbers", _FLOAT),
-        _arrow_aggregate(function, pc.VarianceOptions(ddof=ddof, min_count=1), _FLOAT),
+        _FLOAT_RULE,
+        _arrow_kernel(function, _FLOAT, pc.VarianceOptions(ddof=ddof, min_count=1)),
     )
 
 
+_COUNT_RULE = _rule(_is_any, "", _INT)
 _ELEMENT_RULE = _rule(_is_any, "", None)
+_NUMBERS_RULE = _rule(is_number, "numbers", None)
+_FLOAT_RULE = _rule(is_number, "numbers", _FLOAT)
+
 FUNCTIONS = (
+    Function("list_length", "the number of elements of a", _COUNT_RULE, _kernel(_length)),
     Function(
         "list_count",
         "the number of elements of the list a that are not NULL",
-        _rule(_is_any, "", _INT),
+        _COUNT_RULE,
         _kernel(_count),
+    ),
+    Function(
+        "list_min", "the least element of the list a", _ELEMENT_RULE, _extreme(greatest=False)
+    ),
+    Function(
+        "list_max", "the greatest element of the list a", _ELEMENT_RULE, _extreme(greatest=True)
+    ),
+    Function("list_sum", "the sum of the elements of the list a", _sum_rule, _kernel(_sum)),
+    Function(
+        "list_avg",
+        "the mean of the elements of the list a",
+        _FLOAT_RULE,
+        _arrow_kernel("mean", _FLOAT),
     ),
     Function(
         "list_first",
@@ -239,20 +313,20 @@ FUNCTIONS = (
     Function(
         "list_product",
         "the product of the numbers of the list a, as a float64",
-        _rule(is_number, "numbers", _FLOAT),
-        _arrow_aggregate("product", pc.ScalarAggregateOptions(min_count=1), _FLOAT),
+        _FLOAT_RULE,
+        _arrow_kernel("product", _FLOAT, pc.ScalarAggregateOptions(min_count=1)),
     ),
     Function(
         "list_bool_and",
         "true if all conditions of the list a are true",
         _rule(_is_boolean, "conditions", pa.bool_()),
-        _arrow_aggregate("all", pc.ScalarAggregateOptions(min_count=1)),
+        _arrow_kernel("all", pa.bool_(), pc.ScalarAggregateOptions(min_count=1)),
     ),
     Function(
         "list_bool_or",
         "true if a condition of the list a is true",
         _rule(_is_boolean, "conditions", pa.bool_()),
-        _arrow_aggregate("any", pc.ScalarAggregateOptions(min_count=1)),
+        _arrow_kernel("any", pa.bool_(), pc.ScalarAggregateOptions(min_count=1)),
     ),
     *(
         Function(

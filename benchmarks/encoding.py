@@ -1,11 +1,11 @@
-"""Measures the encoding and decoding of a step, at the edge where Arrow tables enter a circuit.
+"""Measures the encoding of a step's rows as integer codes, and the decoding of its result.
 
 The view joins lines of orders with their customer and their product. It has one result row for each
 changed line, so the join itself is cheap. Each step inserts ``rows`` new lines, and the next
 step deletes them. All keys and names are ints, or all are strings.
 
-Encoding is all of `Schema.to_zset` (values to integer codes, and the sort that makes a Z-set of
-them), decoding all of `Schema.to_table`; both are timed from outside.
+Encoding is all of `Schema.to_zset`: values to integer codes, and the sort that makes a Z-set of
+them. Decoding is all of `Schema.to_table`. Both methods are timed.
 """
 
 from __future__ import annotations
@@ -35,44 +35,49 @@ VIEW = """
 
 _CUSTOMERS, _PRODUCTS = 20_000, 5_000
 
+# Makes a column of values from a name and an array of integers.
 Column = Callable[[str, Any], pa.Array]
 
 
-def measure_edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> Row:
+def measure_encoding(values: str, *, rows: int, steps: int, seed: int, verdict: Verdict) -> Row:
     """Measure one type of values, "int" or "string"; return its row of the table."""
     random = np.random.default_rng(seed)
-    column = {"int": _ints, "string": _strings}[values]
+    make_column: Column = {"int": _ints, "string": _strings}[values]
     customers, products = np.arange(_CUSTOMERS), np.arange(_PRODUCTS)
     dimensions = {
         "customer": pa.table(
             {
-                "customer": column("customer", customers),
-                "name": column("name", customers + 7),
-                "city": column("city", customers % 300),
+                "customer": make_column("customer", customers),
+                "name": make_column("name", customers + 7),
+                "city": make_column("city", customers % 300),
             }
         ),
         "product": pa.table(
-            {"product": column("product", products), "label": column("label", products + 3)}
+            {
+                "product": make_column("product", products),
+                "label": make_column("label", products + 3),
+            }
         ),
     }
 
-    def lines(first: int) -> pa.Table:
+    def draw_lines(first: int) -> pa.Table:
+        """Draw lines of orders, numbered from ``first`` on."""
         return pa.table(
             {
-                "line": column("line", random.permutation(rows) + first),
-                "day": column("day", random.integers(0, 365, rows)),
-                "customer": column("customer", random.integers(0, _CUSTOMERS, rows)),
-                "product": column("product", random.integers(0, _PRODUCTS, rows)),
+                "line": make_column("line", random.permutation(rows) + first),
+                "day": make_column("day", random.integers(0, 365, rows)),
+                "customer": make_column("customer", random.integers(0, _CUSTOMERS, rows)),
+                "product": make_column("product", random.integers(0, _PRODUCTS, rows)),
             }
         )
 
-    relations = {**dimensions, "line": lines(0)}
+    relations = {**dimensions, "line": draw_lines(0)}
     circuit = compile_sql(VIEW, {name: table.schema for name, table in relations.items()})
     circuit.step(relations)
     verdict.set_truth("rows of a step of lines", rows)
     step_seconds, encode_seconds, decode_seconds = [], [], []
     for step in range(steps + 1):
-        new_lines = lines((step + 1) * rows)
+        new_lines = draw_lines((step + 1) * rows)
         for weight in (1, -1):
             change = {"line": new_lines.append_column("weight", pa.array(np.full(rows, weight)))}
             gc.collect()
@@ -86,18 +91,18 @@ def measure_edge(values: str, *, rows: int, steps: int, seed: int, verdict: Verd
                 step_seconds.append(seconds)
                 encode_seconds.append(sum(encode))
                 decode_seconds.append(sum(decode))
-    step_time = statistics.median(step_seconds)
-    encode_time = statistics.median(encode_seconds)
-    decode_time = statistics.median(decode_seconds)
+    step_median = statistics.median(step_seconds)
+    encode_median = statistics.median(encode_seconds)
+    decode_median = statistics.median(decode_seconds)
     return {
         "values": values,
         "rows/step": rows,
         "steps": len(step_seconds),
-        "step ms": step_time * 1000,
-        "encode ms": encode_time * 1000,
-        "decode ms": decode_time * 1000,
-        "encode and decode %": 100 * (encode_time + decode_time) / step_time,
-        "rows/s": rows / step_time,
+        "step ms": step_median * 1000,
+        "encode ms": encode_median * 1000,
+        "decode ms": decode_median * 1000,
+        "encode and decode %": 100 * (encode_median + decode_median) / step_median,
+        "rows/s": rows / step_median,
     }
 
 
@@ -105,12 +110,12 @@ def _sum_weights(table: pa.Table) -> int:
     return int(table["weight"].to_numpy().sum())
 
 
-def _ints(kind: str, numbers: Any) -> pa.Array:
+def _ints(name: str, numbers: Any) -> pa.Array:
     return pa.array(np.asarray(numbers, np.int64))
 
 
-def _strings(kind: str, numbers: Any) -> pa.Array:
-    return pa.array([f"{kind}-{number:09d}" for number in np.asarray(numbers).tolist()])
+def _strings(name: str, numbers: Any) -> pa.Array:
+    return pa.array([f"{name}-{number:09d}" for number in np.asarray(numbers).tolist()])
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Times of day: made of numbers, cut to a unit, and subtracted, as in Spark."""
+"""Times of day: made of numbers, truncated to a unit, and subtracted, as in Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["FUNCTIONS"]
 
 _TIME: Final = pa.time64("us")
 _INT: Final = pa.int64()
-#: The microseconds of the units by which times of day are cut and counted.
+#: The microseconds of the units to which times of day are truncated.
 _UNITS: Final = {
     "HOUR": 3_600_000_000,
     "MINUTE": 60_000_000,
@@ -63,12 +63,13 @@ def _rule(kinds: str, result: pa.DataType) -> Rule:
 
 
 def _units(names: pa.Array) -> pa.Array:
+    """Return the microseconds of units by their names."""
     upper = pc.utf8_upper(names)
-    places = pc.index_in(upper, pa.array(list(_UNITS)))
-    unknown = upper.filter(pc.and_(pc.is_null(places), pc.is_valid(upper)))
+    indices = pc.index_in(upper, pa.array(list(_UNITS)))
+    unknown = upper.filter(pc.and_(pc.is_null(indices), pc.is_valid(upper)))
     if len(unknown):
         raise pa.ArrowInvalid(f"no unit of a time {unknown[0]}; there are {', '.join(_UNITS)}")
-    return pa.array(list(_UNITS.values()), _INT).take(places)
+    return pa.array(list(_UNITS.values()), _INT).take(indices)
 
 
 def _truncate(units: pa.Array, times: pa.Array) -> pa.Array:

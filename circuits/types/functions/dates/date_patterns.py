@@ -1,0 +1,181 @@
+"""Patterns of dates and times, of Java (Spark) or of C (DuckDB), as lists of fields.
+
+::
+
+    java_format("d.MM.")   day (1 digit or more), ".", month (2 digits), "."
+    c_format("%-d.%m.")    the same
+
+`circuits.types.functions.dates.date_formats` formats and parses by these lists.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["DAYS", "MONTHS", "FormatField", "c_format", "java_format"]
+
+MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+@dataclass(frozen=True)
+class FormatField:
+    """A part of a format: a field of the timestamp, or a literal text.
+
+    Attributes:
+        name: The name of the field, such as ``year``; ``literal`` for a literal text.
+        width: The least number of digits; 0 for a part that is not a number.
+        optional: True if a text to parse may lack this part.
+        text: The literal text; empty for a field.
+    """
+
+    name: str
+    width: int = 0
+    optional: bool = False
+    text: str = ""
+
+    @property
+    def is_literal(self) -> bool:
+        """True for a literal text."""
+        return self.name == "literal"
+
+
+def _literal(text: str, optional: bool = False) -> FormatField:
+    return FormatField("literal", optional=optional, text=text)
+
+
+def _java_field(letter: str, count: int, pattern: str) -> FormatField:
+    """Return the field of a letter that is repeated ``count`` times."""
+    match letter:
+        case "y" | "u":
+            return FormatField("year2", 2) if count == 2 else FormatField("year", count)
+        case "M" | "L":
+            return FormatField(
+                ("month", "month", "month_short", "month_name")[min(count, 4) - 1], count
+            )
+        case "E":
+            return FormatField("day_name" if count == 4 else "day_short")
+        case "S":
+            return FormatField("fraction", count)
+        case "X" | "x" | "Z" | "V" | "z" | "O":
+            return FormatField(f"zone{letter}", count)
+        case "G":
+            return FormatField("era_name" if count == 4 else "era")
+        case _ if letter in _FIELD_OF_JAVA_LETTER:
+            return FormatField(_FIELD_OF_JAVA_LETTER[letter], count)
+    raise ValueError(f"the letter {letter!r} in the date format {pattern!r} is not supported")
+
+
+_FIELD_OF_JAVA_LETTER: Final = {
+    "d": "day",
+    "D": "day_of_year",
+    "H": "hour",
+    "h": "hour12",
+    "K": "hour0_11",
+    "k": "hour1_24",
+    "m": "minute",
+    "s": "second",
+    "a": "am_pm",
+    "q": "quarter",
+    "Q": "quarter",
+    "F": "day_of_aligned_week",
+}
+
+
+@lru_cache(maxsize=256)
+def java_format(pattern: str) -> tuple[FormatField, ...]:
+    """Return the fields of a pattern of Java's DateTimeFormatter.
+
+    Raises:
+        ValueError: The pattern is not valid, or has a letter that is not supported.
+    """
+    fields: list[FormatField] = []
+    index, optional = 0, False
+    while index < len(pattern):
+        character = pattern[index]
+        if character == "'":
+            end = pattern.find("'", index + 1)
+            if end < 0:
+                raise ValueError(f"the quote in the date format {pattern!r} is not closed")
+            fields.append(_literal(pattern[index + 1 : end] or "'", optional))
+            index = end + 1
+        elif character in "[]":
+            optional = character == "["
+            index += 1
+        elif character.isascii() and character.isalpha():
+            end = index
+            while end < len(pattern) and pattern[end] == character:
+                end += 1
+            field = _java_field(character, end - index, pattern)
+            fields.append(replace(field, optional=optional))
+            index = end
+        else:
+            fields.append(_literal(character, optional))
+            index += 1
+    return tuple(fields)
+
+
+_FIELD_OF_C_LETTER: Final = {
+    "Y": FormatField("year", 1),
+    "y": FormatField("year2", 2),
+    "m": FormatField("month", 2),
+    "-m": FormatField("month", 1),
+    "b": FormatField("month_short"),
+    "B": FormatField("month_name"),
+    "d": FormatField("day", 2),
+    "-d": FormatField("day", 1),
+    "j": FormatField("day_of_year", 3),
+    "-j": FormatField("day_of_year", 1),
+    "a": FormatField("day_short"),
+    "A": FormatField("day_name"),
+    "w": FormatField("day_of_week"),
+    "u": FormatField("iso_day_of_week"),
+    "G": FormatField("iso_year", 4),
+    "V": FormatField("iso_week", 2),
+    "H": FormatField("hour", 2),
+    "-H": FormatField("hour", 1),
+    "I": FormatField("hour12", 2),
+    "-I": FormatField("hour12", 1),
+    "M": FormatField("minute", 2),
+    "-M": FormatField("minute", 1),
+    "S": FormatField("second", 2),
+    "-S": FormatField("second", 1),
+    "f": FormatField("fraction", 6),
+    "g": FormatField("fraction", 3),
+    "n": FormatField("fraction", 9),
+    "p": FormatField("am_pm"),
+    "z": FormatField("offset"),
+    "Z": FormatField("zone_name"),
+    "U": FormatField("week_from_sunday", 2),
+    "W": FormatField("week_from_monday", 2),
+    "%": _literal("%"),
+}
+
+
+@lru_cache(maxsize=256)
+def c_format(pattern: str) -> tuple[FormatField, ...]:
+    """Return the fields of a pattern of C's strftime.
+
+    Raises:
+        ValueError: The pattern has a field that is not supported.
+    """
+    pattern = re.sub(
+        "%([cxX])",
+        lambda match: {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}[match[1]],
+        pattern,
+    )
+    fields = []
+    for match in re.finditer(r"%(-?.)|([^%]+)|%", pattern, re.DOTALL):
+        if match[2] is not None:
+            fields.append(_literal(match[2]))
+        elif match[1] in _FIELD_OF_C_LETTER:
+            fields.append(_FIELD_OF_C_LETTER[match[1]])
+        else:
+            raise ValueError(f"{match[0]!r} in the date format {pattern!r} is not supported")
+    return tuple(fields)

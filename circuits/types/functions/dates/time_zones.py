@@ -1,0 +1,89 @@
+"""Conversion of timestamps between UTC and the local time of a zone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.argument_rows import by_constants
+from circuits.types.functions.function import Function
+from circuits.types.functions.signatures import Signature
+
+__all__ = ["FUNCTIONS"]
+
+_TIMESTAMP = pa.timestamp("us")
+
+
+def _to_zone(values: pa.Array, zone: str) -> pa.Array:
+    """Convert timestamps in UTC to the local time of a zone."""
+    return pc.local_timestamp(
+        values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", _zone(zone)))
+    )
+
+
+def _from_zone(ambiguous: str) -> Callable[..., pa.Array]:
+    """Return a function that converts timestamps in the local time of a zone to UTC.
+
+    If a local time does not exist, because clocks are set forward, the offset before the change
+    applies.
+
+    Args:
+        ambiguous: ``earliest`` or ``latest``, for a time that occurs twice.
+    """
+
+    def convert(values: pa.Array, zone: str) -> pa.Array:
+        zone = _zone(zone)
+        options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": "earliest"}
+        zoned = pc.assume_timezone(values, **options)
+        # If a time does not exist, Arrow returns the last timestamp before the clocks are set.
+        local = pc.local_timestamp(zoned)
+        in_utc = zoned.cast(pa.timestamp("us", "UTC")).cast(_TIMESTAMP)
+        is_skipped = pc.fill_null(pc.not_equal(local, values), False)
+        if not pc.any(is_skipped).as_py():
+            return in_utc
+        shifted = pc.subtract(values, pc.subtract(local, in_utc))
+        return pc.if_else(is_skipped, shifted, in_utc)
+
+    return convert
+
+
+#: Abbreviations that Spark accepts, and that the database of time zones does not have.
+_SHORT_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "JST": "Asia/Tokyo"}
+
+
+def _zone(name: str) -> str:
+    """Return Arrow's name of a time zone: a region, ``UTC``, or an offset such as ``+02:00``."""
+    full_name = _SHORT_ZONES.get(name, name)
+    if full_name.islower():
+        full_name = full_name.upper() if "/" not in full_name else full_name.title()
+    offset = full_name.removeprefix("UTC").removeprefix("GMT")
+    if not offset or offset.upper() == "Z":
+        return "UTC"
+    if offset[0] in "+-":
+        hours, _, minutes = offset[1:].partition(":")
+        return f"{offset[0]}{int(hours):02}:{int(minutes or 0):02}"
+    return full_name
+
+
+FUNCTIONS = (
+    Function(
+        "to_zone",
+        "a timestamp of UTC in the local time of zone b",
+        Signature("mt", _TIMESTAMP),
+        by_constants(_to_zone),
+    ),
+    Function(
+        "from_zone",
+        "the timestamp of UTC when the local time in zone b is a",
+        Signature("mt", _TIMESTAMP),
+        by_constants(_from_zone("earliest")),
+    ),
+    Function(
+        "from_zone_latest",
+        "as from_zone; the later one if the local time a occurs twice",
+        Signature("mt", _TIMESTAMP),
+        by_constants(_from_zone("latest")),
+    ),
+)
