@@ -126,6 +126,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "in": "3 IN (1, 2, 3)",
         "like": "'abc' LIKE 'a%'",
         "ilike": "'ABC' ILIKE 'a_c'",
+        "glob": "'abc' GLOB 'a[a-c]?'",
         "greatest": "greatest(1, NULL, 3)",
         "least": "least(2, 1)",
     },

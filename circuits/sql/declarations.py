@@ -13,7 +13,8 @@ DEFAULT                           unused, with a notice: a row has a value for e
 WITH, USING, LOCATION, ...        unused, with a notice: the rows come from the caller
 COMMENT, NULL                     read and dropped: they have no effect in any engine
 WATERMARK FOR, LATENESS           the input refuses late rows (`circuits.inputs.Lateness`)
-computed columns, METADATA, ...   refused: a view without them would have other rows
+METADATA                          unused, with a notice: a row has a value for the column
+computed columns, ...             refused: a view without them would have other rows
 ================================= ================================================================
 
 A table that an ``INSERT INTO`` names is a sink, so it is not an input (`circuits.sql.statements`).
@@ -31,7 +32,7 @@ from sqlglot import exp
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
-from circuits.sql.syntax.parsing import UNSUPPORTED_COLUMN_PART
+from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
 from circuits.sql.syntax.types import arrow_type
 
@@ -318,8 +319,11 @@ class _TableReader:
         elif type(kind) in UNCHECKED_CONSTRAINTS:
             name = UNCHECKED_CONSTRAINTS[type(kind)]
             self._add_notice(error_node, name, "the rows are not checked")
+        elif kind.meta.get(UNCHECKED_COLUMN_PART) is not None:
+            part, effect = kind.meta[UNCHECKED_COLUMN_PART], "each row must have a value"
+            self.notices.append(_notice(self._source, error_node, part, f"{effect} for the column"))
         else:
-            construct = kind.meta.get(UNSUPPORTED_COLUMN_PART) or self._source.describe(kind)
+            construct = self._source.describe(kind)
             raise self._source.unsupported(
                 error_node,
                 f"{construct.removesuffix(' COLUMN CONSTRAINT')} in CREATE TABLE",

@@ -275,6 +275,7 @@ class Interner:
 
     @property
     def _end(self) -> int:
+        """The number of bytes of all strings."""
         return int(self._bounds[self._size])
 
     def _find(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:

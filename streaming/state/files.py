@@ -94,13 +94,23 @@ def read_small_file(files: Files, name: str) -> bytes:
     return bytes(files.read(name))
 
 
-def replace_atomically(files: Files, name: str, data: bytes) -> None:
+def replace_atomically(
+    files: Files, name: str, data: Bytes, *, temporary: str | None = None
+) -> None:
     """Create or replace a file atomically: after a crash, it has the old or the new content.
+
+    The new name is durable only after `Files.sync_folder`.
+
+    Args:
+        files: The directory.
+        name: The name of the file.
+        data: Its new content.
+        temporary: The name of the file while it is written, ``{name}.tmp`` by default.
 
     Raises:
         OSError: The file system raised an error.
     """
-    temporary = f"{name}.tmp"
+    temporary = temporary or f"{name}.tmp"
     # A killed process may have left the temporary file. If it is another hard link to ``name``,
     # writing to it would change ``name``.
     files.remove(temporary)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.nexmark import QUERIES, add_delta, oracle_answer, program, side_input
+from benchmarks.nexmark import QUERIES, add_delta, oracle_answer, side_input, sql_program
 from benchmarks.nexmark_events import generate
 from circuits import compile_sql
 
@@ -34,7 +34,7 @@ def test_the_events_have_the_published_ratios_and_hot_keys():
     list(QUERIES),
 )
 def test_a_query_is_exact_after_every_step(query):
-    circuit = compile_sql(program(query))
+    circuit = compile_sql(sql_program(query))
     assert circuit.outputs == (query,)
     present = {"side_input": side_input()}
     answer: Counter[tuple[Any, ...]] = Counter()

@@ -7,7 +7,6 @@ joins (`circuits.sql.queries.memberships`).
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from circuits.sql.expressions.list_comparisons import (
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
 from circuits.sql.expressions.row_comparisons import compare_rows, is_row
+from circuits.types.functions.texts.like_patterns import glob_to_regex
 from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["READERS"]
@@ -188,23 +188,17 @@ def _read_like_any(
 
 
 def _read_glob(clause: Clause, node: exp.Glob) -> Expression:
-    """Read ``x GLOB 'a*'`` as LIKE; in DuckDB, ``?`` and ``[...]`` match bytes, not characters."""
+    """Read ``x GLOB 'a*'``; a constant pattern is checked here."""
     clause.source.allow_arguments(node, "this", "expression")
     value, pattern = clause.read_arguments(node, "this", "expression")
-    text = pattern.value if isinstance(pattern, Literal) else None
-    parts = re.fullmatch(r"(?:[^\\?\[]|\\.)*", text, re.DOTALL) if isinstance(text, str) else None
-    if parts is None:
-        raise clause.source.unsupported(
-            node, "GLOB with ?, [...] or a pattern that is not constant", "use regexp_matches()"
-        )
-    # Each part is a character, possibly with a backslash before it.
-    like_pattern = re.sub(
-        r"\\?.",
-        lambda part: "%" if part[0] == "*" else re.sub(r"[%_\\]", r"\\\g<0>", part[0][-1]),
-        str(text),
-        flags=re.DOTALL,
-    )
-    return clause.call(node, "like", value, string_literal(like_pattern), string_literal("\\"))
+    if isinstance(pattern, Literal) and isinstance(pattern.value, str):
+        try:
+            glob_to_regex(pattern.value)
+        except pa.ArrowInvalid as error:
+            raise clause.source.unsupported(
+                node, f"the pattern {pattern.value!r} of GLOB", f"use regexp_matches(): {error}"
+            ) from error
+    return clause.call(node, "glob", value, pattern)
 
 
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:

@@ -142,7 +142,8 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             )
         value = clause.read(function.expressions[0])
         first_position = 1 if ordinality else None
-        default = ["unnest", "ordinality"] if ordinality else ["unnest"]
+        default = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
+        default += ["ordinality"] if ordinality else []
         generated = _unnest(builder, node, value, default, first_position, outer)
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)

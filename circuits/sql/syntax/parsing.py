@@ -13,7 +13,9 @@ a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same nod
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
 INTERVAL '1 day 02:03'   ``meta[INTERVAL_TEXT]``: the whole text; sqlglot drops a part of it
 EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
-METADATA                 a part of a column in Flink; ``meta[UNSUPPORTED_COLUMN_PART]``
+METADATA                 a part of a column in Flink; ``meta[UNCHECKED_COLUMN_PART]``
+FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
+BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
 ======================== =================================================================
 
@@ -42,7 +44,7 @@ __all__ = [
     "IS_COMMA",
     "NAMED_FUNCTIONS",
     "NAME_IN_TEXT",
-    "UNSUPPORTED_COLUMN_PART",
+    "UNCHECKED_COLUMN_PART",
     "is_spark",
     "parse_statements",
 ]
@@ -54,7 +56,7 @@ NAME_IN_TEXT: Final = "name_in_text"
 #: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
 #: lower case; for dialect spark, and for all others. The modules with their readers add the names.
 NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
-UNSUPPORTED_COLUMN_PART: Final = "unsupported_column_part"
+UNCHECKED_COLUMN_PART: Final = "unchecked_column_part"
 _SURPLUS: Final = "surplus"  # a key of ``meta`` of a call: the count of arguments that it takes
 # If each of these values in place of an argument gives the same tree, the tree ignores it.
 _OTHER_COLUMN: Final = exp.column("other_argument")
@@ -62,6 +64,9 @@ _OTHER_VALUES: Final = (_OTHER_COLUMN, exp.true(), exp.false(), exp.Literal.stri
 _EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
 # A keyword that ends every clause before it, and that no statement has at its end.
 _EMIT_TOKEN: Final = TokenType.THEN
+# Functions whose argument may be followed by TO and a unit of time.
+_ROUNDINGS: Final = {"CEIL": exp.Ceil, "CEILING": exp.Ceil, "FLOOR": exp.Floor}
+_ROUNDING_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 # The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
@@ -114,7 +119,13 @@ def _parser_class(dialect: type[Dialect]) -> Any:
             **{name: _call_reader(name) for name in names},
         },
         "FUNCTION_PARSERS": {
-            name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names
+            **{name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names},
+            **{
+                name: _rounding_parser(
+                    name, is_call=name in names, is_spark_dialect=is_spark_dialect
+                )
+                for name in _ROUNDINGS
+            },
         },
     }
     return type(base.__name__, (_TextKeepingParser, base), attributes)
@@ -130,6 +141,47 @@ def _call_reader(name: str) -> Any:
         return exp.Anonymous(this=name.lower(), expressions=arguments)
 
     return read
+
+
+def _rounding_parser(name: str, *, is_call: bool, is_spark_dialect: bool) -> Any:
+    """Return the parser of FLOOR(x) or CEIL(x) that also reads FLOOR(ts TO HOUR).
+
+    Args:
+        name: The name of the function, in upper case.
+        is_call: Whether FLOOR(x) is a call by name in the tree.
+        is_spark_dialect: Whether date_trunc is a call by name in the tree.
+    """
+
+    def parse(parser: Any) -> exp.Expr:
+        arguments = parser._parse_csv(parser._parse_lambda)
+        if len(arguments) == 1 and parser._match_text_seq("TO"):
+            unit = parser._parse_var(any_token=True)
+            if unit is None or unit.name.upper() not in _ROUNDING_UNITS:
+                parser.raise_error(f"{name} TO takes a unit: {', '.join(_ROUNDING_UNITS)}")
+            return _round_time(arguments[0], unit, name == "FLOOR", is_spark_dialect)
+        if is_call:
+            return exp.Anonymous(this=name.lower(), expressions=arguments)
+        if len(arguments) > 2:
+            parser.raise_error(f"{name}() takes 2 arguments or fewer")
+        return _ROUNDINGS[name](**dict(zip(("this", "decimals"), arguments, strict=False)))
+
+    return parse
+
+
+def _round_time(time: exp.Expr, unit: exp.Var, is_floor: bool, is_spark_dialect: bool) -> exp.Expr:
+    """Return the start of the unit at or before a time, or at or after it."""
+    if not is_floor:
+        microsecond = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND"))
+        time = exp.Paren(this=exp.Sub(this=time, expression=microsecond))
+    start: exp.Expr = (
+        exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(unit.name), time])
+        if is_spark_dialect
+        else exp.TimestampTrunc(this=time, unit=unit)
+    )
+    if is_floor:
+        return start
+    step = exp.Interval(this=exp.Literal.string("1"), unit=unit.copy())
+    return exp.Paren(this=exp.Add(this=start, expression=step))
 
 
 def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
@@ -245,6 +297,9 @@ class _TextKeepingParser(Parser):
     def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
         first = self._curr
         tree = super()._parse_types(*args, **options)
+        if tree is None and first is not None and first.text.upper() == "BYTES":
+            self._advance()
+            tree = exp.DataType(this=exp.DType.VARBINARY)
         if isinstance(tree, exp.DataType) and first is not self._curr:
             tree.meta.setdefault(NAME_IN_TEXT, self.sql[first.start : self._prev.end + 1])
         return tree
@@ -327,9 +382,9 @@ def _parse_lateness(parser: Any) -> exp.Expr:
 
 def _parse_metadata(parser: Any) -> exp.Expr:
     """Return a tree for ``METADATA FROM 'key' VIRTUAL``, which follows a column."""
-    if parser._match(TokenType.FROM):
-        parser._parse_string()
+    if parser._match(TokenType.FROM) and parser._parse_string() is None:
+        parser._parse_id_var()
     parser._match_text_seq("VIRTUAL")
     tree: exp.Expr = parser.expression(exp.Var(this="METADATA"))
-    tree.meta[UNSUPPORTED_COLUMN_PART] = "METADATA"
+    tree.meta[UNCHECKED_COLUMN_PART] = "METADATA"
     return tree

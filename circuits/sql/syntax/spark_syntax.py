@@ -13,6 +13,13 @@ SORT BY                                  ORDER BY: a view is one partition
 ``IDENTIFIER('a.b')``                    ``a.b``
 ``first_value(x)`` without OVER          ``first(x)``
 ``mode(x, true)``                        ``mode(x)``, which is always deterministic here
+``CAST(t AS TIMESTAMP(3))`` of Flink      ``date_trunc('millisecond', CAST(t AS TIMESTAMP))``
+``ROW<a INT>`` of Flink                  ``STRUCT<a INT>``
+``MAP['a', 1]`` of Flink                 ``map('a', 1)``
+``to_timestamp_ltz(n, 3)`` of Flink      ``timestamp_millis(n)``; with 0 ``timestamp_seconds(n)``
+``sha256(x)`` of Flink                   ``sha2(x, 256)``; also 224, 384 and 512
+``to_base64(x)`` of Flink                ``base64(x)``
+``from_base64(x)`` of Flink              ``CAST(unbase64(x) AS STRING)``
 ======================================== ======================================================
 """
 
@@ -34,6 +41,10 @@ _CONSTANTS: Final[Mapping[type[exp.Expr], str]] = {
     exp.CurrentDatabase: "default",
     exp.CurrentSchema: "default",
 }
+_HASH_BITS: Final[Mapping[str, int]] = {f"sha{bits}": bits for bits in (224, 256, 384, 512)}
+# The functions of a count since 1970 by the second argument of Flink's to_timestamp_ltz().
+_EPOCH_FUNCTIONS: Final[Mapping[str, str]] = {"0": "timestamp_seconds", "3": "timestamp_millis"}
+_NESTED_TYPES: Final = frozenset({"ARRAY", "MAP", "STRUCT"})
 _IGNORED_CLAUSES: Final = ("hint", "distribute", "cluster")
 _RANKING_FUNCTIONS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist)
 
@@ -50,11 +61,19 @@ OPERATORS: Final[Mapping[TokenType, Any]] = {_UNSIGNED_SHIFT: _unsigned_shift}
 
 
 def join_spark_tokens(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with ``>>>`` and ``X '1A'`` as one token each."""
+    """Return the tokens with ``>>>`` and ``X '1A'`` as one token each, and ROW< as STRUCT<."""
     joined: list[Token] = []
     position = 0
+    open_types = 0  # in ARRAY<STRUCT<a ARRAY<INT>>> the last three tokens are no shift
     while position < len(tokens):
         token, *following = tokens[position : position + 3]
+        if token.token_type == TokenType.LT and joined and joined[-1].text.upper() in _NESTED_TYPES:
+            open_types += 1
+        elif token.token_type == TokenType.GT and open_types:
+            open_types -= 1
+            joined.append(token)
+            position += 1
+            continue
         is_shift = len(following) == 2 and all(
             part.token_type == TokenType.GT and part.start == token.start + distance
             for distance, part in enumerate((token, *following))
@@ -75,6 +94,10 @@ def join_spark_tokens(tokens: list[Token]) -> list[Token]:
                 *(token.line, token.col, token.start, following[0].end),
             )
             position += 1
+        elif following and following[0].token_type == TokenType.LT and token.text.upper() == "ROW":
+            token = Token(
+                *(TokenType.STRUCT, "STRUCT", token.line, token.col, token.start, token.end)
+            )
         joined.append(token)
         position += 1
     return joined
@@ -99,6 +122,15 @@ def rewrite_spark_tree(tree: exp.Expr) -> exp.Expr:
             node.set("deterministic", None)
         elif isinstance(node, exp.CurrentCatalog | exp.CurrentDatabase | exp.CurrentSchema):
             _replace(node, exp.Literal.string(_CONSTANTS[type(node)]))
+        elif isinstance(node, exp.Cast) and _timestamp_digits(node.to) is not None:
+            _rewrite_timestamp(node)
+        elif isinstance(node, exp.ToBase64):
+            _replace(node, exp.Anonymous(this="base64", expressions=[node.this]))
+        elif isinstance(node, exp.FromBase64):
+            data = exp.Anonymous(this="unbase64", expressions=[node.this])
+            _replace(node, exp.Cast(this=data, to=exp.DataType(this=exp.DType.TEXT)))
+        elif isinstance(node, exp.Bracket) and _is_map(node):
+            _replace(node, exp.func("map", *node.expressions, dialect="spark"))
         elif isinstance(node, exp.Anonymous):
             _rewrite_call(node)
     return tree
@@ -127,6 +159,36 @@ def _rewrite_select(node: exp.Select) -> None:
             node.set("order", exp.Order(expressions=sort.expressions))
 
 
+def _timestamp_digits(type: exp.Expr) -> int | None:
+    """Return the digits of a second in ``TIMESTAMP(digits)``; None for other types."""
+    is_timestamp = isinstance(type, exp.DataType) and type.this in exp.DataType.TEMPORAL_TYPES
+    digits = type.expressions[0].name if is_timestamp and type.expressions else ""
+    return int(digits) if digits.isdigit() else None
+
+
+def _rewrite_timestamp(node: exp.Cast) -> None:
+    """Replace a cast to ``TIMESTAMP(3)`` by a timestamp without the other digits."""
+    digits = _timestamp_digits(node.to)
+    unit = {0: "second", 3: "millisecond", 6: "microsecond"}.get(digits or 0)
+    if unit is None:
+        return
+    cast = node.copy()
+    cast.to.set("expressions", None)
+    if unit == "microsecond":
+        _replace(node, cast)
+    else:
+        _replace(
+            node, exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(unit), cast])
+        )
+
+
+def _is_map(node: exp.Bracket) -> bool:
+    """Return whether a subscript is a map, ``MAP['a', 1, 'b', 2]``."""
+    column, values = node.this, node.expressions
+    is_name = isinstance(column, exp.Column) and column.name.upper() == "MAP" and not column.table
+    return is_name and bool(values) and len(values) % 2 == 0
+
+
 def _rewrite_stack(node: exp.Stack) -> None:
     count = node.this
     if not isinstance(count, exp.Literal) or count.is_string or not count.this.isdigit():
@@ -152,6 +214,13 @@ def _rewrite_call(node: exp.Anonymous) -> None:
     name = node.name.lower()
     if name == "try_avg" and len(node.expressions) == 1:
         _replace(node, exp.Avg(this=node.expressions[0]))
+    elif name in _HASH_BITS and len(node.expressions) == 1:
+        bits = exp.Literal.number(_HASH_BITS[name])
+        _replace(node, exp.Anonymous(this="sha2", expressions=[*node.expressions, bits]))
+    elif name == "to_timestamp_ltz" and len(node.expressions) == 2:
+        function = _EPOCH_FUNCTIONS.get(str(node.expressions[1]))
+        if function is not None:
+            _replace(node, exp.Anonymous(this=function, expressions=node.expressions[:1]))
     elif name == "identifier" and len(node.expressions) == 1:
         (text,) = node.expressions
         if isinstance(text, exp.Literal) and text.is_string:

@@ -1,8 +1,8 @@
 """The Arrow types of SQL type names.
 
 The widths are those of DuckDB: ``INT`` has 32 bits, a ``TIMESTAMP`` counts microseconds,
-``DECIMAL`` alone is ``DECIMAL(18, 3)``, in dialect spark ``DECIMAL(10, 0)``. As in both systems,
-the length in ``VARCHAR(n)`` has no effect.
+``DECIMAL`` alone is ``DECIMAL(18, 3)``, in dialect spark ``DECIMAL(10, 0)``. As in DuckDB, the
+length in ``VARCHAR(n)`` or ``VARBINARY(n)`` has no effect.
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ DEFAULT_DECIMAL: Final = (18, 3)
 DEFAULT_DECIMAL_OF_SPARK: Final = (10, 0)
 MAX_PRECISION: Final = 38
 
+# Types whose parameter is a length, which has no effect.
+SIZED_TYPES: Final = frozenset(
+    {
+        *(exp.DType.CHAR, exp.DType.NCHAR, exp.DType.VARCHAR, exp.DType.NVARCHAR, exp.DType.BPCHAR),
+        *(exp.DType.BINARY, exp.DType.VARBINARY),
+    }
+)
+# Timestamps without a time zone; a parameter is the count of digits of a second.
+WALL_CLOCK_TYPES: Final = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ})
+
 #: A HUGEINT has 128 bits, up to 1.7e38; here it has 38 digits.
 HUGEINT: Final = pa.decimal128(MAX_PRECISION, 0)
 
@@ -62,6 +72,10 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
         for parameter in node.expressions:
             _read_parameter(source, parameter)  # an error about it precedes one about the type
+        if kind in SIZED_TYPES and len(node.expressions) == 1:
+            return pa.binary() if "BINARY" in kind.name else pa.string()
+        if kind in WALL_CLOCK_TYPES and len(node.expressions) == 1 and not source.is_spark:
+            return _timestamp_type(source, node)
     if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
         types = ", ".join(sorted([*(type.value for type in ARROW_TYPES), "DECIMAL(p, s)"]))
         name = node.meta.get(NAME_IN_TEXT) or node.sql(dialect=source.dialect)
@@ -69,6 +83,15 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
             return DUCKDB_TYPES[str(name).lower()]
         raise source.unsupported(node, f"type {name}", f"types: {types}")
     return ARROW_TYPES[kind]
+
+
+def _timestamp_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    """Return the type of ``TIMESTAMP(digits)``, with the unit that DuckDB gives it."""
+    digits = _read_parameter(source, node.expressions[0])
+    for unit, limit in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9)):
+        if digits <= limit:
+            return pa.timestamp(unit)
+    raise source.error(node, f"a timestamp has at most 9 digits of a second, not {digits}")
 
 
 def _decimal_type(source: SqlSource, node: exp.DataType) -> pa.DataType:

@@ -180,7 +180,6 @@ REFUSED = [
     ("CREATE TABLE t (a INT, weight INT)", 1, 24, "the name of the weights"),
     ("CREATE TABLE t (a INT, b AS a + 1)", 1, 24, "a computed column is not supported"),
     ("CREATE TABLE t (a INT GENERATED ALWAYS AS (1 + 1))", 1, 17, "a computed column"),
-    ("CREATE TABLE t (a INT METADATA FROM 'k' VIRTUAL)", 1, 17, "METADATA in CREATE TABLE"),
     ("CREATE TABLE t AS SELECT 1 AS a", 1, 1, "write CREATE VIEW"),
     ("CREATE TABLE t LIKE u", 1, 14, "CREATE TABLE without columns"),
     ("CREATE TABLE s.t (a INT)", 1, 14, "a name with a schema"),

@@ -10,11 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from circuits import EvaluationError, compile_sql
+from circuits.types.functions.texts import like_patterns
 from circuits.types.functions.texts.backtracking import (
     MAX_BACKTRACKED_CHARACTERS,
     Choices,
     count_choices,
 )
+from circuits.types.functions.texts.like_patterns import glob_to_regex
 from circuits.types.functions.texts.patterns import compile_pattern
 
 SCHEMA = {"r": pa.schema([("s", pa.string())])}
@@ -156,3 +158,22 @@ def test_linear_search_finds_the_matches_of_python(text_of_pattern, text):
     assert [(m.start, m.end, m.groups[0]) for m in pattern.find_all(text)] == expected
     first = pattern.find(text)
     assert (first and (first.start, first.end, first.groups[0])) == (expected or [None])[0]
+
+
+@settings(max_examples=100)
+@given(
+    st.text("aabc*?[]!-^\\é", max_size=7),
+    st.lists(st.text("abc*]!-^\\é\n", max_size=4), min_size=1),
+)
+def test_glob_matches_what_duckdb_matches_or_is_refused(pattern, texts):
+    duckdb = pytest.importorskip("duckdb")
+    try:
+        glob_to_regex(pattern)
+    except pa.ArrowInvalid:
+        return
+    (glob,) = (function for function in like_patterns.FUNCTIONS if function.name == "glob")
+    values = pa.array(texts, pa.string())
+    matches = glob.kernel([values, pa.scalar(pattern)], pa.bool_())
+    with duckdb.connect() as database:
+        expected = [database.execute("SELECT $1 GLOB $2", [s, pattern]).fetchone() for s in texts]
+    assert [(match,) for match in matches.to_pylist()] == expected

@@ -1,10 +1,18 @@
-"""LIKE and ILIKE: ``%`` matches any text and ``_`` any character, unless they are escaped.
+"""LIKE, ILIKE and GLOB: texts that match patterns with wildcards.
+
+In LIKE, ``%`` matches any text and ``_`` any character, unless they are escaped.
 
 In SQL and DuckDB, a pattern has no escape character by default. Arrow's ``match_like`` always uses
 the backslash as the escape character, so the pattern is rewritten. Patterns may be columns.
+
+In GLOB, ``*`` matches any text, ``?`` one byte, ``[ab-d]`` one of these bytes and ``[!a]`` any
+other byte, as in DuckDB. A backslash escapes the next character. Characters of classes are ASCII.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +21,17 @@ from circuits.types.functions.argument_rows import by_constants
 from circuits.types.functions.function import Function, Kernel
 from circuits.types.functions.texts.text_functions import text_rule
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "glob_to_regex"]
+
+# A part of a GLOB pattern: a class, an escaped character, or any other character. In a class are
+# ranges and characters; those that would be read differently by different systems are left out.
+_RANGE: Final = "[A-Za-z0-9]-[A-Za-z0-9]"
+_GLOB_PART: Final = re.compile(
+    rf"\[(?P<negation>!?)(?P<items>(?:{_RANGE}|[\x01-\x7f])+?)\]|\\(?P<escaped>.)|(?P<other>[^\[\\])",
+    re.DOTALL,
+)
+_GLOB_ITEM: Final = re.compile(rf"{_RANGE}|[^\]\[!\\-]|(?<=.)!", re.DOTALL)
+_GLOB_WILDCARDS: Final = {"*": ".*", "?": "."}
 
 
 def _rewrite_escapes(pattern: str, escape: str) -> str:
@@ -43,6 +61,58 @@ def _like(*, ignore_case: bool) -> Kernel:
     return by_constants(like)
 
 
+def glob_to_regex(pattern: str) -> str:
+    r"""Return the regular expression over bytes for a pattern of GLOB.
+
+    Raises:
+        ArrowInvalid: The pattern has a class that is empty, not closed, or has characters other
+            than ASCII without brackets, backslashes and loose hyphens.
+
+    >>> print(glob_to_regex("a[!b-d^]?*\\*"))
+    (?s)\Aa[^b-d\^]..*\*\z
+    """
+    parts = ["(?s)\\A"]
+    index = 0
+    while index < len(pattern):
+        part = _GLOB_PART.match(pattern, index)
+        if part is None:
+            raise _glob_error(pattern)
+        if part["items"] is not None:
+            items = _split_class(pattern, part["items"])
+            parts.append(f"[{'^' * bool(part['negation'])}{items}]")
+        elif part["escaped"] is not None:
+            parts.append(re.escape(part["escaped"]))
+        else:
+            parts.append(_GLOB_WILDCARDS.get(part["other"], re.escape(part["other"])))
+        index = part.end()
+    return "".join(parts) + "\\z"
+
+
+def _split_class(pattern: str, items: str) -> str:
+    """Return the items of a class of GLOB as those of a regular expression."""
+    parts: list[str] = []
+    index = 0
+    while index < len(items):
+        item = _GLOB_ITEM.match(items, index)
+        if item is None or (len(item[0]) == 3 and item[0][0] > item[0][2]):
+            raise _glob_error(pattern)
+        parts.append(item[0] if len(item[0]) == 3 else re.escape(item[0]))
+        index = item.end()
+    return "".join(parts)
+
+
+def _glob_error(pattern: str) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(
+        f"{pattern!r} is no supported pattern of GLOB: a class has ASCII characters and ranges of "
+        "letters or digits, as in [a-z_] or [!0-9], and a backslash is followed by a character"
+    )
+
+
+def _glob(values: pa.Array, pattern: str) -> pa.Array:
+    # Of binary values, RE2 matches bytes.
+    return pc.match_substring_regex(values.cast(pa.large_binary()), glob_to_regex(pattern))
+
+
 _RULE = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
 
 FUNCTIONS = (
@@ -53,4 +123,10 @@ FUNCTIONS = (
         _like(ignore_case=False),
     ),
     Function("ilike", "as like, ignoring case", _RULE, _like(ignore_case=True)),
+    Function(
+        "glob",
+        "true if a matches the pattern b, with *, ?, [abc] and [!abc] as in file names",
+        text_rule("tt", 2, pa.bool_()),
+        by_constants(_glob),
+    ),
 )
