@@ -91,23 +91,23 @@ def imports_of(package: str) -> Edges:
     edges = set()
     for module, file in files.items():
         enclosing = module if file.name == "__init__.py" else module.rpartition(".")[0]
-        for statement in run_on_import(ast.parse(file.read_bytes()).body):
+        for statement in top_level_imports(ast.parse(file.read_bytes()).body):
             edges.update((module, target) for target in modules_of(statement, enclosing, files))
     return {(importer, imported) for importer, imported in edges if importer != imported}
 
 
-def run_on_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+def top_level_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
     """Yield the import statements that run when a module with this body is imported."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from run_on_import(node.orelse)
+            yield from top_level_imports(node.orelse)
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for name in ("body", "orelse", "finalbody"):
-                yield from run_on_import(getattr(node, name, []))
+                yield from top_level_imports(getattr(node, name, []))
             for handler in getattr(node, "handlers", []):
-                yield from run_on_import(handler.body)
+                yield from top_level_imports(handler.body)
 
 
 def modules_of(

@@ -90,14 +90,14 @@ def run(spark: SparkSession, directory: Path, fail_at: int | None = None) -> Non
 
 def write_sales(directory: Path) -> dict[str, tuple[int, int]]:
     """Write sales, and later returns of some of them (weight -1); return the totals by shop."""
-    chance = random.Random(2)
+    rng = random.Random(2)
     directory.mkdir()
     sales: Counter[str] = Counter()
     cents: Counter[str] = Counter()
     sold: list[tuple[str, int]] = []
     for number in range(FILES):
-        rows = [(chance.choice(SHOPS), chance.randrange(100, 10_000), 1) for _ in range(200)]
-        returned = [sold.pop(chance.randrange(len(sold))) for _ in range(20) if sold]
+        rows = [(rng.choice(SHOPS), rng.randrange(100, 10_000), 1) for _ in range(200)]
+        returned = [sold.pop(rng.randrange(len(sold))) for _ in range(20) if sold]
         sold += [(shop, price) for shop, price, _ in rows]
         rows += [(shop, price, -1) for shop, price in returned]
         for shop, price, weight in rows:

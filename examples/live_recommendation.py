@@ -56,11 +56,11 @@ def main(minutes: int = 180) -> None:
         outputs=["recommended"],
         materialize=["recommended"],
     )
-    chance = random.Random(3)
+    rng = random.Random(3)
     follows = {
         (who, whom)
         for who in range(PEOPLE)
-        for whom in chance.sample(range(PEOPLE), 12)
+        for whom in rng.sample(range(PEOPLE), 12)
         if who != whom
     }
     who, whom = zip(*sorted(follows), strict=True)
@@ -69,8 +69,7 @@ def main(minutes: int = 180) -> None:
     printed_person, likes, seconds = 0, [], []
     for minute in range(minutes):
         new = [
-            (chance.randrange(PEOPLE), int(ITEMS * chance.random() ** 2), 60 * minute)
-            for _ in range(25)
+            (rng.randrange(PEOPLE), int(ITEMS * rng.random() ** 2), 60 * minute) for _ in range(25)
         ]
         likes += new
         table = pa.table(dict(zip(("who", "item", "ts"), zip(*new, strict=True), strict=True)))

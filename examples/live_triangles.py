@@ -75,14 +75,14 @@ def main() -> None:
         assert count == recount(days[: day + 1]), f"day {day} differs"
 
 
-def generate_days(chance: random.Random) -> list[list[tuple[int, int, int]]]:
+def generate_days(rng: random.Random) -> list[list[tuple[int, int, int]]]:
     """Generate the messages of each day: within groups of friends, most in the middle."""
     days = []
     for day in range(DAY_COUNT):
         messages = []
         for _ in range(60 + 12 * min(day, DAY_COUNT - day)):
-            group, ts = chance.randrange(12), day * DAY + chance.randrange(DAY)
-            src, dst = chance.randrange(25), chance.randrange(25)
+            group, ts = rng.randrange(12), day * DAY + rng.randrange(DAY)
+            src, dst = rng.randrange(25), rng.randrange(25)
             messages.append((100 * group + src, 100 * group + dst, ts))
         days.append(messages)
     return days

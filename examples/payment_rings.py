@@ -109,7 +109,7 @@ def main() -> None:
     assert alerts.rings == planted, alerts.rings ^ planted
 
 
-def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
+def plant(rng: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
     """Generate payments in order of time, and the rings among them; a ring begins at its payer.
 
     Other payments have one direction, from people (0-1999) to shops (2000-2099) to suppliers
@@ -117,11 +117,11 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
     """
     payments = []
     for _ in range(5_000):
-        ts = chance.randrange(DAY_COUNT * DAY)
-        person, shop = chance.randrange(2_000), chance.randrange(2_000, 2_100)
+        ts = rng.randrange(DAY_COUNT * DAY)
+        person, shop = rng.randrange(2_000), rng.randrange(2_000, 2_100)
         payments.append(Payment(person, shop, ts))
-        if chance.random() < 0.3:
-            payments.append(Payment(shop, chance.randrange(2_100, 2_120), ts + 60))
+        if rng.random() < 0.3:
+            payments.append(Payment(shop, rng.randrange(2_100, 2_120), ts + 60))
     planted = set()
     account = 3_000
     for length in LENGTHS:
@@ -129,8 +129,8 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
             accounts = [account + i for i in range(length)]
             account += length
             span = DAY if kind != "slow" else DAY + HOUR
-            start = chance.randrange((DAY_COUNT - 2) * DAY)
-            between = chance.sample(range(start + 1, start + span), length - 2)
+            start = rng.randrange((DAY_COUNT - 2) * DAY)
+            between = rng.sample(range(start + 1, start + span), length - 2)
             times = sorted([start, *between, start + span])  # the longest time that the rule allows
             if kind == "backwards":
                 times.reverse()
@@ -140,8 +140,8 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
             if kind == "ring":
                 planted.add(tuple(accounts))
             # The accounts also receive payments from people, and pay shops.
-            payments += [Payment(chance.randrange(2_000), a, start) for a in accounts]
-            payments += [Payment(a, chance.randrange(2_000, 2_100), start + 2) for a in accounts]
+            payments += [Payment(rng.randrange(2_000), a, start) for a in accounts]
+            payments += [Payment(a, rng.randrange(2_000, 2_100), start + 2) for a in accounts]
     return sorted(payments, key=lambda payment: payment.ts), planted
 
 

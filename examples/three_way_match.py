@@ -51,15 +51,8 @@ VIEWS = """
 
     CREATE VIEW totals AS SELECT state, count(*) AS n FROM match GROUP BY state
 """
-STATES = (
-    "open",
-    "to be sent",
-    "to be billed",
-    "matched",
-    "wrong price",
-    "too much sent",
-    "no order",
-)
+WRONG_STATES = ("wrong price", "too much sent", "no order")
+STATES = ("open", "to be sent", "to be billed", "matched", *WRONG_STATES)
 
 
 @dataclass
@@ -88,19 +81,22 @@ def main(days: int = 30, orders: int = 400) -> None:
                 history[row["nr"]].append(f"day {day}: {row['state']}")
         record(books, changes)
         totals = {row["state"]: row["n"] for row in circuit.views["totals"].to_pylist()}
-        assert totals == Counter(state_of(books, nr) for nr in numbers(books)), f"day {day}"
+        expected = Counter(state_of(books, nr) for nr in order_numbers(books))
+        assert totals == expected, f"day {day}"
         if day % 5 == 4:
             print(f"{day:3} " + "".join(f"{totals.get(state, 0):15,}" for state in STATES))
 
     nr = max(history, key=lambda nr: len(history[nr]))
     print(f"\nOrder {nr}: " + "; ".join(history[nr]) + ".")
-    wrong = [row["nr"] for row in circuit.views["match"].to_pylist() if row["state"] in STATES[4:]]
+    wrong = [
+        row["nr"] for row in circuit.views["match"].to_pylist() if row["state"] in WRONG_STATES
+    ]
     print(f"To be looked at: {len(wrong)} orders, {', '.join(map(str, wrong[:10]))} …")
 
 
 def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
     """Generate the rows of each day by relation; weight -1 deletes the row of a key."""
-    chance = random.Random(8)
+    rng = random.Random(8)
     diary: list[dict[str, list[dict[str, Any]]]] = [defaultdict(list) for _ in range(days)]
 
     def add(day: int, relation: str, weight: int = 1, **row: int) -> None:
@@ -108,20 +104,20 @@ def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
             diary[day][relation].append({**row, "weight": weight})
 
     for nr in range(orders):
-        day = chance.randrange(days)
-        sent, billed = day + chance.randint(1, 4), day + chance.randint(1, 6)
-        quantity, cents = chance.randint(2, 9), chance.randint(100, 9_999)
+        day = rng.randrange(days)
+        sent, billed = day + rng.randint(1, 4), day + rng.randint(1, 6)
+        quantity, cents = rng.randint(2, 9), rng.randint(100, 9_999)
         add(day, "orders", nr=nr, quantity=quantity, cents=cents)
-        first = chance.choice([quantity, quantity, quantity, 1])
+        first = rng.choice([quantity, quantity, quantity, 1])
         add(sent, "shipments", nr=nr, parcel=1, quantity=first)
         if first < quantity:  # a second parcel follows, sometimes with one item too many
-            second = quantity - first + (chance.random() < 0.2)
+            second = quantity - first + (rng.random() < 0.2)
             add(sent + 3, "shipments", nr=nr, parcel=2, quantity=second)
-        is_wrong = chance.random() < 0.15
+        is_wrong = rng.random() < 0.15
         add(billed, "invoices", nr=nr, cents=cents + 100 * is_wrong)
-        if is_wrong and chance.random() < 0.7:  # a late correction
+        if is_wrong and rng.random() < 0.7:  # a late correction
             add(billed + 5, "invoices", nr=nr, cents=cents)
-        if chance.random() < 0.05:  # cancelled, perhaps after it was sent
+        if rng.random() < 0.05:  # cancelled, perhaps after it was sent
             add(day + 7, "orders", weight=-1, nr=nr, quantity=quantity, cents=cents)
     return diary
 
@@ -139,8 +135,8 @@ def record(books: Books, changes: dict[str, list[dict[str, Any]]]) -> None:
         books.invoices[row["nr"]] = row["cents"]
 
 
-def numbers(books: Books) -> set[int]:
-    """Return the numbers of all orders in the books."""
+def order_numbers(books: Books) -> set[int]:
+    """Return the order_numbers of all orders in the books."""
     return {*books.orders, *(nr for nr, _ in books.shipments), *books.invoices}
 
 

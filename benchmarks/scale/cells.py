@@ -18,7 +18,7 @@ from benchmarks.graph import Graph, generate_graph
 from benchmarks.result import Row
 from streaming.distributed.execution.placement import Integers, find_cells, hash_values, place_rows
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.shares import JoinAtom, choose_shares
 from streaming.distributed.planning.skew import count_values, skew_grid
 
 TARGET = 1.3  # largest load divided by the mean, on real graphs with TARGET_CELLS cells
@@ -37,9 +37,9 @@ class Pattern:
     edges: tuple[str, ...]
 
     @property
-    def atoms(self) -> list[JoinInput]:
+    def atoms(self) -> list[JoinAtom]:
         """The atoms of the join, all over the relation ``e``."""
-        return [JoinInput("e", {x: 0, y: 1}) for x, y in self.edges]
+        return [JoinAtom("e", {x: 0, y: 1}) for x, y in self.edges]
 
     @property
     def query(self) -> str:
@@ -140,7 +140,7 @@ def expected_copies(grid: Grid, graph: Graph) -> float:
             if heavy.variable in atom.columns:
                 key = heavy.variable, shares.columns(atom, heavy.variable)
                 values = [columns[column] for column in key[1]]
-                hashes = hash_values(values, grid.numbers[heavy.variable])
+                hashes = hash_values(values, grid.variable_numbers[heavy.variable])
                 is_heavy = np.isin(hashes, np.array(heavy.hashes))
                 number = 1 + grid.groups(heavy.variable).index(heavy)
                 group_of_edge.setdefault(key, np.zeros(graph.edges, np.int64))[is_heavy] = number

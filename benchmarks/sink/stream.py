@@ -69,7 +69,7 @@ def read_stream(path: Path) -> Events:
     if oracle.is_file():
         counts = read_oracle(oracle, stream)
         known_counts = dict(
-            zip(counts.positions.tolist(), counts.expected["simple"].tolist(), strict=True)
+            zip(counts.positions.tolist(), counts.expected["undirected"].tolist(), strict=True)
         )
     return Events(path.stem.removesuffix("-window-events"), stream, known_counts)
 

@@ -10,7 +10,7 @@ from circuits import compile_sql
 from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, Formula, Version, delta_terms
 from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
-from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.shares import JoinAtom, choose_shares
 
 __all__ = ["PICTURES"]
 
@@ -268,9 +268,9 @@ def hypercube() -> str:
     """The cells of a triangle's grid, and those that a row of each atom is sent to."""
     cells = 8
     atoms = [
-        JoinInput("e1", {"a": 0, "b": 1}, 1),
-        JoinInput("e2", {"b": 0, "c": 1}, 1),
-        JoinInput("e3", {"a": 0, "c": 1}, 1),
+        JoinAtom("e1", {"a": 0, "b": 1}, 1),
+        JoinAtom("e2", {"b": 0, "c": 1}, 1),
+        JoinAtom("e3", {"a": 0, "c": 1}, 1),
     ]
     shares = choose_shares(atoms, cells)
     parts = [shares.parts[name] for name in ("a", "b", "c")]

@@ -102,9 +102,9 @@ def report_errors(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(FAILED) from None
         except Exception as error:
             if debug:
-                from streaming.redacted import redacted
+                from streaming.redaction import redact
 
-                sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+                sys.stderr.write(redact("".join(traceback.format_exception(error))))
             status, text = _describe(error)
             for problem in getattr(error, "problems", (text,)):
                 print_error(problem, as_json=arguments.get("log_format") == "json", status=status)
@@ -166,9 +166,9 @@ def error_message(error: Exception) -> str:
 def print_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
     """Print an error to standard error, as one line of text or of JSON."""
     from streaming.cli.terminal.display import console
-    from streaming.redacted import redacted
+    from streaming.redaction import redact
 
-    text = " ".join(redacted(text).split()).encode(errors="backslashreplace").decode()
+    text = " ".join(redact(text).split()).encode(errors="backslashreplace").decode()
     terminal = console(stderr=True)
     if as_json:
         from streaming.cli.terminal.logs import error_line

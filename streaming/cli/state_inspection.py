@@ -204,7 +204,7 @@ def _describe_manifest(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:
             **_count_segments(segments),
             "rows": manifest.lengths.get(name, 0),
         }
-        for name, segments in manifest.tables.items()
+        for name, segments in manifest.dictionaries.items()
     ]
     return arrangements + dictionaries
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from streaming.cli.terminal.spark_error import is_spark_error, spark_reason
 from streaming.errors import EventsError, FailedError
 
-__all__ = ["parse_interval", "run_query", "signals_deferred"]
+__all__ = ["defer_signals", "parse_interval", "run_query"]
 
 #: Seconds between two reads of Spark's progress.
 PROGRESS_INTERVAL_S: Final = 1
@@ -137,7 +137,7 @@ def run_query(
 
 
 @contextmanager
-def signals_deferred(on_first_signal: Callable[[], object]) -> Iterator[None]:
+def defer_signals(on_first_signal: Callable[[], object]) -> Iterator[None]:
     """Defer signals that arrive in the context to its end.
 
     Spark's launcher leaves a JVM behind when it is interrupted, so it must finish its start.

@@ -17,7 +17,7 @@ from streaming.demo.oracle import Oracle
 from streaming.demo.recount import recount
 from streaming.demo.triangles import PER_NODE, Totals
 
-__all__ = ["Checks", "Difference", "choose_moments"]
+__all__ = ["Checks", "Difference", "choose_recounts"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Checks:
 
     Attributes:
         stream: The changes, for the recount.
-        moments: The numbers of changes after which to recount.
+        recounted: The positions after which to recount, each as a number of changes.
         oracle: Expected totals, compared after every micro-batch.
         published: Expected totals after the last change.
         compared: The number of comparisons with each source of expected values.
@@ -51,7 +51,7 @@ class Checks:
     """
 
     stream: ChangeStream
-    moments: frozenset[int]
+    recounted: frozenset[int]
     oracle: Oracle | None = None
     published: Mapping[str, int] = field(default_factory=dict)
     compared: dict[str, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Checks:
     def compare(self, position: int, totals: Totals) -> None:
         """Compare the totals after a number of changes with all expected values."""
         actual = asdict(totals.counts)
-        if position in self.moments:
+        if position in self.recounted:
             self._recount(position, actual, totals)
         if self.oracle is not None:
             for name, expected in self.oracle.at(position).items():
@@ -118,7 +118,7 @@ class Checks:
         )
 
 
-def choose_moments(cuts: Integers, count: int) -> frozenset[int]:
+def choose_recounts(cuts: Integers, count: int) -> frozenset[int]:
     """Choose ``count`` evenly spaced ends of micro-batches (``cuts``), and the last one."""
     indices = np.arange(1, count + 1) * (len(cuts) - 1) // (count + 1)
     return frozenset(int(cuts[i]) for i in (*indices, len(cuts) - 1))

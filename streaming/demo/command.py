@@ -27,7 +27,7 @@ from streaming.cli.command import report_errors
 from streaming.cli.terminal.display import print_json
 from streaming.cli.terminal.page import announce
 from streaming.cli.terminal.usage import PlainCommand
-from streaming.demo.checks import Checks, choose_moments
+from streaming.demo.checks import Checks, choose_recounts
 from streaming.demo.display import Display
 from streaming.demo.events import (
     DEFAULT_WINDOW,
@@ -52,7 +52,7 @@ __all__ = ["app"]
 #: The number of recounts, without the one at the end.
 MAX_RECOUNTS: Final = 20
 #: Published counts of CollegeMsg without a window.
-PUBLISHED: Final = {"simple": 14_319, "triangles": 39_982, "cycles": 10_932}
+PUBLISHED: Final = {"undirected": 14_319, "triangles": 39_982, "cycles": 10_932}
 DIFFERENT, INTERRUPTED = 1, 130
 #: The number of differences that are listed.
 MAX_DIFFERENCES: Final = 10
@@ -145,7 +145,7 @@ def demo(
         node_names = _read_names(names)
         cuts = stream.cuts(batches)
         expected = read_oracle(oracle, stream) if oracle else None
-        checks = Checks(stream, choose_moments(cuts, MAX_RECOUNTS), expected, published)
+        checks = Checks(stream, choose_recounts(cuts, MAX_RECOUNTS), expected, published)
         history = History(stream, cuts, checks)
         console.print(
             f"{title}: {len(stream):,} changes, {int((stream.weight < 0).sum()):,} of them "
@@ -220,12 +220,12 @@ def _stream(
         return read_events(events, window), events.name, {}
     if oracle is not None:
         raise EventsError("--oracle goes with --events: name the file of changes too")
-    chosen = window or DEFAULT_WINDOW
-    length = parse_window(chosen)
+    duration = window or DEFAULT_WINDOW
+    length = parse_window(duration)
     stream = replay_messages(college_messages(), length)
     if length is None:
-        return stream, "CollegeMsg, messages stay", PUBLISHED
-    return stream, f"CollegeMsg, messages leave after {chosen}", {}
+        return stream, "CollegeMsg, messages do not expire", PUBLISHED
+    return stream, f"CollegeMsg, messages expire after {duration}", {}
 
 
 def _read_names(path: Path | None) -> dict[int, str]:
@@ -255,7 +255,7 @@ def _new_directory(path: Path | None) -> Path:
 def _report_checks(console: Console, checks: Checks) -> int:
     """Print the comparisons and their results; return the exit status."""
     descriptions = {
-        "recount": f"with recounts by sparse matrix products at {checks.recounts} moments",
+        "recount": f"with recounts by sparse matrix products after {checks.recounts} micro-batches",
         "oracle": "with the oracle after micro-batches",
         "published figure": "with published figures",
     }

@@ -32,9 +32,9 @@ ROWS: Final = (
     ("triangles", "directed triangles, distinct"),
     ("weighted", "directed triangles, by weight"),
     ("cycles", "3-cycles, distinct"),
-    ("simple", "undirected triangles, distinct"),
+    ("undirected", "undirected triangles, distinct"),
 )
-LEADERS: Final = (("corners", "in most directed triangles"), ("turning", "in most 3-cycles"))
+LEADERS: Final = (("corners", "in most directed triangles"), ("cycle_corners", "in most 3-cycles"))
 
 
 def format_time(time: int) -> str:
@@ -95,7 +95,7 @@ class Display(LiveTable):
         return (
             f"{fraction:4.0%}  {self._time(len(history.counts) - 1)}"
             f"  links {counts.links:,}, pairs {counts.edges:,}, triangles {counts.triangles:,}"
-            f" (weighted {counts.weighted:,}, undirected {counts.simple:,})"
+            f" (weighted {counts.weighted:,}, undirected {counts.undirected:,})"
             f", 3-cycles {counts.cycles:,}{leader_text}"
         )
 

@@ -7,8 +7,8 @@ column of the file     total of the demo
 ====================== ========================================================================
 live_edges,            ``edges``: distinct pairs, including loops (links from a node to itself)
 live_directed_edges
-live_triangles         ``simple``: *undirected* triangles, each once; direction, repeated links and
-                       loops are ignored. Not the directed ``triangles``
+live_triangles         ``undirected``: triangles, each once; direction, repeated links and loops are
+                       ignored. Not the directed ``triangles``
 live_directed_3cycles  ``cycles``: directed 3-cycles, each once (the join finds each three times)
 ====================== ========================================================================
 
@@ -37,7 +37,7 @@ __all__ = ["Oracle", "read_oracle"]
 COLUMNS: Final[Mapping[str, str]] = {
     "live_edges": "edges",
     "live_directed_edges": "edges",
-    "live_triangles": "simple",
+    "live_triangles": "undirected",
     "live_directed_3cycles": "cycles",
 }
 

@@ -22,7 +22,7 @@ __all__ = ["plot"]
 PANELS: Final = (
     (
         "Triangles over distinct edges",
-        (("triangles", "directed", "#1f5fa8"), ("simple", "undirected", "#d1792a")),
+        (("triangles", "directed", "#1f5fa8"), ("undirected", "undirected", "#d1792a")),
     ),
     ("Directed triangles by weights (choices of three messages)", (("weighted", "", "#1f5fa8"),)),
     ("3-cycles over distinct edges, each once", (("cycles", "", "#2f8a57"),)),
@@ -40,7 +40,7 @@ def plot(history: History, path: Path, title: str) -> None:
         OSError: The file cannot be written.
     """
     times = _times(history)
-    checked = [i for i, cut in enumerate(history.cuts) if int(cut) in history.checks.moments]
+    checked = [i for i, cut in enumerate(history.cuts) if int(cut) in history.checks.recounted]
     figure = Figure(figsize=(10, 11), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13)

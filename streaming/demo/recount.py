@@ -26,10 +26,10 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Recount:
-    """The expected counts; ``simple`` counts undirected triangles.
+    """The expected counts; ``undirected`` counts undirected triangles.
 
-    ``corners`` and ``turning`` are the triangles and the 3-cycles of each node: pairs of ascending
-    nodes and their counts, without zeros.
+    ``corners`` and ``cycle_corners`` are the triangles and the 3-cycles of each node: pairs of
+    ascending nodes and their counts, without zeros.
     """
 
     links: int
@@ -37,24 +37,24 @@ class Recount:
     triangles: int
     weighted: int
     cycles: int
-    simple: int
+    undirected: int
     corners: tuple[Integers, Integers]
-    turning: tuple[Integers, Integers]
+    cycle_corners: tuple[Integers, Integers]
 
 
 def recount(source: Integers, target: Integers, weight: Integers) -> Recount:
     """Compute all counts of the graph of these links; the weights of equal links are added."""
     nodes, ends = np.unique(np.concatenate([source, target]), return_inverse=True)
     shape = (len(nodes), len(nodes))
-    split = len(source)
-    all_links = sparse.csr_array((weight, (ends[:split], ends[split:])), shape=shape)
+    sources, targets = ends[: len(source)], ends[len(source) :]
+    all_links = sparse.csr_array((weight, (sources, targets)), shape=shape)
     all_links.sum_duplicates()
     all_links.eliminate_zeros()
     edges = int((all_links.data > 0).sum())
     weights = all_links - sparse.diags_array(all_links.diagonal(), dtype=np.int64).tocsr()
     weights.eliminate_zeros()
     adjacency = (weights > 0).astype(np.int64)
-    undirected = ((adjacency + adjacency.T) > 0).astype(np.int64)
+    symmetric = ((adjacency + adjacency.T) > 0).astype(np.int64)
     triangles = (adjacency @ adjacency) * adjacency
     cycles = (adjacency @ adjacency) * adjacency.T
     triangles_by_b = (adjacency.T @ adjacency) * adjacency
@@ -65,9 +65,9 @@ def recount(source: Integers, target: Integers, weight: Integers) -> Recount:
         triangles=int(triangles.sum()),
         weighted=int(((weights @ weights) * weights).sum()),
         cycles=int(cycles.sum()) // 3,
-        simple=int(((undirected @ undirected) * undirected).sum()) // 6,
+        undirected=int(((symmetric @ symmetric) * symmetric).sum()) // 6,
         corners=_without_zeros(nodes, corners),
-        turning=_without_zeros(nodes, cycles.sum(axis=1)),
+        cycle_corners=_without_zeros(nodes, cycles.sum(axis=1)),
     )
 
 

@@ -75,7 +75,7 @@ class History:
 
     def leaders(self) -> dict[str, list[tuple[int, int]]]:
         """The nodes with the highest current counts."""
-        return {view: self.totals.top(view, MAX_LEADERS) for view in ("corners", "turning")}
+        return {view: self.totals.top(view, MAX_LEADERS) for view in ("corners", "cycle_corners")}
 
 
 def run(

@@ -15,9 +15,9 @@ weighted            the number of ways to choose three messages that form a dire
                     the same join over ``w``
 cycles              the number of 3-cycles ``e(a,b), e(b,c), e(c,a)``; the join finds each three
                     times, once from each node, so the total is divided by three
-simple              the number of undirected triangles: ``u(a,b), u(b,c), u(a,c)``
+undirected          the number of undirected triangles: ``u(a,b), u(b,c), u(a,c)``
 corners             for each node, the number of directed triangles that contain it
-turning             for each node, the number of 3-cycles that contain it
+cycle_corners       for each node, the number of 3-cycles that contain it
 =================== ===========================================================================
 """
 
@@ -34,7 +34,7 @@ import pyarrow as pa
 from circuits import Circuit, compile_sql
 from dbsp_wcoj import ZSet
 
-__all__ = ["CYCLE_CORNERS", "VIEWS", "Counts", "Totals", "triangle_circuit"]
+__all__ = ["ROWS_PER_CYCLE", "VIEWS", "Counts", "Totals", "triangle_circuit"]
 
 VIEWS: Final = """
 CREATE VIEW linked AS SELECT DISTINCT src, dst FROM link;
@@ -53,7 +53,7 @@ CREATE VIEW triangles AS
 CREATE VIEW weighted AS
     SELECT count(*) AS n
     FROM w ab JOIN w bc ON bc.src = ab.dst JOIN w ac ON ac.src = ab.src AND ac.dst = bc.dst;
-CREATE VIEW simple AS
+CREATE VIEW undirected AS
     SELECT count(*) AS n
     FROM u ab JOIN u bc ON bc.src = ab.dst JOIN u ac ON ac.src = ab.src AND ac.dst = bc.dst;
 CREATE VIEW cycles AS
@@ -73,7 +73,7 @@ CREATE VIEW corners AS
         FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
     ) AS corner
     GROUP BY node;
-CREATE VIEW turning AS
+CREATE VIEW cycle_corners AS
     SELECT ab.src AS node, count(*) AS n
     FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
     GROUP BY ab.src;
@@ -85,7 +85,7 @@ CREATE VIEW cycle AS
     FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
     WHERE ab.src < bc.src AND ab.src < ca.src;
 """
-CYCLE_CORNERS: Final = 3  # rows of the ordered join for one 3-cycle
+ROWS_PER_CYCLE: Final = 3  # rows of the ordered join for one 3-cycle
 LINK: Final = pa.schema(
     [pa.field("src", pa.int64(), nullable=False), pa.field("dst", pa.int64(), nullable=False)]
 )
@@ -100,10 +100,10 @@ class Counts:
     triangles: int = 0
     weighted: int = 0
     cycles: int = 0
-    simple: int = 0
+    undirected: int = 0
 
 
-PER_NODE: Final = ("corners", "turning")
+PER_NODE: Final = ("corners", "cycle_corners")
 
 
 def triangle_circuit(formula: str = "collapsed", *, is_drawn: bool = False) -> Circuit:
@@ -132,7 +132,7 @@ class Totals:
 
     @property
     def counts(self) -> Counts:
-        cycles, remainder = divmod(self._sums["cycles"], CYCLE_CORNERS)
+        cycles, remainder = divmod(self._sums["cycles"], ROWS_PER_CYCLE)
         assert remainder == 0, (
             f"{self._sums['cycles']} rows of 3-cycles are not a multiple of three"
         )

@@ -67,7 +67,7 @@ class DistributedEngine(Engine):
         self._default_layout = GridLayout.default(self._stages, cells)
         self._schemas = {view: circuit.schema(view) for view in circuit.outputs}
         self._files = files
-        self._cells = cells
+        self._max_cells = cells
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
@@ -94,7 +94,7 @@ class DistributedEngine(Engine):
         return StepOutput(
             deltas,
             _refuse_whole_view,
-            CellVersions(self._cells, pipeline.layout.body, dict(result.cells)),
+            CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells)),
         )
 
     def check_readable(self, view: str) -> None:
@@ -116,7 +116,7 @@ class DistributedEngine(Engine):
         cells = read_newest_cells(self._files)
         if cells is None:
             return explain_stages(self._stages, self._default_layout.grids)
-        layout = GridLayout.of(cells.layout, self._stages, cells.count)
+        layout = GridLayout.of_json(cells.layout, self._stages, cells.count)
         loads = {
             stage.number: count_loads(stage, cells.stage_manifests(stage.number))
             for stage in self._stages.stages
@@ -129,10 +129,10 @@ class DistributedEngine(Engine):
         if pipeline is None or self._pipeline_id != id or not _has_grids(pipeline.layout, cells):
             layout = None
             if cells is not None:
-                layout = GridLayout.of(cells.layout, self._stages, self._cells)
+                layout = GridLayout.of_json(cells.layout, self._stages, self._max_cells)
             pipeline = Pipeline(
                 self._stages,
-                cells=self._cells,
+                cells=self._max_cells,
                 files=self._files,
                 state_id=id,
                 layout=layout,
@@ -225,7 +225,7 @@ def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
 
 def _has_grids(layout: GridLayout, cells: CellVersions | None) -> bool:
     """Return whether the layout is that of the state, if there is a state."""
-    return cells is None or cells.layout == layout.body
+    return cells is None or cells.layout == layout.json_values
 
 
 def _check_cells(cells: CellVersions, pipeline: Pipeline) -> None:

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Final
 
 from circuits.plan.nodes import Fields
-from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import JoinInput
+from streaming.distributed.planning.grid import Grid, HeavyGroup
+from streaming.distributed.planning.shares import JoinAtom
 from streaming.distributed.planning.stages import Relation, Stage, Stages
 
 __all__ = ["explain_stages"]
@@ -67,7 +67,7 @@ def explain_stages(
     lines = [f"{count} stage{'s' * (count != 1)}"]
     for stage, grid in zip(stages.stages, grids, strict=True):
         lines += _describe_stage(stage, grid, rows or {})
-        lines += _describe_loads(loads.get(stage.number, ()))
+        lines += _describe_actual_loads(loads.get(stage.number, ()))
         lines += [_format_line("heavy", _describe_heavy(heavy, grid)) for heavy in grid.heavy]
     for name, parts in stages.outputs.items():
         lines.append(f"view {name}: {_join_sources([part.source for part in parts])}")
@@ -99,7 +99,7 @@ def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list
         lines.append(
             _format_line("sent", f"{relation.name}: {count}{_heavy_copies(grid, relation)}")
         )
-    lines.append(_format_line("load", _describe_load(grid, rows)))
+    lines.append(_format_line("load", _describe_expected_load(grid, rows)))
     return lines
 
 
@@ -107,7 +107,7 @@ def _format_line(label: str, text: str) -> str:
     return f"  {label:<7} {text}"
 
 
-def _describe_atom(atom: JoinInput, fields: Fields) -> str:
+def _describe_atom(atom: JoinAtom, fields: Fields) -> str:
     bound = ", ".join(f"{name} = {fields[k].name}" for name, k in atom.columns.items())
     return f"{atom.relation}({bound})"
 
@@ -139,7 +139,7 @@ def _heavy_copies(grid: Grid, relation: Relation) -> str:
     return f", and up to {factor:.2f} times as many for heavy values" if factor > 1.005 else ""
 
 
-def _describe_load(grid: Grid, rows: Mapping[str, float]) -> str:
+def _describe_expected_load(grid: Grid, rows: Mapping[str, float]) -> str:
     atoms = grid.shares.atoms
     has_sizes = all(atom.relation in rows for atom in atoms)
     sizes = [rows[atom.relation] if has_sizes else atom.rows for atom in atoms]
@@ -158,7 +158,7 @@ def _describe_load(grid: Grid, rows: Mapping[str, float]) -> str:
     )
 
 
-def _describe_loads(loads: Sequence[int]) -> list[str]:
+def _describe_actual_loads(loads: Sequence[int]) -> list[str]:
     """Describe the actual number of rows in the cells, as opposed to the expected load."""
     total = sum(loads)
     if not total:
@@ -169,15 +169,16 @@ def _describe_loads(loads: Sequence[int]) -> list[str]:
     ]
 
 
-def _describe_heavy(heavy: Heavy, grid: Grid) -> str:
-    names = ", ".join(heavy.names[:MAX_HEAVY_NAMES]) or f"{len(heavy.hashes)} values"
-    remaining = len(heavy.names) - MAX_HEAVY_NAMES
+def _describe_heavy(heavy: HeavyGroup, grid: Grid) -> str:
+    names = ", ".join(heavy.texts[:MAX_HEAVY_NAMES]) or f"{len(heavy.hashes)} values"
+    remaining = len(heavy.texts) - MAX_HEAVY_NAMES
     names += f" and {remaining:,} more" if remaining > 0 else ""
     atom_texts = []
     for number, (atom, parts) in enumerate(zip(grid.shares.atoms, heavy.parts, strict=True)):
         if heavy.variable in atom.columns:
-            part = f"{100 * heavy.rows[number]:.3g} % of its rows " if heavy.rows else ""
+            fractions = heavy.row_fractions
+            fraction = f"{100 * fractions[number]:.3g} % of its rows " if fractions else ""
             placement = f"split into {parts}" if parts > 1 else "sent to all"
-            atom_texts.append(f"atom {number} {atom.relation}: {part}{placement}")
+            atom_texts.append(f"atom {number} {atom.relation}: {fraction}{placement}")
     variable = "+".join(grid.shares.together[heavy.variable])
     return f"{variable} = {names}; {'; '.join(atom_texts)}"

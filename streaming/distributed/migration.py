@@ -10,9 +10,11 @@ and written to all of its cells by the new grid. The state that other operators 
 columns of each of their traces. Only codes are computed again, so the cost is proportional to the
 state.
 
-The state of one process is the result of gathering and the input of scattering, so it migrates in
-the same way. Rows are placed by `streaming.distributed.execution.placement`, which hashes like
-Spark, so later rows that Spark routes reach the same cells.
+The state of an operator is a tuple of parts: for a join the rows of each atom, for another operator
+the rows of each of its traces. The state of one process is the result of gathering and the input of
+scattering, so it migrates in the same way. Rows are placed by
+`streaming.distributed.execution.placement`, which hashes like Spark, so later rows that Spark
+routes reach the same cells.
 
 Gathering checks that each row is in a cell of the old grid, and that a row of a join is in all of
 its cells. Damaged state, or state of another grid, raises an error and is not spread.
@@ -154,6 +156,7 @@ def _first_copies(stage: Stage, placed: PlacedRows, cells: Integers) -> Integers
     Raises:
         StateDamagedError: The rows are not in the cells in which they should be.
     """
+    # For each row: the first of its cells, their number, and 1 if the row is in one of them.
     first = np.full(len(cells), np.iinfo(np.int64).max)
     np.minimum.at(first, placed.rows, placed.cells)
     copies = np.bincount(placed.rows, minlength=len(cells))

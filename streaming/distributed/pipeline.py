@@ -205,7 +205,7 @@ class Pipeline:
                 for table in tables_of_relation
             ):
                 continue
-            for cell, name, content in self._stage(session, stage, tables, batch_id, manifests):
+            for cell, name, content in self._run_stage(session, stage, tables, batch_id, manifests):
                 if name == ERROR:
                     raise _name_view(parse_error(content), self.stages, stage.number, cell)
                 if name == MANIFEST:
@@ -220,7 +220,7 @@ class Pipeline:
         }
         return PipelineResult(outputs, cells)
 
-    def _stage(
+    def _run_stage(
         self,
         session: SparkSession,
         stage: Stage,
@@ -231,13 +231,13 @@ class Pipeline:
         """Step the cells of a stage; return their result rows."""
         rows = pack_relations(stage, tables)
         if before:
-            self._load_balance.note(stage, rows)
+            self._load_balance.record(stage, rows)
         elif self._chooses_grids and stage.atoms:
             self._choose_grid(stage, rows)
         if stage.is_small:
             return self._run_in_driver(stage, rows, batch_id, before)
         tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
-        task = StageTask(self._plan(stage), batch_id, before, tasks)
+        task = StageTask(self._stage_plan(stage), batch_id, before, tasks)
         if rows.num_rows > MAX_DRIVER_ROWS:
             return self._run_shuffled(self._own_session(session), stage, rows, task)
         return self._run_placed(session, stage, rows, task)
@@ -283,8 +283,8 @@ class Pipeline:
         frame = route_rows(session.createDataFrame(rows), columns_of(stage), grid)
         if len(task.before) < grid.cells:
             # Spark creates no task for an empty partition.
-            every = session.range(grid.cells).select(f.col("id").cast("int").alias(CELL))
-            frame = frame.unionByName(every, allowMissingColumns=True)
+            all_cells = session.range(grid.cells).select(f.col("id").cast("int").alias(CELL))
+            frame = frame.unionByName(all_cells, allowMissingColumns=True)
         placed = frame.repartitionById(task.tasks, (f.col(CELL) % task.tasks).cast("int"))
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -294,8 +294,8 @@ class Pipeline:
         columns = [result.column(name).to_pylist() for name in ("cell", "name", "content")]
         return zip(*columns, strict=True)
 
-    def _plan(self, stage: Stage) -> StagePlan:
-        """The part of a stage's tasks that is the same in every micro-batch, cached."""
+    def _stage_plan(self, stage: Stage) -> StagePlan:
+        """Return the part of a stage's tasks that is the same in every micro-batch, cached."""
         grid = self.grids[stage.number]
         cached = self._plans.get(stage.number)
         if cached is None or cached[0] is not grid:
@@ -319,7 +319,7 @@ class Pipeline:
         self._layout = GridLayout(self._layout.cells, tuple(grids))
 
     def _own_session(self, session: SparkSession) -> SparkSession:
-        """A cached session of the same application with its own settings."""
+        """Return a cached session of the same application with its own settings."""
         cached = self._session
         if cached is None or cached.sparkContext is not session.sparkContext:
             cached = self._session = session.newSession()
@@ -329,7 +329,7 @@ class Pipeline:
 
 
 def _stage_manifests(stage: Stage, cells: CellManifests) -> dict[int, bytes]:
-    """The manifests of one stage."""
+    """Return the manifests of one stage."""
     return {cell: manifest for (number, cell), manifest in cells.items() if number == stage.number}
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -61,7 +62,7 @@ from streaming.state.manifest import (
     read_manifest,
 )
 from streaming.state.ownership import check_owner, take_over
-from streaming.state.verified_files import read_state as stored_state
+from streaming.state.verified_files import read_state
 from streaming.state.versions import DATA
 from streaming.state.view_definitions import read_definition
 from streaming.state.writer import Writer
@@ -155,15 +156,15 @@ class _Rescaling:
                 f"state directory {files.location} has no identity: restore it from a copy"
             )
         self._owner = take_over(files)
-        self._number = max(list_batch_ids(files))
-        self._before = read_manifest(files, self._number, state_id=identity.id)
+        self._batch_id = max(list_batch_ids(files))
+        self._before = read_manifest(files, self._batch_id, state_id=identity.id)
         if self._before.epoch >= self._owner.epoch:
             self._owner = take_over(files, self._before.epoch)
         if cells is not None:
             check_distributable(self._circuit)
         self._stages = circuit_stages(self._circuit)
         self._driver = Circuit(driver_spec(self._circuit.spec, self._stages))
-        self._cells = [
+        self._stage_cells = [
             StageCells(files, identity.id, stage, cell_spec(stage, self._stages))
             for stage in self._stages.stages
         ]
@@ -171,61 +172,62 @@ class _Rescaling:
 
     def run(self) -> RescaleResult:
         """Write the converted version, and make it the current version."""
-        old, new = self._before, self._target_cells
+        before, old, count = self._before, self._before.cells, self._target_cells
         try:
-            if old.cells is not None:
-                layout = GridLayout.of(old.cells.layout, self._stages, old.cells.count)
-                if new is None:
-                    after = self._embed(layout, old.cells)
+            if old is not None:
+                layout = GridLayout.of_json(old.layout, self._stages, old.count)
+                if count is None:
+                    after = self._embed(layout, old)
                 else:
-                    after = self._repartition(layout, old.cells, new)
+                    after = self._repartition(layout, old, count)
             else:
-                after = old if new is None else self._distribute(new)
-            if after != old:
+                after = before if count is None else self._distribute(count)
+            if after != before:
                 self._commit(after)
         except BaseException:
             for writer in self._all_writers:
                 writer.undo()
             raise
         return RescaleResult(
-            self._number,
-            None if old.cells is None else old.cells.count,
-            new,
-            len(self._cells),
-            sum(cells.moved for cells in self._cells),
-            sum(cells.rows for cells in self._cells),
+            self._batch_id,
+            None if old is None else old.count,
+            count,
+            len(self._stage_cells),
+            sum(stage_cells.moved for stage_cells in self._stage_cells),
+            sum(stage_cells.rows for stage_cells in self._stage_cells),
             sum(writer.bytes_written for writer in self._all_writers),
         )
 
     def _distribute(self, count: int) -> Manifest:
         """Convert the state of one process to the state of cells."""
         circuit = self._circuit
-        circuit.load(stored_state(self._files, self._before))
+        circuit.load(read_state(self._files, self._before))
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
-        for cells in self._cells:
-            state = export_state(circuit, cells.stage.node)
-            grids.append(_grid(cells.stage, count, state))
-            cell_manifests = cells.write(
-                grids[-1], state, batch_id=self._number, steps=self._before.steps
+        for stage_cells in self._stage_cells:
+            stage = stage_cells.stage
+            state = export_state(circuit, stage.node)
+            grids.append(_choose_grid(stage, count, state))
+            cell_manifests = stage_cells.write(
+                grids[-1], state, batch_id=self._batch_id, steps=self._before.steps
             )
-            manifests |= _by_stage(cells.stage, cell_manifests)
+            manifests |= _by_stage(stage, cell_manifests)
         return self._write_state(
             import_dictionaries(self._driver, export_dictionaries(circuit)),
             {},
             {name: export_relation(circuit, name) for name in circuit.input_options},
-            CellVersions(count, GridLayout(count, tuple(grids)).body, manifests),
+            CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests),
         )
 
     def _embed(self, layout: GridLayout, old: CellVersions) -> Manifest:
         """Convert the state of cells to the state of one process."""
         driver = self._driver
-        driver.load(stored_state(self._files, self._before))
+        driver.load(read_state(self._files, self._before))
         states = {}
-        for cells, grid in zip(self._cells, layout.grids, strict=True):
-            state = cells.read(grid, old.stage_manifests(cells.stage.number))
-            states[cells.stage.node] = state
-            cells.count(state)
+        for stage_cells, grid in zip(self._stage_cells, layout.grids, strict=True):
+            stage = stage_cells.stage
+            states[stage.node] = stage_cells.read(grid, old.stage_manifests(stage.number))
+            stage_cells.record_moved(states[stage.node])
         return self._write_state(
             import_dictionaries(self._circuit, export_dictionaries(driver)),
             states,
@@ -237,22 +239,19 @@ class _Rescaling:
         """Convert the state of cells to another number of cells; keep the driver's state."""
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
-        for cells, grid in zip(self._cells, layout.grids, strict=True):
-
-            def choose_grid(state: OperatorState, stage: Stage = cells.stage) -> Grid:
-                return _grid(stage, count, state)
-
-            new_grid, cell_manifests = cells.repartition(
+        for stage_cells, grid in zip(self._stage_cells, layout.grids, strict=True):
+            stage = stage_cells.stage
+            new_grid, cell_manifests = stage_cells.repartition(
                 grid,
-                choose_grid,
-                old.stage_manifests(cells.stage.number),
-                batch_id=self._number,
+                partial(_choose_grid, stage, count),
+                old.stage_manifests(stage.number),
+                batch_id=self._batch_id,
                 steps=self._before.steps,
             )
             grids.append(new_grid)
-            manifests |= _by_stage(cells.stage, cell_manifests)
-        body = GridLayout(count, tuple(grids)).body
-        return replace(self._before, cells=CellVersions(count, body, manifests))
+            manifests |= _by_stage(stage, cell_manifests)
+        layout_json = GridLayout(count, tuple(grids)).json_values
+        return replace(self._before, cells=CellVersions(count, layout_json, manifests))
 
     def _write_state(
         self,
@@ -269,12 +268,12 @@ class _Rescaling:
         for node, state in states.items():
             state_import.add_operator(node, state)
         step = state_import.finish()
-        writer = Writer(self._files, None, f"{DATA}/{self._number:020}-{_attempt()}")
+        writer = Writer(self._files, None, f"{DATA}/{self._batch_id:020}-{_unique_id()}")
         self._writers.append(writer)
         writer.add(step)
         manifest = writer.make_manifest(
             step,
-            self._number,
+            self._batch_id,
             state_id=before.state_id,
             fingerprint=before.fingerprint,
             query_id=before.query_id,
@@ -290,9 +289,9 @@ class _Rescaling:
 
     def _commit(self, after: Manifest) -> None:
         """Make the converted version the current version."""
-        files, name = self._files, manifest_name(self._number)
+        files, name = self._files, manifest_name(self._batch_id)
         after = replace(after, epoch=self._owner.epoch, owner=self._owner.token)
-        temporary = f"{name}.{_attempt()}.tmp"
+        temporary = f"{name}.{_unique_id()}.tmp"
         files.write(temporary, [after.encode()])
         files.sync(temporary)
         files.sync_folder("")
@@ -302,10 +301,13 @@ class _Rescaling:
 
     @property
     def _all_writers(self) -> list[Writer]:
-        return [*self._writers, *(writer for cells in self._cells for writer in cells.written)]
+        return [
+            *self._writers,
+            *(writer for stage_cells in self._stage_cells for writer in stage_cells.written),
+        ]
 
 
-def _grid(stage: Stage, count: int, state: OperatorState) -> Grid:
+def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
     """Choose the grid of a stage from the rows in its state."""
     tables = merge_relations(stage, state)
     has_rows = any(table.num_rows for table in tables.values())
@@ -317,5 +319,5 @@ def _by_stage(stage: Stage, manifests: Mapping[int, bytes]) -> dict[tuple[int, i
     return {(stage.number, cell): manifest for cell, manifest in manifests.items()}
 
 
-def _attempt() -> str:
+def _unique_id() -> str:
     return uuid.uuid4().hex[:12]

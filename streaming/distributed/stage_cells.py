@@ -21,7 +21,7 @@ from streaming.distributed.planning.stages import Stage
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.files import Files
 from streaming.state.manifest import read_cell_manifest
-from streaming.state.verified_files import read_state as stored_state
+from streaming.state.verified_files import read_state
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
@@ -76,7 +76,7 @@ class StageCells:
                     f"cell {cell} of stage {self.stage.number} belongs to another circuit than "
                     "this version compiles the views to: use the version that wrote the state"
                 )
-            circuit.load(stored_state(self.files, manifest))
+            circuit.load(read_state(self.files, manifest))
             states[cell] = export_state(circuit, stateful_operator(circuit))
         return gather_state(self.stage, grid, states)
 
@@ -99,12 +99,12 @@ class StageCells:
         for cell, state in enumerate(scatter_state(self.stage, grid, state_of_stage)):
             manifests[cell] = self._write_cell(cell, state, batch_id, steps)
         self._check(state_of_stage, self.read(grid, manifests))
-        self.count(state_of_stage)
+        self.record_moved(state_of_stage)
         return manifests
 
     def repartition(
         self,
-        old: Grid,
+        old_grid: Grid,
         choose_grid: Callable[[OperatorState], Grid],
         manifests: Mapping[int, bytes],
         *,
@@ -114,7 +114,7 @@ class StageCells:
         """Write the state of the cells of one grid into the cells of another, if it is another.
 
         Args:
-            old: The grid of the existing cells.
+            old_grid: The grid of the existing cells.
             choose_grid: Chooses the new grid from the state.
             manifests: The manifests of the old cells.
             batch_id: The version.
@@ -126,14 +126,14 @@ class StageCells:
         Raises:
             StateError: As `read` and `write`.
         """
-        state = self.read(old, manifests)
+        state = self.read(old_grid, manifests)
         new_grid = choose_grid(state)
-        if new_grid == old:
-            return old, dict(manifests)
+        if new_grid == old_grid:
+            return old_grid, dict(manifests)
         return new_grid, self.write(new_grid, state, batch_id=batch_id, steps=steps)
 
-    def count(self, state: OperatorState) -> None:
-        """Record that the state of the stage has been repartitioned."""
+    def record_moved(self, state: OperatorState) -> None:
+        """Record that this state of the stage has been repartitioned."""
         self.moved = True
         self.rows += sum(table.num_rows for table in state if table is not None)
 

@@ -73,12 +73,12 @@ class IsolatedRows:
     Attributes:
         good: The rows of each relation whose step succeeds.
         bad: The failing rows.
-        complete: True if every row is in ``good`` or ``bad``; False if the search reached a limit.
+        is_complete: True if every row is in ``good`` or ``bad``; False if a limit was reached.
     """
 
     good: Mapping[str, pa.Table]
     bad: list[FailingRow]
-    complete: bool
+    is_complete: bool
 
 
 def isolate_failing_rows(
@@ -109,12 +109,12 @@ def isolate_failing_rows(
     remaining = {
         name: search.keep_good(no_rows, name, table, alone=True) for name, table in tables.items()
     }
-    if not search.complete or search.error_of(remaining, alone=False) is None:
-        return IsolatedRows(remaining, search.bad, search.complete)
+    if not search.is_complete or search.error_of(remaining, alone=False) is None:
+        return IsolatedRows(remaining, search.bad, search.is_complete)
     good = dict(no_rows)
     for name, table in remaining.items():
         good[name] = search.keep_good(good, name, table, alone=False)
-    return IsolatedRows(good, search.bad, search.complete)
+    return IsolatedRows(good, search.bad, search.is_complete)
 
 
 @dataclass
@@ -128,7 +128,7 @@ class _Search:
     limit_hits: int = 0
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the search has stayed within its limits."""
         return (
             len(self.bad) < self.max_failing
@@ -159,7 +159,7 @@ class _Search:
         """Return the rows of a table whose steps succeed, alone or together with other rows."""
         good = [table.slice(0, 0)]
         pending = [(0, table.num_rows)]  # a stack of parts: first row and number of rows
-        while pending and self.complete:
+        while pending and self.is_complete:
             start, rows = pending.pop()
             part = table.slice(start, rows)
             tried = part if alone else pa.concat_tables([*good, part])

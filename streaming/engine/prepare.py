@@ -130,7 +130,7 @@ def _isolate(
     # Under the policy "fail" one row is enough for the message.
     max_failing = MAX_FAILING_ROWS if bad_rows == "dead_letter" else 1
     rows = isolate_failing_rows(tables, attempt, max_failing=max_failing)
-    if bad_rows == "dead_letter" and not rows.complete:
+    if bad_rows == "dead_letter" and not rows.is_complete:
         if not rows.bad and isinstance(error, StepLimitError):
             raise error
         first = str(rows.bad[0].error) if rows.bad else "the rows fail only together"

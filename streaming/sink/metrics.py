@@ -85,12 +85,12 @@ class Stopwatch:
 
     Args:
         batch_id: The micro-batch.
-        slow: Seconds before the first log line; the intervals then grow.
+        slow_after_s: Seconds before the first log line; the intervals then grow.
     """
 
-    def __init__(self, batch_id: int, slow: float = SLOW_AFTER_S) -> None:
+    def __init__(self, batch_id: int, slow_after_s: float = SLOW_AFTER_S) -> None:
         self._batch_id = batch_id
-        self._slow = slow
+        self._slow_after_s = slow_after_s
         self._seconds: dict[str, float] = {}
         self._start = time.perf_counter()
         self._work = Work("start", self._start)
@@ -136,10 +136,9 @@ class Stopwatch:
             "subject": subject,
             "seconds": round(seconds, 6),
         }
-        log.debug(
-            *("micro-batch %d: %s: %.3f s", self._batch_id, PHASES.get(name, name), seconds),
-            extra={"fields": fields},
-        )
+        activity = PHASES.get(name, name)
+        extra = {"fields": fields}
+        log.debug("micro-batch %d: %s: %.3f s", self._batch_id, activity, seconds, extra=extra)
 
     def set_subject(self, text: str) -> None:
         """Record what the phase works on now."""
@@ -177,7 +176,7 @@ class Stopwatch:
         }
 
     def _log_progress(self) -> None:
-        pause = self._slow
+        pause = self._slow_after_s
         while not self._done.wait(pause):
             progress = self.progress
             log.info("%s", progress, extra={"fields": progress.fields()})

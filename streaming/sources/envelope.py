@@ -135,7 +135,7 @@ def decode_batch(
             _shorten(failed.column(RELATION)),
             failed.column(RAW),
             failed.column(ERROR),
-            _plain_weights(failed),
+            _dead_letter_weights(failed),
         )
         table = table.filter(pc.is_null(table.column(ERROR)))
         tags = table.column(RELATION)
@@ -168,9 +168,9 @@ def _unknown_relations(
         ),
         f"relation is NULL; inputs are {', '.join(inputs)}",
     )
-    added = (RELATION, WEIGHT, SEQUENCE, ERROR, RAW) if has_envelope else (RELATION, WEIGHT)
-    columns = [name for name in table.column_names if name not in added]
-    return DeadLetters.from_rows(tags, table.select(columns), reasons, _plain_weights(table))
+    not_of_row = (RELATION, WEIGHT, SEQUENCE, ERROR, RAW) if has_envelope else (RELATION, WEIGHT)
+    columns = [name for name in table.column_names if name not in not_of_row]
+    return DeadLetters.from_rows(tags, table.select(columns), reasons, _dead_letter_weights(table))
 
 
 def _expand_rows(table: pa.Table, name: str, sequence: str) -> tuple[pa.Table, DeadLetters]:
@@ -194,7 +194,7 @@ def _expand_rows(table: pa.Table, name: str, sequence: str) -> tuple[pa.Table, D
             name,
             pa.nulls(missing.num_rows, pa.string()),
             "the row is missing",
-            _plain_weights(missing),
+            _dead_letter_weights(missing),
         )
         table = table.filter(pc.is_valid(rows))
         rows = table.column(struct)
@@ -288,7 +288,7 @@ class _RelationRows:
             self.name,
             rows_as_json(rows.select(columns)),
             pc.take(reason_texts, pa.array(first_reason[bad])),
-            _plain_weights(rows),
+            _dead_letter_weights(rows),
         )
 
     def _missing_column_error(self, column: str) -> SchemaError:
@@ -304,7 +304,7 @@ class _RelationRows:
         if WEIGHT not in self.table.column_names:
             return np.ones(size, np.int64), np.zeros(size, np.bool_)
         column = self.table.column(WEIGHT)
-        numbers = _numbers(column)
+        numbers = _parse_weights(column)
         if numbers is None:
             raise SchemaError(
                 f"relation {self.name!r}: column {WEIGHT!r} is of type {column.type}, weights are "
@@ -316,8 +316,8 @@ class _RelationRows:
         )
 
 
-def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return weights as int64, NULL if invalid; None if the type cannot hold weights."""
+def _parse_weights(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return weights as int64, NULL if invalid; None if the type is not one of numbers or texts."""
     type = column.type
     if types.is_null(type):
         return column.cast(pa.int64())
@@ -352,6 +352,6 @@ def _shorten(names: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.utf8_slice_codeunits(names, 0, MAX_EXCERPT_CHARACTERS)
 
 
-def _plain_weights(table: pa.Table) -> pa.ChunkedArray | None:
+def _dead_letter_weights(table: pa.Table) -> pa.ChunkedArray | None:
     """Return the weights for dead letters: NULL for an invalid weight; None without weights."""
-    return _numbers(table.column(WEIGHT)) if WEIGHT in table.column_names else None
+    return _parse_weights(table.column(WEIGHT)) if WEIGHT in table.column_names else None

@@ -35,5 +35,6 @@ def heartbeat(frame: DataFrame) -> DataFrame:
     """
     if not frame.isStreaming:
         raise FeedError("the frame is not streaming: give a DataFrame of spark.readStream")
-    clock = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
-    return frame.unionByName(clock.where("value < 0").select(), allowMissingColumns=True)
+    ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
+    no_rows = ticks.where("value < 0").select()  # the values of the source are 0, 1, 2, ...
+    return frame.unionByName(no_rows, allowMissingColumns=True)

@@ -87,7 +87,7 @@ class LocalFiles:
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
         self._make_folder(name.rpartition("/")[0])
-        with self._open_parent(name) as (folder, base), self._create_file(folder, base) as file:
+        with self._open_parent(name) as (parent, base), self._create_file(parent, base) as file:
             for chunk in chunks:
                 unwritten = memoryview(chunk).cast("B")
                 while len(unwritten):
@@ -96,8 +96,8 @@ class LocalFiles:
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""
         with (
-            self._open_parent(name) as (folder, base),
-            self._open_file(folder, base, os.O_RDWR) as file,
+            self._open_parent(name) as (parent, base),
+            self._open_file(parent, base, os.O_RDWR) as file,
         ):
             os.fsync(file)
 
@@ -146,8 +146,8 @@ class LocalFiles:
     def read(self, name: str) -> memoryview:
         """Return the bytes of a file as private, writable memory."""
         with (
-            self._open_parent(name) as (folder, base),
-            self._open_file(folder, base, os.O_RDONLY) as file,
+            self._open_parent(name) as (parent, base),
+            self._open_file(parent, base, os.O_RDONLY) as file,
         ):
             size = os.fstat(file).st_size
             if size >= MIN_MAPPED_BYTES:
@@ -164,8 +164,8 @@ class LocalFiles:
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it is missing."""
         try:
-            with self._open_parent(name) as (folder, base):
-                status = os.stat(base, dir_fd=folder, follow_symlinks=False)
+            with self._open_parent(name) as (parent, base):
+                status = os.stat(base, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
             return None
         self._check_regular(name, status.st_mode)
@@ -189,8 +189,8 @@ class LocalFiles:
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
-        with contextlib.suppress(FileNotFoundError), self._open_parent(name) as (folder, base):
-            os.unlink(base, dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError), self._open_parent(name) as (parent, base):
+            os.unlink(base, dir_fd=parent)
 
     def append(self, name: str, text: str) -> None:
         """Append lines to a file; a crash may lose them. An incomplete last line is ended first."""
@@ -198,8 +198,8 @@ class LocalFiles:
         self._make_folder(name.rpartition("/")[0])
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with (
-            self._open_parent(name) as (folder, base),
-            self._open_file(folder, base, flags) as file,
+            self._open_parent(name) as (parent, base),
+            self._open_file(parent, base, flags) as file,
         ):
             size = os.fstat(file).st_size
             if size and os.pread(file, 1, size - 1) != b"\n":
@@ -219,8 +219,8 @@ class LocalFiles:
                 return
             self.unlock()  # the lock file was removed, so other processes use a new one
         self._make_folder("")
-        with self._open_parent(LOCK_FILE) as (folder, base):
-            handle = self._open(folder, base, os.O_RDWR | os.O_CREAT)
+        with self._open_parent(LOCK_FILE) as (parent, base):
+            handle = self._open(parent, base, os.O_RDWR | os.O_CREAT)
         try:
             self._acquire_lock(handle)
         except BaseException:
@@ -295,7 +295,7 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def _open_parent(self, name: str) -> Iterator[tuple[int, str]]:
-        """Open the folder of a file; yield its handle and the base name of the file.
+        """Open the folder of a file, its parent; yield the handle and the base name of the file.
 
         An `OSError` of the block is raised again with the full path of the file.
         """
@@ -315,47 +315,47 @@ class LocalFiles:
             raise OSError(error.errno, error.strerror, str(self._path / name)) from None
 
     @contextlib.contextmanager
-    def _open_file(self, folder: int, base: str, flags: int) -> Iterator[int]:
+    def _open_file(self, parent: int, base: str, flags: int) -> Iterator[int]:
         """Open a regular file; close it at the end of the block."""
-        handle = self._open(folder, base, flags)
+        handle = self._open(parent, base, flags)
         try:
             yield handle
         finally:
             os.close(handle)
 
     @contextlib.contextmanager
-    def _create_file(self, folder: int, base: str) -> Iterator[int]:
+    def _create_file(self, parent: int, base: str) -> Iterator[int]:
         """Create a file, after removing a file of the same name; close it at the end."""
         try:
-            handle = self._create(base, os.O_WRONLY, folder)
+            handle = self._create(base, os.O_WRONLY, parent)
         except FileExistsError:
-            os.unlink(base, dir_fd=folder)
-            handle = self._create(base, os.O_WRONLY, folder)
+            os.unlink(base, dir_fd=parent)
+            handle = self._create(base, os.O_WRONLY, parent)
         try:
             yield handle
         finally:
             os.close(handle)
 
-    def _create(self, base: str, flags: int, folder: int) -> int:
+    def _create(self, base: str, flags: int, parent: int) -> int:
         """Create a file; raise `FileExistsError` if the name is already used."""
         mode = 0o666 if self.mode is None else self.mode & 0o666
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(base, flags, mode, dir_fd=folder)
+        handle = os.open(base, flags, mode, dir_fd=parent)
         if self.mode is not None:
             os.fchmod(handle, mode)  # os.open applies the umask
         return handle
 
-    def _open(self, folder: int, base: str, flags: int) -> int:
+    def _open(self, parent: int, base: str, flags: int) -> int:
         """Open a regular file. `O_NONBLOCK` keeps the open of a FIFO from blocking."""
-        if flags & os.O_CREAT and not _exists(base, folder):
+        if flags & os.O_CREAT and not _exists(base, parent):
             with contextlib.suppress(FileExistsError):
-                return self._create(base, flags, folder)
+                return self._create(base, flags, parent)
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            handle = os.open(base, flags & ~os.O_CREAT, dir_fd=folder)
+            handle = os.open(base, flags & ~os.O_CREAT, dir_fd=parent)
         except OSError as error:
             if error.errno in NOT_A_FILE_ERRORS:
-                status = os.stat(base, dir_fd=folder, follow_symlinks=False)
+                status = os.stat(base, dir_fd=parent, follow_symlinks=False)
                 self._check_regular(base, status.st_mode)
             raise
         try:
@@ -439,9 +439,9 @@ def make_folder(path: Path, mode: int | None = None) -> None:
         os.close(handle)
 
 
-def _exists(base: str, folder: int) -> bool:
+def _exists(base: str, parent: int) -> bool:
     try:
-        os.stat(base, dir_fd=folder, follow_symlinks=False)
+        os.stat(base, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return True

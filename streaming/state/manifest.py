@@ -80,7 +80,7 @@ class Manifest:
         query_id: The Spark query that numbers the micro-batches; its checkpoint has the same id.
         steps: The number of steps of the circuit so far.
         traces: The parts of each arrangement, by the name of its relation and its column order.
-        tables: The parts of each dictionary.
+        dictionaries: The parts of each dictionary.
         lengths: The number of strings in each dictionary.
         watermarks: The watermark of each input with lateness or retention, and the time of the
             micro-batch if a view reads ``now()``.
@@ -103,7 +103,7 @@ class Manifest:
     query_id: str | None
     steps: int
     traces: Mapping[str, Mapping[tuple[int, ...], tuple[SegmentReference, ...]]]
-    tables: Mapping[str, tuple[SegmentReference, ...]]
+    dictionaries: Mapping[str, tuple[SegmentReference, ...]]
     lengths: Mapping[str, int]
     watermarks: Mapping[str, int]
     plans: Any
@@ -144,7 +144,7 @@ class Manifest:
             part_name(name, order): references
             for name, orders in self.traces.items()
             for order, references in orders.items()
-        } | dict(self.tables)
+        } | dict(self.dictionaries)
         sizes = {
             name: (
                 sum(reference.rows for reference in references),
@@ -180,7 +180,7 @@ class Manifest:
                 }
                 for name, orders in self.traces.items()
             },
-            "tables": {name: to_json(references) for name, references in self.tables.items()},
+            "tables": {name: to_json(references) for name, references in self.dictionaries.items()},
             "lengths": dict(self.lengths),
             "watermarks": dict(self.watermarks),
             "plans": self.plans,
@@ -253,8 +253,8 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
             }
             for trace, orders in parse_items(body["traces"])
         },
-        tables={table: parse_references(parts) for table, parts in parse_items(body["tables"])},
-        lengths={table: parse_count(length) for table, length in parse_items(body["lengths"])},
+        dictionaries={name: parse_references(parts) for name, parts in parse_items(body["tables"])},
+        lengths={name: parse_count(length) for name, length in parse_items(body["lengths"])},
         watermarks={name: parse_int64(time) for name, time in parse_items(body["watermarks"])},
         plans=body["plans"],
         digests={name: parse_int64(digest) for name, digest in parse_items(body["digests"])},

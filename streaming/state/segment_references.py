@@ -54,12 +54,12 @@ def size_level(rows: int) -> int:
     return (max(rows, 1).bit_length() - 1) // 3  # 3 = log2(LEVEL_FANOUT)
 
 
-def count_merged_parts(rows: Sequence[int], new: int) -> int:
+def count_merged_parts(rows: Sequence[int], new_rows: int) -> int:
     """Return how many of the newest parts are merged with a new part.
 
     Args:
         rows: The number of rows of each existing part, oldest first.
-        new: The number of rows of the new part.
+        new_rows: The number of rows of the new part.
 
     >>> count_merged_parts([100, 100], 10)
     0
@@ -69,7 +69,7 @@ def count_merged_parts(rows: Sequence[int], new: int) -> int:
     7
     """
     first_merged = len(rows)
-    merged_rows = new
+    merged_rows = new_rows
     while first_merged > 0:
         level = size_level(merged_rows)
         if size_level(rows[first_merged - 1]) < level:

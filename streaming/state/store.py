@@ -76,7 +76,7 @@ class Store:
         files: The directory.
         circuit: The circuit of the state; only this store loads and steps it.
         keep: The number of versions to keep, at least 2.
-        name: Returns a unique name for each attempt.
+        unique_name: Returns another name at each call, to tell attempts apart.
         directory_circuit: The whole circuit, if it is distributed and ``circuit`` is only the part
             that runs on the driver.
         cells: The number of cells of a distributed circuit.
@@ -88,7 +88,7 @@ class Store:
         circuit: Circuit,
         *,
         keep: int = 3,
-        name: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+        unique_name: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
         directory_circuit: Circuit | None = None,
         cells: int | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class Store:
         self.circuit = circuit
         self.id = ""
         self.bytes_written = 0
-        self._name = name
+        self._unique_name = unique_name
         self._directory_circuit = directory_circuit or circuit
         self._cell_count = cells
         self._versions = Versions(files, keep)
@@ -175,10 +175,10 @@ class Store:
             StateLockedError: Another sink has taken over the directory; nothing has changed.
             StateDamagedError: A file of a pending merge is damaged, or the directory was deleted.
         """
-        stem = f"{batch_id:020}-{self._name()}"
+        stem = f"{batch_id:020}-{self._unique_name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}")
         name = manifest_name(batch_id)
-        temporary = f"{name}.{self._name()}.tmp"
+        temporary = f"{name}.{self._unique_name()}.tmp"
         try:
             state = step.state(writer.lengths)
             writer.add(state)
@@ -425,7 +425,9 @@ class Store:
             ) from error
         log.warning(
             "%s; continuing from version %d, because micro-batch %d is replayed",
-            *(error, newest - 1, newest),
+            error,
+            newest - 1,
+            newest,
         )
         self._is_loaded = False
         self._versions.ignore(newest)

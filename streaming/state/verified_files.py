@@ -86,12 +86,12 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
             new_files.add(name)
         parts_by_file[name] = cache[name][1]
 
-    def read_run(reference: SegmentReference, title: str) -> Run:
-        part = find_part(files, parts_by_file[reference.file], reference, title)
+    def read_run(reference: SegmentReference, name_of_part: str) -> Run:
+        part = find_part(files, parts_by_file[reference.file], reference, name_of_part)
         return decode_run(files, part, reference, is_new=reference.file in new_files)
 
-    def read_strings(reference: SegmentReference, title: str) -> tuple[Words, Bytes]:
-        part = find_part(files, parts_by_file[reference.file], reference, title)
+    def read_strings(reference: SegmentReference, name_of_part: str) -> tuple[Words, Bytes]:
+        part = find_part(files, parts_by_file[reference.file], reference, name_of_part)
         return decode_strings(files, part, reference, is_new=reference.file in new_files)
 
     _check_lengths(files, manifest)
@@ -106,7 +106,7 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
         },
         dictionaries={
             name: [read_strings(reference, name) for reference in references]
-            for name, references in manifest.tables.items()
+            for name, references in manifest.dictionaries.items()
         },
         watermarks=manifest.watermarks,
         plans=manifest.plans,
@@ -114,7 +114,7 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
 
 
 def find_part(
-    files: Files, parts: list[SegmentPart], reference: SegmentReference, title: str
+    files: Files, parts: list[SegmentPart], reference: SegmentReference, name_of_part: str
 ) -> SegmentPart:
     """Return the part of a file that a manifest refers to.
 
@@ -122,11 +122,11 @@ def find_part(
         StateDamagedError: The file has no such part.
     """
     part = parts[reference.row] if reference.row < len(parts) else None
-    if part is None or part.name != title or part.size != reference.size:
+    if part is None or part.name != name_of_part or part.size != reference.size:
         actual = "nothing" if part is None else f"{part.size} bytes of {part.name!r}"
         raise StateDamagedError(
             f"{files.location}/{reference.file} has {actual} in row {reference.row}, and the "
-            f"manifest expects {reference.size} bytes of {title!r}"
+            f"manifest expects {reference.size} bytes of {name_of_part!r}"
         )
     return part
 
@@ -176,7 +176,7 @@ def decode_strings(
 
 
 def _check_lengths(files: Files, manifest: Manifest) -> None:
-    for name, references in manifest.tables.items():
+    for name, references in manifest.dictionaries.items():
         strings = sum(reference.rows for reference in references)
         if strings != manifest.lengths.get(name):
             raise StateDamagedError(

@@ -1,4 +1,4 @@
-"""Version summary: what the sink publishes of a committed micro-batch, again after a restart."""
+"""Version summary: the results of a committed micro-batch, which a replay publishes again."""
 
 from __future__ import annotations
 

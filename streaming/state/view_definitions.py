@@ -11,7 +11,7 @@ again::
      "functions": {"score": "(double) -> double"}}
 
 The member ``functions`` is there only if the views call user-defined functions. It has their
-declarations, not their code: whoever opens the directory gives the functions.
+declarations, not their code: a program that opens the directory passes the functions.
 
 So nothing in a state directory is executable: no pickle is written or read. The compiled views must
 have the fingerprints that ``state.json`` contains; the caller compares them.

@@ -80,7 +80,7 @@ class Writer:
             for name, orders in before.traces.items():
                 for order, references in orders.items():
                     self._references[name, order] = list(references)
-            for name, references in before.tables.items():
+            for name, references in before.dictionaries.items():
                 self._references[name, None] = list(references)
 
     def add(self, state: StateStep) -> None:
@@ -159,7 +159,7 @@ class Writer:
             query_id=query_id,
             steps=state.steps,
             traces=self._traces,
-            tables=self._tables,
+            dictionaries=self._dictionaries,
             lengths=self.lengths,
             watermarks=state.watermarks,
             plans=state.plans,
@@ -207,7 +207,7 @@ class Writer:
         return traces
 
     @property
-    def _tables(self) -> dict[str, tuple[SegmentReference, ...]]:
+    def _dictionaries(self) -> dict[str, tuple[SegmentReference, ...]]:
         """The parts of each dictionary."""
         return {
             name: _as_references(references)
@@ -230,11 +230,11 @@ class Writer:
                 if run.rows
             ]
         elif run is not None:
-            count = self._count_merges(references, run.rows)
+            count = self._count_merged_parts(references, run.rows)
             if count:
-                title = part_name(name, order)
+                name_of_part = part_name(name, order)
                 merged = _as_references(references[-count:])
-                run = Run.sum_of([*(self._read_run(part, title) for part in merged), run])
+                run = Run.sum_of([*(self._read_run(part, name_of_part) for part in merged), run])
                 del references[-count:]
             if run.rows:
                 references.append(
@@ -243,7 +243,7 @@ class Writer:
 
     def _add_dictionary(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
         references = self._references.setdefault((name, None), [])
-        count = self._count_merges(references, len(offsets) - 1)
+        count = self._count_merged_parts(references, len(offsets) - 1)
         if count:
             merged = _as_references(references[-count:])
             parts = [*(self._read_strings(part, name) for part in merged), (offsets, data)]
@@ -255,10 +255,10 @@ class Writer:
             data = np.concatenate([part_data for _, part_data in parts])
         references.append(self._stage_part(SegmentPart(name, offsets, data), len(offsets) - 1))
 
-    def _count_merges(self, references: Sequence[StagedReference], new: int) -> int:
+    def _count_merged_parts(self, references: Sequence[StagedReference], new_rows: int) -> int:
         """Return how many of the newest parts are merged with a new part in this step."""
         rows = [reference.rows for reference in _as_references(references)]
-        count = count_merged_parts(rows, new)
+        count = count_merged_parts(rows, new_rows)
         if count and sum(rows[-count:]) > MAX_SHARED_MERGE_ROWS:
             if self._has_large_merge and len(rows) < MAX_PARTS:
                 return 0  # postponed
@@ -284,11 +284,11 @@ class Writer:
             return
         rewritten = set(sorted(sizes, key=lambda name: (sizes[name], name))[:SEGMENTS_PER_REWRITE])
         for (name, order), references in self._references.items():
-            title = name if order is None else part_name(name, order)
+            name_of_part = name if order is None else part_name(name, order)
             for position, reference in enumerate(references):
                 if isinstance(reference, SegmentReference) and reference.file in rewritten:
                     references[position] = self._stage_part(
-                        self._read_part(reference, title), reference.rows
+                        self._read_part(reference, name_of_part), reference.rows
                     )
 
     def _write_parts(self) -> None:
@@ -307,15 +307,15 @@ class Writer:
                 if isinstance(staged, int):
                     references[position] = self._new_references[staged]
 
-    def _read_run(self, reference: SegmentReference, title: str) -> Run:
-        return decode_run(self._files, self._read_part(reference, title), reference)
+    def _read_run(self, reference: SegmentReference, name_of_part: str) -> Run:
+        return decode_run(self._files, self._read_part(reference, name_of_part), reference)
 
     def _read_strings(
-        self, reference: SegmentReference, title: str
+        self, reference: SegmentReference, name_of_part: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        return decode_strings(self._files, self._read_part(reference, title), reference)
+        return decode_strings(self._files, self._read_part(reference, name_of_part), reference)
 
-    def _read_part(self, reference: SegmentReference, title: str) -> SegmentPart:
+    def _read_part(self, reference: SegmentReference, name_of_part: str) -> SegmentPart:
         """Read a part of an earlier version."""
         if reference.file not in self._read_segments:
             try:
@@ -328,7 +328,7 @@ class Writer:
             self._read_segments[reference.file] = decode_segment(
                 data, f"{self._files.location}/{reference.file}"
             )
-        return find_part(self._files, self._read_segments[reference.file], reference, title)
+        return find_part(self._files, self._read_segments[reference.file], reference, name_of_part)
 
 
 def _as_references(references: Sequence[StagedReference]) -> tuple[SegmentReference, ...]:

@@ -38,22 +38,22 @@ __all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
 
 
 def convert_columns(
-    table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, what: str
+    table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, subject: str
 ) -> pa.Table:
     """Cast the columns of a table to other types.
 
     Args:
         table: Any table.
         type_of: Returns the new type of a type.
-        what: The name of the table in error messages.
+        subject: The name of the table in error messages.
 
     Raises:
         TargetError: The new type of a column does not contain one of its values.
 
-    >>> convert_columns(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
+    >>> convert_columns(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, subject="x").schema
     a: int16
     >>> nanoseconds = pa.table({"t": pa.array([1], pa.timestamp("ns"))})
-    >>> convert_columns(nanoseconds, lake_type, what="table x")
+    >>> convert_columns(nanoseconds, lake_type, subject="table x")
     Traceback (most recent call last):
     streaming.errors.TargetError: table x: column 't' of type timestamp[ns] holds values that \
 timestamp[us] does not: Casting from timestamp[ns] to timestamp[us] would lose data: 1; cast it \
@@ -67,7 +67,7 @@ in the view
             chunks = [expand_encoding(chunk).cast(type_) for chunk in table.column(i).chunks]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TargetError(
-                f"{what}: column {field.name!r} of type {field.type} holds values that {type_} "
+                f"{subject}: column {field.name!r} of type {field.type} holds values that {type_} "
                 f"does not: {error}; cast it in the view"
             ) from error
         column = pa.chunked_array(chunks, type_)

@@ -95,8 +95,8 @@ def _align_column(name: str, column: pa.ChunkedArray, width: int) -> list[str]:
     ]
     widest = max(map(len, cells))
     type_ = column.type
-    right = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
-    return [cell.rjust(widest) if right else cell.ljust(widest) for cell in cells]
+    is_right = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
+    return [cell.rjust(widest) if is_right else cell.ljust(widest) for cell in cells]
 
 
 def _format_values(name: str, column: pa.ChunkedArray) -> list[str]:

@@ -75,7 +75,7 @@ class DeltaTarget:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         path = expand_template(self.path, delta.view)
-        table = convert_columns(delta.table, lake_type, what=str(delta))
+        table = convert_columns(delta.table, lake_type, subject=str(delta))
         pause = FIRST_PAUSE_S
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -109,7 +109,7 @@ class DeltaTarget:
         from deltalake.exceptions import DeltaError
 
         path = expand_template(self.path, delta.view)
-        table = convert_columns(delta.table, lake_type, what=f"view {delta.view!r}")
+        table = convert_columns(delta.table, lake_type, subject=f"view {delta.view!r}")
         try:
             if not DeltaTable.is_deltatable(path, self.storage_options):
                 if "://" not in path:
@@ -179,10 +179,12 @@ def _merge(
     columns = [name for name in table.column_names if name != WEIGHT]
     values = {_quote(name): f"source.{_quote(name)}" for name in columns}
     # Parentheses are needed: the parser reads IS NOT DISTINCT FROM a AND b as ... FROM (a AND b).
-    same = [f"(target.{_quote(key)} IS NOT DISTINCT FROM source.{_quote(key)})" for key in keys]
+    equal_keys = [
+        f"(target.{_quote(key)} IS NOT DISTINCT FROM source.{_quote(key)})" for key in keys
+    ]
     merge = target.merge(
         table,
-        predicate=" AND ".join(same),
+        predicate=" AND ".join(equal_keys),
         source_alias="source",
         target_alias="target",
         commit_properties=properties,

@@ -65,7 +65,7 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
     if delta.files and all(map(_is_readable_as_lake_type, delta.table.schema.types)):
         paths = [_GLOB_CHARACTERS.sub(r"\\\g<0>", file) for file in delta.files]
         return session.read.schema(schema).parquet(*paths)
-    table = convert_columns(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
+    table = convert_columns(delta.table, lake_type, subject=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
 
 

@@ -41,7 +41,7 @@ from streaming.targets.target import BATCH_ID, ViewDelta, address_of, expand_tem
 __all__ = ["ParquetTarget"]
 
 _SUFFIX: Final = ".parquet"
-_BATCH: Final = re.compile(r"-\d{20}-")
+_BATCH_ID_PATTERN: Final = re.compile(r"-\d{20}-")
 #: Keys of the Parquet metadata of a complete view.
 STATE_KEY: Final = "dbsp_wcoj.state"
 BATCH_KEY: Final = "dbsp_wcoj.batch"
@@ -82,11 +82,11 @@ class ParquetTarget:
         files = open_files(self._place(delta))
         has_batch_id = self.batch_id and delta.mode != "complete"
         table = delta.with_batch_id() if has_batch_id else delta.table
-        table = convert_columns(table, parquet_type, what=str(delta))
+        table = convert_columns(table, parquet_type, subject=str(delta))
         try:
             if not self._needs_write(files, delta):
                 return
-            _replace_file(files, _name(delta), self._bytes(table, delta))
+            _replace_file(files, _name(delta), self._encode(table, delta))
         except OSError as error:
             raise TargetError(
                 f"{delta}: {address_of(files.location)} cannot be written to: {error}; the query "
@@ -125,7 +125,7 @@ class ParquetTarget:
             lambda name: (
                 name.startswith(f"{prefix}-")
                 and name.endswith(f"-{suffix}")
-                and _BATCH.fullmatch(name[len(prefix) : -len(suffix)]) is not None
+                and _BATCH_ID_PATTERN.fullmatch(name[len(prefix) : -len(suffix)]) is not None
             ),
         )
 
@@ -141,7 +141,7 @@ class ParquetTarget:
         has_files = self._check_ours(files, delta)
         return bool(delta.table.num_rows) or not has_files
 
-    def _bytes(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
+    def _encode(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
         if delta.mode == "complete":
             # `_recorded_batch` reads it, so that a late write does not replace a newer view.
             record = {STATE_KEY: delta.state_id, BATCH_KEY: str(delta.batch_id)}

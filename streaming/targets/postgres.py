@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.types.arrow_types import Family, family_of
-from streaming.redacted import redacted
+from streaming.redaction import redact
 from streaming.targets.dialect import (
     Row,
     deletion,
@@ -223,7 +223,7 @@ class Postgres:
             return f"{type(error).__name__}: the connection string is wrong"
         pgconn = getattr(error, "pgconn", None)
         password = "" if pgconn is None else _text(pgconn.password)
-        return redacted(" ".join(str(error).split()), password)
+        return redact(" ".join(str(error).split()), password)
 
     def is_dead(self, connection: Any) -> bool:
         return bool(connection.closed)

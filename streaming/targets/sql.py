@@ -47,7 +47,7 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
-from streaming.redacted import redacted
+from streaming.redaction import redact
 from streaming.targets.column_types import convert_columns, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
@@ -175,19 +175,13 @@ class SqlTarget:
             if pause is not None:
                 log.warning(
                     "%s: %s: %s; attempt %d of %d in %.1f s",
-                    *(delta, failure.place, failure.reason),
-                    *(attempts.count, self.retry.max_attempts, pause),
-                    extra={
-                        "fields": {
-                            "event": "retry",
-                            "view": delta.view,
-                            "batch_id": delta.batch_id,
-                            "target": failure.place,
-                            "reason": failure.reason,
-                            "attempt": attempts.count,
-                            "pause_seconds": round(pause, 3),
-                        }
-                    },
+                    delta,
+                    failure.place,
+                    failure.reason,
+                    attempts.count,
+                    self.retry.max_attempts,
+                    pause,
+                    extra={"fields": _retry_fields(delta, failure, attempts, pause)},
                 )
             if pause is None or self._interrupted.wait(pause):
                 raise self._error(delta, failure, attempts, is_commit_unknown) from failure.cause
@@ -205,7 +199,7 @@ class SqlTarget:
                 raise
             except Exception as error:
                 place = self._place(dialect, connection)
-                reason = f"{type(error).__name__}: {redacted(' '.join(str(error).split()))}"
+                reason = f"{type(error).__name__}: {redact(' '.join(str(error).split()))}"
                 return _Failure(error, place, reason, is_transient=False)
         return None
 
@@ -237,7 +231,7 @@ class SqlTarget:
             return _Failure(
                 error,
                 place,
-                f"{type(error).__name__}: {redacted(' '.join(str(error).split()))}",
+                f"{type(error).__name__}: {redact(' '.join(str(error).split()))}",
                 is_transient=is_lost or dialect.is_transient(error),
                 is_commit_unknown=writing is not None and writing.is_committing,
             )
@@ -342,13 +336,28 @@ class _Failure:
     is_commit_unknown: bool = False
 
 
+def _retry_fields(
+    delta: ViewDelta, failure: _Failure, attempts: RetryAttempts, pause: float
+) -> dict[str, Any]:
+    """Return the keys and values of a retry, for structured logs."""
+    return {
+        "event": "retry",
+        "view": delta.view,
+        "batch_id": delta.batch_id,
+        "target": failure.place,
+        "reason": failure.reason,
+        "attempt": attempts.count,
+        "pause_seconds": round(pause, 3),
+    }
+
+
 class _TableWrite:
     """The transaction that writes one micro-batch to one table."""
 
     is_committing = False
 
     def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
-        table = convert_columns(delta.table, plain_type, what=str(delta))
+        table = convert_columns(delta.table, plain_type, subject=str(delta))
         self.delta = replace(delta, table=table)
         self.dialect = dialect
         self.name = target.name_for(delta.view)
@@ -543,9 +552,9 @@ def _dialect_of(connection: Any) -> Dialect:
     )
 
 
-def _dialect_by_class(thing: Any) -> Dialect | None:
+def _dialect_by_class(driver_object: Any) -> Dialect | None:
     """Return the dialect for a connection or an error of a driver; None for an unknown driver."""
-    for kind in type(thing).__mro__:
+    for kind in type(driver_object).__mro__:
         dialect = _DIALECTS.get(kind.__module__.partition(".")[0])
         if dialect is not None:
             return dialect

@@ -88,6 +88,8 @@ class Sqlite:
             ).fetchall()
             return rows
 
+        # A row of table_info: number, name, type, NOT NULL, default, position in the primary key;
+        # of index_list: number, name, unique, origin, partial; of index_info: 2 numbers, column.
         columns = pragma("table_info", name)
         if not columns:
             return None

@@ -73,29 +73,29 @@ class FailedAttempts:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures: deque[tuple[float, str]] = deque(maxlen=MAX_ATTEMPTS)
-        self._of_address: Counter[str] = Counter()
+        self._failures_of_address: Counter[str] = Counter()
 
     def fail(self, address: str) -> None:
         """Record a failed attempt from an address."""
         if len(self._failures) == MAX_ATTEMPTS:
-            self._forget()
+            self._forget_oldest()
         self._failures.append((self._clock(), address))
-        self._of_address[address] += 1
+        self._failures_of_address[address] += 1
 
     def is_blocked(self, address: str) -> bool:
         """Return whether an address, or all addresses together, failed too often."""
         oldest = self._clock() - ATTEMPTS_WINDOW_S
         while self._failures and self._failures[0][0] <= oldest:
-            self._forget()
+            self._forget_oldest()
         return (
             len(self._failures) >= MAX_ATTEMPTS
-            or self._of_address[address] >= MAX_ATTEMPTS_PER_ADDRESS
+            or self._failures_of_address[address] >= MAX_ATTEMPTS_PER_ADDRESS
         )
 
-    def _forget(self) -> None:
+    def _forget_oldest(self) -> None:
         _, address = self._failures.popleft()
-        self._of_address[address] -= 1
-        self._of_address += Counter()  # addresses without failures are dropped
+        self._failures_of_address[address] -= 1
+        self._failures_of_address += Counter()  # addresses without failures are dropped
 
 
 class Access:

@@ -43,21 +43,22 @@ from streaming.ui.history import History
 
 __all__ = ["application"]
 
-COOKIE: Final = "dbsp-wcoj-session"
-LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
-#: Paths that are served without a session.
-PUBLIC: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg")
+COOKIE_PREFIX: Final = "dbsp-wcoj-session"
+LOCAL_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+#: Paths that need no session.
+PUBLIC_PATHS: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg")
 MAX_FORM_BYTES: Final = 4096
 FORM_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_S: Final = 5
 MAX_REQUESTS_PER_S: Final = 200.0
 MAX_REQUEST_BURST: Final = 50
-ASSETS: Final = {
+#: By the suffix of a file; other files are not served.
+MEDIA_TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-HEADERS: Final = {
+SECURITY_HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
         "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -104,7 +105,7 @@ def application(
         )
 
     async def page(request: Request) -> Response:
-        if access is not None and not _is_known(access, request):
+        if access is not None and not _is_authorized(access, request):
             return form(401)
         return Response(assets["page.html"], media_type="text/html; charset=utf-8")
 
@@ -132,10 +133,10 @@ def application(
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
-        kind = ASSETS.get(name[name.rfind(".") :])
-        if kind is None or name not in assets:
+        media_type = MEDIA_TYPES.get(name[name.rfind(".") :])
+        if media_type is None or name not in assets:
             return _refuse(404, "There is no such file.")
-        return Response(assets[name], media_type=kind)
+        return Response(assets[name], media_type=media_type)
 
     async def events(request: Request) -> Response:
         headers = {"x-accel-buffering": "no"}
@@ -182,16 +183,16 @@ class RateLimiter:
         burst: int = MAX_REQUEST_BURST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._gap = 1 / per_second
-        self._slack = burst * self._gap
+        self._seconds_per_request = 1 / per_second
+        self._burst_seconds = burst * self._seconds_per_request
         self._clock = clock
-        self._next = float("-inf")
+        self._next_slot = float("-inf")
 
     def delay(self) -> float:
         """Reserve the next slot, and return the seconds until it starts."""
         now = self._clock()
-        slot = max(self._next, now - self._slack)
-        self._next = slot + self._gap
+        slot = max(self._next_slot, now - self._burst_seconds)
+        self._next_slot = slot + self._seconds_per_request
         return max(0.0, slot - now)
 
 
@@ -216,7 +217,9 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                added = [
+                    (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
+                ]
                 names = {name for name, _ in added}
                 others = [(n, v) for n, v in message.get("headers", []) if n.lower() not in names]
                 message = {**message, "headers": [*others, *added]}
@@ -238,8 +241,8 @@ class Guard:
         if self._access is None:
             if _is_local(request.headers.get("host", "")):
                 return None
-            return _refuse(421, f"This page answers to {', '.join(LOCAL)} only.")
-        if path == "/" or path in PUBLIC or _is_known(self._access, request):
+            return _refuse(421, f"This page answers to {', '.join(LOCAL_NAMES)} only.")
+        if path == "/" or path in PUBLIC_PATHS or _is_authorized(self._access, request):
             return None
         if self._access.is_blocked(_address(request)):
             return _refuse(429, f"Too many attempts: wait {ATTEMPTS_WINDOW_S:.0f} seconds.")
@@ -248,7 +251,7 @@ class Guard:
         )
 
 
-def _is_known(access: Access, request: Request) -> bool:
+def _is_authorized(access: Access, request: Request) -> bool:
     """Return whether a request has a session, or the token in its header."""
     session = request.cookies.get(_cookie(request.scope))
     if session is not None and access.is_session(session):
@@ -291,7 +294,7 @@ def _address(request: Request) -> str:
 
 def _cookie(scope: Scope) -> str:
     """Return the name of the cookie, one for each port, because cookies belong to a host."""
-    return f"{COOKIE}-{(scope.get('server') or ('', 0))[1]}"
+    return f"{COOKIE_PREFIX}-{(scope.get('server') or ('', 0))[1]}"
 
 
 def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

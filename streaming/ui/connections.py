@@ -45,9 +45,10 @@ __all__ = ["Connection", "Connections", "Limits", "accept"]
 
 log = logging.getLogger(__name__)
 
-ACCEPT_PAUSE_S: Final = 0.004
-BUSY_PAUSE_S: Final = 0.01
-RETRY_S: Final = 0.5
+ACCEPT_PAUSE_S: Final = 0.004  # after an accepted connection
+BUSY_PAUSE_S: Final = 0.01  # after a connection for which another one, or itself, was closed
+RETRY_S: Final = 0.5  # after accepting has failed
+#: The errors that accepting raises while the process or the machine lacks resources.
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -175,10 +176,11 @@ class Connections:
         for connection in list(self._addresses):
             connection.abort()
 
-    def _refuse(self, why: str) -> bool:
+    def _refuse(self, reason: str) -> bool:
         if not self.refused:
             log.warning(
-                "the live page closes connections: %s; this is logged once, the sink continues", why
+                "the live page closes connections: %s; this is logged once, the sink continues",
+                reason,
             )
         self.refused += 1
         return False
@@ -223,7 +225,8 @@ class Connection(H11Protocol):
         self._address = address
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._answering: object | None = None
+        # The request that is being answered, and its response.
+        self._open_cycle: object | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to wait for the first request."""
@@ -269,12 +272,12 @@ class Connection(H11Protocol):
     def _update_deadline(self) -> None:
         """Set the deadline if the connection has begun or finished a response, or is closing."""
         cycle = self.cycle
-        now = None if cycle is None or cycle.response_complete else cycle
-        if now is self._answering and not self.transport.is_closing():
+        open_cycle = None if cycle is None or cycle.response_complete else cycle
+        if open_cycle is self._open_cycle and not self.transport.is_closing():
             return
-        self._answering = now
-        self._connections.wait(self, is_waiting=now is None)
-        is_over = now is None or self.transport.is_closing()
+        self._open_cycle = open_cycle
+        self._connections.wait(self, is_waiting=open_cycle is None)
+        is_over = open_cycle is None or self.transport.is_closing()
         self._set_deadline(self._connections.limits.idle_seconds if is_over else None)
 
     def _set_deadline(self, seconds: float | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
@@ -128,20 +129,20 @@ async def _events(
     end = time.monotonic() + seconds
     version, batches, text = await texts.snapshot()
     yield f"retry: 1000\nevent: snapshot\ndata: {text}\n\n"
-    silent = 0.0
+    silent_seconds = 0.0
     ending = False
     while not ending:
         await asyncio.sleep(POLL_INTERVAL_S)
         # Before the stream ends, the code below sends the last change.
         ending = is_over() or time.monotonic() > end
-        silent += POLL_INTERVAL_S
+        silent_seconds += POLL_INTERVAL_S
         if history.version != version:
             version, batches, text = await texts.since(batches)
             yield f"event: update\ndata: {text}\n\n"
-            silent = 0.0
-        elif silent >= KEEP_ALIVE_INTERVAL_S:
+            silent_seconds = 0.0
+        elif silent_seconds >= KEEP_ALIVE_INTERVAL_S:
             yield ": keep-alive\n\n"
-            silent = 0.0
+            silent_seconds = 0.0
 
 
 def _json(value: Any) -> str:
@@ -153,8 +154,9 @@ def _json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
+    """Replace NaN and infinity by None, also inside dicts and lists."""
     if isinstance(value, float):
-        return value if value - value == 0 else None
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

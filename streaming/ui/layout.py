@@ -81,11 +81,13 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
         chains[start, end] = [*chain, end]
         short_edges += pairwise(chains[start, end])
     layers = _order_layers(layers, short_edges)
-    position_of = {node: (i, j) for i, nodes_ in enumerate(layers) for j, node in enumerate(nodes_)}
+    position_of = {
+        node: (i, j) for i, layer_nodes in enumerate(layers) for j, node in enumerate(layer_nodes)
+    }
     return Layout(
         {node: position_of[node] for node in nodes},
         {edge: [position_of[bend] for bend in chain[1:-1]] for edge, chain in chains.items()},
-        [len(nodes_) for nodes_ in layers],
+        [len(layer_nodes) for layer_nodes in layers],
     )
 
 

@@ -59,7 +59,7 @@ class Page(SinkObserver):
         port: int = PORT,
         token: str | None = None,
     ) -> None:
-        server = _server()
+        server = _import_server()
         self.history = History(circuit, name=name)
         self._server: Server = server.Server(self.history, host=host, port=port, token=token)
 
@@ -116,10 +116,10 @@ def check_servable(*, host: str = "127.0.0.1", port: int = PORT, token: str | No
         PageError: Other machines could open the page without a token, the port is in use, or a
             package is not installed.
     """
-    _server().check_address(host, port, token)
+    _import_server().check_address(host, port, token)
 
 
-def _server() -> ModuleType:
+def _import_server() -> ModuleType:
     try:
         return import_module("streaming.ui.server")
     except ModuleNotFoundError as error:

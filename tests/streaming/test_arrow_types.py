@@ -1,4 +1,4 @@
-"""The table of types has unique names, and all code that lists types knows each of them."""
+"""The table of types has unique names, and each consumer of types handles all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNSUPPORTED = [
     pa.month_day_nano_interval(),
     pa.dense_union([pa.field("a", pa.int8())]),
 ]
-#: The types that only some places take, with the error that says so.
+#: For each function, the types that it refuses, and its error.
 REFUSED = {
     physical_type: ({pa.float16(), *NESTED}, FeedError),
     xxhash64: ({pa.binary_view(), pa.decimal256(76, 3), *NESTED}, StreamingError),
@@ -40,7 +40,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("type_", [*SUPPORTED, *NESTED], ids=str)
-def test_every_supported_type_has_a_codec_and_a_type_in_every_other_place(type_):
+def test_every_supported_type_has_a_codec_and_is_handled_by_every_consumer(type_):
     assert family_of(type_) is not Family.UNSUPPORTED
     array = pa.array([None, None], type_)
     codec = Codecs().codec(type_)
@@ -49,17 +49,17 @@ def test_every_supported_type_has_a_codec_and_a_type_in_every_other_place(type_)
     values = array.dictionary_decode() if pa.types.is_dictionary(type_) else array
     assert values.cast(lake_type(type_)).null_count == 2
     assert common_type([type_, pa.null()]) == type_
-    for place, argument in ((physical_type, type_), (xxhash64, [array])):
-        types, error = REFUSED[place]
+    for function, argument in ((physical_type, type_), (xxhash64, [array])):
+        types, error = REFUSED[function]
         if type_ in types:
             with pytest.raises(error, match="type"):
-                place(argument)
+                function(argument)
         else:
-            place(argument)
+            function(argument)
 
 
 @pytest.mark.parametrize("type_", UNSUPPORTED, ids=str)
-def test_a_type_without_a_row_is_no_type_of_a_column(type_):
+def test_a_type_that_is_not_in_the_table_is_not_a_column_type(type_):
     assert family_of(type_) is Family.UNSUPPORTED
     for column in (type_, pa.list_(type_)):
         with pytest.raises(SchemaError, match="a column cannot be of type"):

@@ -31,7 +31,7 @@ def test_a_missing_package_of_the_extra_is_one_line_and_exit_status_2(capsys):
     )
 
 
-def test_any_other_missing_module_is_an_error_as_it_is():
+def test_any_other_missing_module_is_raised_unchanged():
     with pytest.raises(ModuleNotFoundError, match="numpy"):
         extras.run(missing("numpy"), "cli", ("rich", "typer"))
 

@@ -16,19 +16,19 @@ ROOT = Path(streaming.__file__).parents[1]
 OURS = ("dbsp_wcoj", "circuits", "streaming")
 
 
-def distribution(place: Path, name: str, package: str) -> None:
-    """A distribution with one package of the given name, as pip would install it."""
-    info = place / f"{name.replace('-', '_')}-1.0.dist-info"
+def distribution(folder: Path, name: str, package: str) -> None:
+    """Create a distribution with one package of this name, as pip would install it."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "RECORD").write_text(f"{package}/__init__.py,,\n")
-    (place / package).mkdir(exist_ok=True)
-    (place / package / "__init__.py").write_text("class StreamingDataset: pass\n")
+    (folder / package).mkdir(exist_ok=True)
+    (folder / package / "__init__.py").write_text("class StreamingDataset: pass\n")
 
 
 @pytest.fixture
 def site(tmp_path):
-    """A folder with a copy of the packages."""
+    """Return a folder with a copy of the packages."""
     for package in OURS:
         ignored = shutil.ignore_patterns("__pycache__", "static", "assets")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
@@ -36,8 +36,8 @@ def site(tmp_path):
 
 
 def run(code: str, *path: Path) -> str:
-    """The last line of the error output of a process with these folders on its path."""
-    text = f"import sys; sys.path[:0] = {[str(one) for one in path]!r}\n{code}"
+    """Run code with these folders on the path; return the last line of the error output."""
+    text = f"import sys; sys.path[:0] = {[str(folder) for folder in path]!r}\n{code}"
     ended = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=path[-1]
     )
@@ -75,7 +75,7 @@ def test_streaming_that_another_distribution_has_overwritten_is_named(site, modu
     assert "distribution training-data; pip uninstall training-data" in error
 
 
-def test_a_folder_that_no_distribution_owns_is_named_by_its_place(site, tmp_path):
+def test_a_folder_that_no_distribution_owns_is_named_by_its_path(site, tmp_path):
     (tmp_path / "work" / "circuits").mkdir(parents=True)
     (tmp_path / "work" / "circuits" / "__init__.py").write_text("")
     error = run("import streaming", tmp_path / "work", site)

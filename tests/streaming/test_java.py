@@ -1,3 +1,5 @@
+"""Find the Java that Spark uses: JAVA_HOME, the PATH, or the bundled one."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -12,7 +14,7 @@ from streaming.java import bundled_java, installed_java
 
 
 def fake_java(directory, version):
-    """A program that says it is Java of this version."""
+    """Create a program that prints that it is Java of this version."""
     path = directory / "bin" / "java"
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -64,7 +66,7 @@ def test_the_java_of_the_wheel_runs_behind_its_shim_although_spark_asks_for_a_mo
     assert bundled_java() == java
 
 
-def test_an_old_java_home_is_taken_out_of_the_way_of_the_path(tmp_path, monkeypatch):
+def test_an_old_java_home_is_removed_from_the_environment(tmp_path, monkeypatch):
     old = fake_java(tmp_path / "old", "1.8.0")
     new = fake_java(tmp_path / "new", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(old))

@@ -45,11 +45,11 @@ from streaming.state import local_files
 from streaming.state.manifest import parse_manifest_name
 from tests.streaming.distributed.test_attempts import Context
 from tests.streaming.distributed.test_engine import (
-    RULES,
+    INPUT_OPTIONS,
     SCHEMAS,
     Frame,
     batches,
-    definition,
+    circuit_spec,
     outputs,
 )
 from tests.support import fed_sink as fed
@@ -99,7 +99,7 @@ class NewConstructs:
             self.views,
             SCHEMAS,
             materialize=True,
-            input_options=RULES,
+            input_options=INPUT_OPTIONS,
             functions={"backwards": udf(backwards, returns=pa.string())},
         ).spec
         self._tables = batches(BATCHES + 9, "new constructs")
@@ -135,9 +135,9 @@ class InCells:
     name = "cells"
 
     def __init__(self) -> None:
-        self._definition = definition()
+        self._definition = circuit_spec()
         self._tables = batches(BATCHES + 9, "faults")
-        steady = ViewSink(Circuit(definition()))
+        steady = ViewSink(Circuit(circuit_spec()))
         self._deltas = []
         for number, table in enumerate(self._tables):
             steady(Frame(None, table), number)

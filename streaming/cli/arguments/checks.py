@@ -68,8 +68,9 @@ __all__ = [
 #: Spark's checkpoint, in the folder of ``--state``.
 CHECKPOINT: Final = "checkpoint"
 #: A location in another file system, such as ``s3://``; `Path` merges its two slashes into one.
-_REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-_MEMORY: Final = re.compile(r"\d+[kmgt]b?", re.IGNORECASE)
+_REMOTE_LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+#: A size as Spark's JVM reads it.
+_MEMORY_SIZE: Final = re.compile(r"\d+[kmgt]b?", re.IGNORECASE)
 
 
 class ProblemsError(EventsError):
@@ -267,7 +268,7 @@ def check_state(
     """
     identity, newest = "", -1
     with checks.check():
-        if _REMOTE.match(str(state)):
+        if _REMOTE_LOCATION.match(str(state)):
             raise StateError(
                 f"{label} {state}: the command keeps state on a local disk; for other file systems "
                 "write a job with ViewSink(state_dir=...)"
@@ -389,7 +390,7 @@ def check_memory(text: str, label: str = "--memory") -> None:
     Raises:
         EventsError: The text is not a size.
     """
-    if not _MEMORY.fullmatch(text):
+    if not _MEMORY_SIZE.fullmatch(text):
         raise EventsError(f"{label} {text!r}: write a number and a unit, as in 2g or 800m")
 
 

@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from streaming.cli.arguments.source import FLAT_FEEDS, WEIGHT, SourceArgument
+from circuits.schema import WEIGHT
+from streaming.cli.arguments.source import FLAT_FEEDS, SourceArgument
 from streaming.cli.terminal.spark_error import spark_reason
 from streaming.errors import EventsError
 from streaming.sources.change_feeds import ChangeFeed, find_feed

@@ -71,7 +71,7 @@ from streaming.errors import EventsError
 
 __all__ = ["Job", "is_job_file", "read_job"]
 
-JOB: Final = ".toml"
+JOB_SUFFIX: Final = ".toml"
 #: The maximum size of a job file; a longer file is probably not a job file.
 MAX_JOB_BYTES: Final = 4 << 20
 MAX_PORT: Final = 65_535
@@ -102,7 +102,7 @@ def is_job_file(query: str) -> bool:
     >>> is_job_file("jobs/rings.toml"), is_job_file("rings.sql")
     (True, False)
     """
-    return query.lower().endswith(JOB) and "\n" not in query and "\0" not in query
+    return query.lower().endswith(JOB_SUFFIX) and "\n" not in query and "\0" not in query
 
 
 def read_job(path: Path, checks: Checks) -> Job:

@@ -34,7 +34,7 @@ from circuits import Circuit
 from circuits.schema import WEIGHT
 from circuits.types.functions.casting.text_formatting import format_unrepresentable
 from streaming.errors import TargetError
-from streaming.redacted import redacted
+from streaming.redaction import redact
 from streaming.sink.output import Output
 from streaming.targets.console import ConsoleTarget
 from streaming.targets.delta import DeltaTarget
@@ -64,7 +64,7 @@ DATABASES: Final = ("sqlite", "postgres")
 #: Time limit for the connection to a server.
 CONNECT_TIMEOUT_S: Final = 10
 _OPTION: Final = re.compile(rf",(?=(?:{'|'.join(OPTIONS)})=)")
-_UNKNOWN: Final = re.compile(r",([A-Za-z_]\w*)=")
+_UNKNOWN_OPTION: Final = re.compile(r",([A-Za-z_]\w*)=")
 _HOW_TO_RETRY: Final = "write retry_attempts=N, 1 or more, and retry_seconds=SECONDS"
 #: The kind of a sink and its path, or the kind, the database and the table.
 Location: TypeAlias = tuple[str, ...]
@@ -131,7 +131,7 @@ output=OutputMode(mode='upsert', keys=('nr',)))
         kind, colon, location = sink.partition(":")
         if kind == "console" and colon:
             raise TargetError(f"{label}: the console has no location; write console")
-        unknown = _UNKNOWN.search(location)
+        unknown = _UNKNOWN_OPTION.search(location)
         if unknown and kind in KINDS:
             raise TargetError(
                 f"{label}: unknown option {unknown[1]}=; options: "
@@ -167,7 +167,7 @@ output=OutputMode(mode='upsert', keys=('nr',)))
         location = f":{self.location}" if self.location else ""
         table = f"#{self.table}" if self.table else ""
         mode = "" if self.output.mode == "delta" else f", {self.output}"
-        return redacted(f"{self.kind}{location}{table}{mode}")
+        return redact(f"{self.kind}{location}{table}{mode}")
 
     def locations(self, views: Sequence[str]) -> dict[str, Location]:
         """Return the location of each view, to compare it with those of other sinks.
@@ -383,4 +383,4 @@ def _address(dsn: str) -> str:
     port = parts.get("port") or os.environ.get("PGPORT") or "5432"
     database = parts.get("dbname") or os.environ.get("PGDATABASE")
     database_text = f", database {database}" if database else ""
-    return redacted(f"'{host}'")[1:-1] + f":{port}{database_text}"
+    return redact(f"'{host}'")[1:-1] + f":{port}{database_text}"

@@ -60,7 +60,6 @@ from streaming.errors import EventsError, FeedError
 
 __all__ = [
     "FLAT_FEEDS",
-    "WEIGHT",
     "SourceArgument",
     "parse_sources",
     "read_file",
@@ -68,7 +67,6 @@ __all__ = [
     "read_rows",
 ]
 
-WEIGHT: Final = "weight"
 #: The column of a stream that orders changes if no other is named.
 SEQUENCE: Final = "sequence"
 SETTINGS: Final = (
@@ -323,18 +321,18 @@ class SourceArgument:
             raise EventsError(f"{self.label}: strict={strict!r} must be true or false")
         retain = lateness = None
         if "retain" in self.settings:
-            retain = Retention(*self._span("retain"), on_expiry=self._on_expiry())
+            retain = Retention(*self._column_and_duration("retain"), on_expiry=self._on_expiry())
         elif "on_expiry" in self.settings:
             raise EventsError(
                 f"{self.label}: on_expiry={self.settings['on_expiry']} applies only to rows that "
                 "expire: add retain=COLUMN LENGTH"
             )
         if "lateness" in self.settings:
-            lateness = Lateness(*self._span("lateness"))
+            lateness = Lateness(*self._column_and_duration("lateness"))
         sequence = None if self.is_ordered_by_stream else self.settings.get("sequence")
         return InputOptions(self.keys, strict == "true", retain, sequence, lateness)
 
-    def _span(self, setting: str) -> tuple[str, str | int]:
+    def _column_and_duration(self, setting: str) -> tuple[str, str | int]:
         """Return the column and the duration of ``retain`` or ``lateness``."""
         column, _, length = self.settings[setting].partition(" ")
         if not length:

@@ -21,7 +21,7 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Final
 
-__all__ = ["Measurement", "RepetitionLimits", "Stop", "median_interval", "repeat"]
+__all__ = ["Measurement", "RepetitionLimits", "StopReason", "median_interval", "repeat"]
 
 MIN_REPETITIONS: Final = 3
 #: From this many times on, the smallest and the largest enclose the median with 95 % confidence.
@@ -31,7 +31,7 @@ MIN_TIMES: Final = 6
 _HALF_Z: Final = 0.98
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a measurement ended."""
 
     precise = "precise"
@@ -60,7 +60,7 @@ class Measurement:
     """The times of all steps in seconds, a tuple per repetition, and why the measurement ended."""
 
     repetitions: tuple[tuple[float, ...], ...]
-    stop: Stop
+    stop: StopReason
 
     @property
     def times(self) -> list[float]:
@@ -78,7 +78,7 @@ class Measurement:
 
         A quarter of the steps is faster than the lower one, and a quarter slower than the upper.
 
-        >>> Measurement(((1.0, 2.0, 3.0), (4.0, 5.0)), Stop.precise).quartiles
+        >>> Measurement(((1.0, 2.0, 3.0), (4.0, 5.0)), StopReason.precise).quartiles
         (2.0, 4.0)
         """
         times = self.times
@@ -129,25 +129,25 @@ def repeat(
         clock: Returns the current time in seconds.
 
     >>> limits = RepetitionLimits(precision=0.1, max_repetitions=9, max_seconds=60)
-    >>> found = repeat(lambda: [1.0, 1.01, 1.02], limits)
-    >>> len(found.repetitions), found.stop, round(found.precision, 3)
-    (3, <Stop.precise: 'precise'>, 0.01)
-    >>> found = repeat(lambda: [1.0, 2.0, 3.0], limits)
-    >>> len(found.repetitions), found.stop, found.precision
-    (9, <Stop.repetitions: 'max-repetitions'>, 0.5)
+    >>> measurement = repeat(lambda: [1.0, 1.01, 1.02], limits)
+    >>> len(measurement.repetitions), measurement.stop, round(measurement.precision, 3)
+    (3, <StopReason.precise: 'precise'>, 0.01)
+    >>> measurement = repeat(lambda: [1.0, 2.0, 3.0], limits)
+    >>> len(measurement.repetitions), measurement.stop, measurement.precision
+    (9, <StopReason.repetitions: 'max-repetitions'>, 0.5)
     """
     start = clock()
     repetitions: list[tuple[float, ...]] = []
     while True:
         repetitions.append(tuple(run_steps()))
-        measurement = Measurement(tuple(repetitions), Stop.precise)
+        measurement = Measurement(tuple(repetitions), StopReason.precise)
         if _is_precise(measurement, limits.precision):
             return measurement
         elapsed = clock() - start
         if len(repetitions) >= limits.max_repetitions:
-            return Measurement(measurement.repetitions, Stop.repetitions)
+            return Measurement(measurement.repetitions, StopReason.repetitions)
         if elapsed + elapsed / len(repetitions) > limits.max_seconds:
-            return Measurement(measurement.repetitions, Stop.seconds)
+            return Measurement(measurement.repetitions, StopReason.seconds)
 
 
 def _is_precise(measurement: Measurement, precision: float) -> bool:

@@ -30,7 +30,7 @@ from streaming.cli.arguments.query_text import read_query
 from streaming.cli.arguments.source import parse_sources
 from streaming.cli.arguments.views import compile_query, dialect_of
 from streaming.cli.benchmark.plot import check_plot, draw
-from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, Stop, repeat
+from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, StopReason, repeat
 from streaming.cli.benchmark.report import (
     FORMATS,
     add_environment,
@@ -220,8 +220,8 @@ def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | No
     total = sum(table.num_rows for table in tables.values())
     if int(MAX_STREAMED_SHARE * total) < size:
         return (
-            f"{total:,} rows are too few for a step of {size:,}, for the steps take at most "
-            "half of them: give more rows, or a smaller --batch"
+            f"{total:,} rows are too few for a step of {size:,}, because the steps take at "
+            "most half of them: give more rows, or a smaller --batch"
         )
     if not any(round(size * table.num_rows / total) for table in tables.values()):
         return (
@@ -240,8 +240,8 @@ def _plan_remarks(
     inserts = len(stream.steps) // 2
     if inserts < steps:
         remarks.append(
-            f"Steps of {plural(size, 'row')}: {plural(inserts, 'step')} instead of {steps:,}, for "
-            "the steps take at most half of the rows."
+            f"Steps of {plural(size, 'row')}: {plural(inserts, 'step')} instead of {steps:,}, "
+            "because the steps take at most half of the rows."
         )
     if round(stream.batch) != size:
         remarks.append(
@@ -370,8 +370,8 @@ def _describe_inputs(
 
 
 _STOP_REASONS: Final = {
-    Stop.repetitions: "--max-repetitions was reached",
-    Stop.seconds: "--max-seconds was used up",
+    StopReason.repetitions: "--max-repetitions was reached",
+    StopReason.seconds: "--max-seconds was used up",
 }
 
 
@@ -407,7 +407,7 @@ def _show(measurements: _Results, step_plan: _StepPlan, limits: RepetitionLimits
                 "" if number else amount(size),
                 name,
                 f"[good]{time_ms}[/]" if measurement.interval[0] <= best.interval[1] else time_ms,
-                percent if measurement.stop is Stop.precise else f"[warning]{percent}[/]",
+                percent if measurement.stop is StopReason.precise else f"[warning]{percent}[/]",
                 " to ".join(map(milliseconds, measurement.quartiles)),
                 f"{measurement.median / best.median:.2f}",
                 f"{len(measurement.repetitions):,}",

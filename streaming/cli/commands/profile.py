@@ -70,7 +70,7 @@ def profile(
             stream,
             store=store,
             parallel=threads > 1,
-            say=_progress_printer(progress, json),
+            report=_progress_printer(progress, json),
         )
     if json:
         print_json(as_json(result))

@@ -40,14 +40,14 @@ from streaming.cli.arguments.limits import parse_limits
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
-from streaming.cli.streaming_query import parse_interval, run_query, signals_deferred
+from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
 from streaming.cli.terminal.dashboard import Dashboard
 from streaming.cli.terminal.display import console, prepare_kernels, print_json
 from streaming.cli.terminal.logs import Logs, check_format
 from streaming.cli.terminal.page import announce, page_title
 from streaming.errors import StateError
 from streaming.java import find_java
-from streaming.redacted import redacted
+from streaming.redaction import redact
 from streaming.session import start_session
 from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
@@ -103,7 +103,7 @@ def run(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: clean up, then end
     logs = Logs(options.log_format, verbose=options.verbose)
     with ExitStack() as stack:
-        stack.enter_context(logs.shown())
+        stack.enter_context(logs.show_records())
         for warning in checks.warnings:
             log.warning("%s", warning)
         _run(options, settings, logs, stack)
@@ -184,7 +184,7 @@ def _check(options: RunOptions, checks: Checks) -> _Settings:
 def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack) -> None:
     """Start Spark, and run the views until the sources or a signal end the run."""
     remarks, state = logs.remarks, options.state
-    work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
+    work_folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
     if state is not None:
         try:
             make_folder(state, settings.state_mode)
@@ -193,7 +193,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
                 f"{options.label('state')} {state}: it cannot be created: {error.strerror}: name "
                 "another folder"
             ) from None
-    session = _start_spark(options, logs, stack, log_file=work / "spark.log")
+    session = _start_spark(options, logs, stack, log_file=work_folder / "spark.log")
     sources = options.sources
     frames = {name: read_stream(session, source) for name, source in sources.items()}
     schemas = {name: relation_schema(source, frames[name]) for name, source in sources.items()}
@@ -240,7 +240,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
         has_ended = run_query(
             stream,
             view_sink,
-            checkpoint=(state or work) / CHECKPOINT,
+            checkpoint=(state or work_folder) / CHECKPOINT,
             name=name,
             every=settings.interval,
             once=options.once,
@@ -263,7 +263,7 @@ def _start_spark(
     stack.enter_context(logs.spark_log(log_file))
     with (
         _error_output() as error_output,
-        signals_deferred(
+        defer_signals(
             lambda: os.write(error_output, logs.note("Stopping when Spark has started ..."))
         ),
     ):
@@ -373,7 +373,7 @@ def _show_checks(checks: Checks, *, json: bool) -> None:
     width = max(len(subject) for subject, _ in checks.passed)
     for subject, result in checks.passed:
         terminal.print(f"[name]{subject:<{width}}[/]", end="  ")
-        terminal.print(redacted(result), markup=False, soft_wrap=True)
+        terminal.print(redact(result), markup=False, soft_wrap=True)
     for warning in checks.warnings:
         terminal.print(f"[warning]warning[/]  {warning}", soft_wrap=True)
     terminal.print("[good]ok[/], nothing was started or changed")
@@ -397,7 +397,7 @@ def _report_end(page: Page | None) -> Iterator[None]:
         yield
     except Exception as error:
         if page is not None:
-            page.end(redacted(" ".join(str(error).split()))[:500], failed=True)
+            page.end(redact(" ".join(str(error).split()))[:500], failed=True)
         raise
     if page is not None:
         page.end("stopped")

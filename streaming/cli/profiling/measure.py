@@ -1,10 +1,11 @@
 """Run the same steps three times: as a warm-up, without the profiler, and with it.
 
-The plain times are the cost of a step. The profiled times show its parts, and are longer by the
-overhead of the profiler; the result has both. The profiled steps are repeated for at least
-`MIN_PROFILE_S`, because levels of a join are sampled. With a state directory each step is written
-like in the sink: deltas, segments, a manifest, with its syncs. Spark's own part of a micro-batch is
-not measured.
+The plain times, those without the profiler, are the cost of a step. The profiled times show its
+parts, and are longer by the overhead of the profiler; the result has both. A level of a join is one
+of its variables. The time of a level is sampled: a thread notes from time to time which level runs.
+Therefore the profiled steps are repeated for at least `MIN_PROFILE_S`. With a state directory, each
+step is written as in the sink: deltas, segments and a manifest, with their syncs. Spark's own part
+of a micro-batch is not measured.
 """
 
 from __future__ import annotations
@@ -35,7 +36,15 @@ MAX_PASSES: Final = 50
 
 @dataclass(frozen=True)
 class Part:
-    """A phase, per step: mean milliseconds, share of the whole, calls and rows."""
+    """A phase of the steps, or their remaining time.
+
+    Attributes:
+        phase: The name of the phase or operator; ``other`` for the remaining time.
+        ms: The mean milliseconds per step.
+        share: The fraction of the time of the steps.
+        calls: The mean number of calls per step.
+        rows: The mean number of rows per step.
+    """
 
     phase: str
     ms: float
@@ -46,7 +55,15 @@ class Part:
 
 @dataclass(frozen=True)
 class TermTimes:
-    """A term of a join: runs and milliseconds per step, and its levels in one run."""
+    """A term of a join.
+
+    Attributes:
+        join: The name of the join; empty if the term is no longer in the plan.
+        term: The term as text.
+        runs: The mean number of runs per step.
+        ms: The mean milliseconds per step.
+        levels: The levels of the term, with the counts of one run.
+    """
 
     join: str
     term: str
@@ -68,7 +85,24 @@ class ArrangementProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """The results of a measurement."""
+    """The results of a measurement; times are in milliseconds.
+
+    Attributes:
+        loaded: The rows of the initial load.
+        load_ms: The time of the load.
+        batch: The mean number of rows of a step.
+        steps: The number of steps.
+        median_ms: The median time of a step without the profiler.
+        mean_ms: The mean of these times.
+        p99_ms: The 99th percentile of these times.
+        profiled_ms: The mean time of a step with the profiler.
+        rows_out: The mean number of changed rows of all views per step.
+        parts: The phases of a step.
+        queries: The query of each join.
+        terms: The terms of the joins.
+        state: The arrangements after the last step.
+        written: The mean number of bytes written per step; None if nothing is written.
+    """
 
     loaded: int
     load_ms: float
@@ -121,7 +155,7 @@ def measure(
     *,
     store: Store | None = None,
     parallel: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Profile:
     """Run the steps of a stream through a circuit that has no state yet.
 
@@ -130,19 +164,19 @@ def measure(
         stream: The initial load, and the steps.
         store: Receives each step; None to write nothing.
         parallel: True if joins run on other threads, so that levels cannot be sampled.
-        say: Receives lines of progress.
+        report: Receives lines of progress.
     """
-    say("compiling, once on a machine ...")
+    report("compiling, once on a machine ...")
     warm_up()
     run_step = _Steps(circuit, store)
-    say(f"loading {stream.rows:,} rows ...")
+    report(f"loading {stream.rows:,} rows ...")
     load = run_step(stream.load)
-    say(f"{len(stream.steps)} steps as a warm-up ...")
+    report(f"{len(stream.steps)} steps as a warm-up ...")
     for tables in stream.steps:
         run_step(tables)
-    say(f"{len(stream.steps)} steps ...")
+    report(f"{len(stream.steps)} steps ...")
     plain = [run_step(tables) for tables in stream.steps]
-    say(f"{len(stream.steps)} steps, profiled, for a second at most ...")
+    report(f"{len(stream.steps)} steps, profiled, for at least a second ...")
     run_step.rows_out = run_step.written = 0
     with ThreadPoolExecutor(1) as executor:
         sampling = None if parallel else executor
@@ -170,7 +204,7 @@ def measure(
 
 
 def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
-    """The phases in the order of their first call, and the remaining time."""
+    """Return the phases in the order of their first call, and the remaining time."""
     parts = [
         Part(
             name,
@@ -187,7 +221,7 @@ def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
 
 
 def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
-    """The terms that ran, by join; terms that have been planned again since have no name."""
+    """Return the terms that ran; a term that was replaced by a new plan has no name."""
     names_by_term = {
         id(bound.physical): (name, str(bound.term))
         for name, view in circuit.graph.joins.items()
@@ -195,7 +229,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     }
     terms = []
     for key, term in profiler.terms.items():
-        name, text = names_by_term.get(key, ("", "planned again since"))
+        name, text = names_by_term.get(key, ("", "replaced by a new plan"))
         levels = level_profiles(profiler, term)
         terms.append(TermTimes(name, text, term.calls / steps, 1000 * term.seconds / steps, levels))
     return terms

@@ -14,24 +14,24 @@ from streaming.cli.profiling.measure import Profile
 
 __all__ = ["as_json", "show"]
 
-#: In which order phases are shown; others as they came, after "graph".
+#: The order in which phases are shown. Operators follow "graph", in the order of their first call.
 ORDER: Final = (
     *("encode", "sort", "build runs", "graph", "plan", JOIN, "collect"),
     *("decode", "write", "merge", "commit", "other"),
 )
-MEANINGS: Final = {
-    "encode": "values to codes",
-    "sort": "deltas sorted, equal rows added up",
-    "build runs": "deltas arranged in each column order",
-    "graph": "between the operators",
-    "plan": "choosing and readying terms",
-    JOIN: "the generic join, all terms",
-    "collect": "what joins give, sorted and added up",
-    "decode": "codes to values",
-    "write": "deltas and state to files, synced",
-    "merge": "the upkeep of arrangements",
-    "commit": "making the step the state",
-    "other": "what no phase claims, the profiler's own time among it",
+DESCRIPTIONS: Final = {
+    "encode": "convert values to codes",
+    "sort": "sort deltas, and add up equal rows",
+    "build runs": "arrange deltas in each column order",
+    "graph": "pass deltas between operators",
+    "plan": "choose and bind the terms of joins",
+    JOIN: "run the generic join, all terms",
+    "collect": "sort the results of joins, and add up equal rows",
+    "decode": "convert codes to values",
+    "write": "write deltas and state to files, and sync them",
+    "merge": "merge the runs of arrangements",
+    "commit": "make the step the current state",
+    "other": "the remaining time, with that of the profiler itself",
 }
 _BAR: Final = 20
 
@@ -53,18 +53,18 @@ def show(profile: Profile, console: Console) -> None:
     console.print(_state(profile))
     sampled = any(level.seconds is not None for term in profile.terms for level in term.levels)
     notes = [
-        "Candidates are values proposed in a run of a term, once for each piece of a relation that "
-        "is looked in; look-ups those made of them in other atoms. The bound is the AGM bound of "
-        "the query so far, for the sizes of the pieces together.",
-        "Time by level is sampled; levels that are summed together count as the first of them."
+        "Candidates are the values that the atoms propose in one run of a term, counted once for "
+        "each run of an arrangement that is read. Look-ups are the searches for candidates in "
+        "other atoms. The bound is the AGM bound of the variables up to this level.",
+        "The time of a level is sampled; levels that are summed together count as the first one."
         if sampled
-        else "Levels have no times: they are sampled where one thread joins, and for long enough.",
+        else "Levels have no times, because the joins ran too shortly, or in several threads.",
     ]
     console.print("\n".join(notes), style="dim")
 
 
 def as_json(profile: Profile) -> dict[str, Any]:
-    """Plain dicts, lists, numbers and texts."""
+    """Return the profile as dicts, lists, numbers and texts."""
     return asdict(profile)
 
 
@@ -74,9 +74,9 @@ def _phases(profile: Profile) -> Table:
     for name in ("ms/step", "%", "calls/step", "rows/step"):
         table.add_column(name, justify="right")
     table.add_column("", min_width=_BAR)
-    table.add_column("what", style="dim")
+    table.add_column("description", style="dim")
     positions = {name: position for position, name in enumerate(ORDER)}
-    after_graph = positions["graph"] + 0.5  # where operators are listed
+    after_graph = positions["graph"] + 0.5  # the position of operators
     for part in sorted(profile.parts, key=lambda part: positions.get(part.phase, after_graph)):
         table.add_row(
             part.phase,
@@ -85,7 +85,7 @@ def _phases(profile: Profile) -> Table:
             f"{part.calls:,.4g}" if part.calls else "",
             f"{part.rows:,.0f}" if part.rows else "",
             "█" * round(_BAR * part.share),
-            MEANINGS.get(part.phase, "an operator"),
+            DESCRIPTIONS.get(part.phase, "an operator"),
         )
     return table
 
@@ -94,13 +94,13 @@ def _levels(profile: Profile, name: str, query: str) -> Table:
     table = Table(title=f"Join {name} by term and level\n{query}", title_justify="left")
     table.add_column("term")
     table.add_column("level")
-    for column in ("ms/step", "candidates", "look-ups", "AGM bound", "% of it"):
+    for column in ("ms/step", "candidates", "look-ups", "AGM bound", "% of bound"):
         table.add_column(column, justify="right")
     for term in profile.terms:
         if term.join != name:
             continue
         table.add_row(f"{term.term}", "", f"[bold]{_ms(term.ms)}[/]", end_section=not term.levels)
-        for place, level in enumerate(term.levels):
+        for position, level in enumerate(term.levels):
             bound = level.bound
             seconds = None if level.seconds is None else 1000 * level.seconds * term.runs
             table.add_row(
@@ -111,7 +111,7 @@ def _levels(profile: Profile, name: str, query: str) -> Table:
                 f"{level.intersections:,.0f}",
                 f"{bound:,.0f}" if bound < 1e9 else f"{bound:.2g}",
                 f"{100 * level.proposals / bound:.3g}" if bound else "",
-                end_section=place == len(term.levels) - 1,
+                end_section=position == len(term.levels) - 1,
             )
     return table
 
@@ -119,15 +119,15 @@ def _levels(profile: Profile, name: str, query: str) -> Table:
 def _state(profile: Profile) -> Table:
     table = Table(title="State", title_justify="left")
     table.add_column("arrangement")
-    for name in ("rows", "runs", "bytes", "bytes/row", "by 8 a column"):
+    for name in ("rows", "runs", "bytes", "bytes/row", "× 8 bytes per column"):
         table.add_column(name, justify="right")
     for arrangement in profile.state:
-        by_row = arrangement.bytes / arrangement.rows if arrangement.rows else 0.0
+        bytes_per_row = arrangement.bytes / arrangement.rows if arrangement.rows else 0.0
         table.add_row(
             arrangement.name,
             *_counts((arrangement.rows, arrangement.runs, arrangement.bytes)),
-            f"{by_row:.3g}",
-            f"{by_row / (8 * arrangement.columns):.2f}",
+            f"{bytes_per_row:.3g}",
+            f"{bytes_per_row / (8 * arrangement.columns):.2f}",
         )
     rows, runs, size = (
         sum(getattr(arrangement, name) for arrangement in profile.state)

@@ -90,7 +90,7 @@ class Dashboard(LiveTable, SinkObserver):
             log.info("%s", self.line(), extra={"fields": self.fields()})
 
     def line(self) -> str:
-        """The last micro-batch as a line."""
+        """Return the last micro-batch as a line."""
         if not self._recent:
             return "no micro-batch so far"
         _, metrics = self._recent[-1]
@@ -103,7 +103,7 @@ class Dashboard(LiveTable, SinkObserver):
         )
 
     def fields(self) -> dict[str, Any]:
-        """The last micro-batch as keys and values, for a log in JSON."""
+        """Return the last micro-batch as keys and values, for a log in JSON."""
         _, metrics = self._recent[-1]
         return {
             "event": "micro_batch",
@@ -125,7 +125,7 @@ class Dashboard(LiveTable, SinkObserver):
         log.info("%s.", self.summary(), extra={"fields": fields})
 
     def summary(self) -> str:
-        """The totals of the run as a sentence."""
+        """Return the totals of the run as a sentence."""
         seconds = self._clock() - self._begin_time
         times = [metrics.seconds["all"] for _, metrics in self._recent]
         pace = f", {milliseconds(median(times))} ms for the median one" if times else ""
@@ -135,7 +135,7 @@ class Dashboard(LiveTable, SinkObserver):
         )
 
     def numbers(self) -> dict[str, dict[str, float | None]]:
-        """The numbers of each view, by name; ``rows_since`` counts the rows since the start."""
+        """Return the numbers of each view by name; ``rows_since`` counts rows since the start."""
         return {
             view: {"rows_since": self._counts[view].change}
             if self._counts[view].is_partial
@@ -144,7 +144,7 @@ class Dashboard(LiveTable, SinkObserver):
         }
 
     def frame(self) -> RenderableType:
-        """The table."""
+        """Return the table."""
         if not self._recent:
             return Text("waiting for the first micro-batch ...", style="note")
         table = plain_table()
@@ -160,7 +160,7 @@ class Dashboard(LiveTable, SinkObserver):
         return Group(table, Text(), self._pace())
 
     def _pace(self) -> Text:
-        """Latency, rate and totals."""
+        """Return latency, rate and totals as text."""
         last_time, metrics = self._recent[-1]
         first_time, _ = self._recent[0]
         # The rows between the ends of the first and the last recent micro-batch.
@@ -177,7 +177,7 @@ class Dashboard(LiveTable, SinkObserver):
         return text
 
     def _current(self, view: str) -> str:
-        """The current numbers of a view."""
+        """Return the current numbers of a view as text."""
         counts = self._counts[view]
         if counts.is_partial:  # the number of rows is unknown
             return f"{counts.change:+,} {'row' if abs(counts.change) == 1 else 'rows'}"

@@ -187,7 +187,7 @@ def duration(seconds: float) -> str:
         return f"{milliseconds(seconds)} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest_s = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest_s} s"
+        return f"{minutes} min {seconds_left} s"
     return f"{minutes // 60} h {minutes % 60} min"

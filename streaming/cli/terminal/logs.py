@@ -45,7 +45,7 @@ from rich.console import Console
 
 from streaming.cli.terminal.display import THEME, console
 from streaming.errors import EventsError
-from streaming.redacted import redacted
+from streaming.redaction import redact
 
 __all__ = ["FORMATS", "Logs", "check_format", "error_line", "utc"]
 
@@ -113,7 +113,7 @@ class Logs:
             )
 
     @contextmanager
-    def shown(self) -> Iterator[None]:
+    def show_records(self) -> Iterator[None]:
         """Write the records of ``PACKAGES`` and Python warnings while the context is open."""
         handler = _Handler(self)
         levels = {name: logging.getLogger(name).level for name in (*PACKAGES, *INFO_LOGGERS)}
@@ -158,7 +158,7 @@ class Logs:
     def write(self, record: logging.LogRecord) -> None:
         """Write a log record as one line."""
         fields = getattr(record, "fields", {})
-        message = redacted(record.getMessage())
+        message = redact(record.getMessage())
         level = record.levelname.lower()
         if self.is_json:
             event = "warning" if record.levelno >= logging.WARNING else "note"

@@ -35,12 +35,10 @@ from streaming.distributed.planning.stages import SOURCE, Stage, StagePart, Stag
 __all__ = [
     "OPERATOR",
     "cell_spec",
-    "constants_spec",
     "driver_spec",
     "group_by_destination",
     "parts_of_source",
     "schema_of",
-    "stage_input_spec",
 ]
 
 #: The view of a cell that is the stage's operator.
@@ -111,15 +109,6 @@ def cell_spec(
     return CircuitSpec(plans, schemas, options)
 
 
-def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
-    """Return the circuit without state that computes the parts of an input of the whole circuit."""
-    parts = parts_of_source(stages, name)
-    scan = Scan(name, fields)
-    plans = {view: _rename_by_position(rebase(part.plan, scan)) for view, part in parts.items()}
-    schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
-    return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(parts)))
-
-
 def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
     """Return the driver's circuit: it computes the parts of all inputs, and the constants.
 
@@ -141,13 +130,6 @@ def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
             limits=spec.options.limits,
         ),
     )
-
-
-def constants_spec(stages: Stages) -> CircuitSpec:
-    """Return the circuit whose first step outputs the constant parts."""
-    parts = parts_of_source(stages, None)
-    plans = {view: _rename_by_position(part.plan) for view, part in parts.items()}
-    return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(parts)))
 
 
 def _rename_by_position(plan: PlanNode) -> Map:

@@ -97,7 +97,7 @@ def find_cells(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integ
         share, stride = shares.parts[name], grid.strides[name]
         if share == 1:
             continue
-        number = grid.numbers[name]
+        number = grid.variable_numbers[name]
         hashes = hash_values(
             [columns[column] for column in shares.columns(join_input, name)], number
         )

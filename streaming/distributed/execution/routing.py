@@ -14,8 +14,8 @@ an INT column and a BIGINT column are sent to the same cell, and so are -0.0 and
 The routing is three projections. The first computes hashes and coordinates, once per row. The
 second creates a row for each cell. The third computes the roles: it compares the coordinates of the
 cell with those of the row, which is cheaper than searching for the cell in a list for each atom.
-Heavy values (`streaming.distributed.planning.grid.Heavy`) are recognized by their hashes. A row
-with a heavy value has another list of offsets, and its digits are its coordinates.
+Heavy values (`streaming.distributed.planning.grid.HeavyGroup`) are recognized by their hashes. A
+row with a heavy value has another list of offsets, and its digits are its coordinates.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from streaming.distributed.execution.placement import DIGIT_SEED
-from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import JoinInput
+from streaming.distributed.planning.grid import Grid, HeavyGroup
+from streaming.distributed.planning.shares import JoinAtom
 
 __all__ = ["CELL", "RELATION", "ROLES", "coordinate", "route_rows"]
 
@@ -114,7 +114,7 @@ class _AtomRouting:
 
     grid: Grid
     position: int
-    atom: JoinInput
+    atom: JoinAtom
     values: Sequence[Column]
     prefix: str
 
@@ -131,15 +131,15 @@ class _AtomRouting:
         """
         helpers: dict[str, Column] = {}
         for name in self.split_variables:
-            number = self.grid.numbers[name]
+            number = self.grid.variable_numbers[name]
             columns = [self.values[k] for k in self.grid.shares.columns(self.atom, name)]
-            helpers[self._name(name, "hash")] = f.xxhash64(*columns, f.lit(number))
+            helpers[self._helper_name(name, "hash")] = f.xxhash64(*columns, f.lit(number))
             groups = self.grid.groups(name)
             share = self.grid.shares.parts[name]
-            light = f.pmod(f.col(self._name(name, "hash")), f.lit(share)).cast("int")
-            helpers[self._name(name, "light")] = light
+            light = f.pmod(f.col(self._helper_name(name, "hash")), f.lit(share)).cast("int")
+            helpers[self._helper_name(name, "light")] = light
             if groups:
-                helpers[self._name(name, "group")] = self._group(name, groups)
+                helpers[self._helper_name(name, "group")] = self._group(name, groups)
                 helpers[self._digit_name(name)] = self._by_group(
                     name, [self._digit_of(number, heavy) for heavy in groups], f.lit(0)
                 )
@@ -151,7 +151,7 @@ class _AtomRouting:
         home, lists = f.lit(0), [_constant_array(self.grid.offsets(self.atom))]
         for name in self.split_variables:
             stride, groups = self.grid.strides[name], self.grid.groups(name)
-            light = f.col(self._name(name, "light"))
+            light = f.col(self._helper_name(name, "light"))
             if not groups:
                 home = home + light * stride
                 continue
@@ -179,7 +179,7 @@ class _AtomRouting:
         for name in self.split_variables:
             share, groups = self.grid.shares.parts[name], self.grid.groups(name)
             cell_coordinate = (f.col(CELL) / self.grid.strides[name]).cast("int") % share
-            is_equal = cell_coordinate == f.col(self._name(name, "light"))
+            is_equal = cell_coordinate == f.col(self._helper_name(name, "light"))
             if groups:
                 digit = f.col(self._digit_name(name))
                 has_digit = [
@@ -195,16 +195,16 @@ class _AtomRouting:
             conditions.append(is_equal)
         return f.when(reduce(and_, conditions), 1 << bit).otherwise(0)
 
-    def _group(self, name: str, groups: Sequence[Heavy]) -> Column:
+    def _group(self, name: str, groups: Sequence[HeavyGroup]) -> Column:
         """Return the number of the group that contains the row's value: 0 for light values."""
-        hash = self._name(name, "hash")
+        hash = self._helper_name(name, "hash")
         tests = [
             f"WHEN {hash} IN ({', '.join(f'{value}L' for value in heavy.hashes)}) THEN {number}"
             for number, heavy in enumerate(groups, 1)
         ]
         return f.expr(f"CASE {' '.join(tests)} ELSE 0 END")
 
-    def _digit_of(self, number: int, heavy: Heavy) -> Column:
+    def _digit_of(self, number: int, heavy: HeavyGroup) -> Column:
         parts = heavy.parts[self.position]
         if parts == 1:
             return f.lit(0)
@@ -213,19 +213,20 @@ class _AtomRouting:
 
     def _by_group(self, name: str, cases: Sequence[Column], light: Column) -> Column:
         """Select a case by the row's group number, and ``light`` if the value is not heavy."""
-        group = f.col(self._name(name, "group"))
+        group = f.col(self._helper_name(name, "group"))
         selected = f.when(group == 1, cases[0])
         for number, case in enumerate(cases[1:], 2):
             selected = selected.when(group == number, case)
         return selected.otherwise(light)
 
-    def _name(self, variable: str, kind: str) -> str:
+    def _helper_name(self, variable: str, kind: str) -> str:
+        """Return the name of a helper column."""
         columns = self.grid.shares.columns(self.atom, variable)
         columns_text = "_".join(map(str, columns))
-        return f"{self.prefix}{self.grid.numbers[variable]}_{columns_text}_{kind}"
+        return f"{self.prefix}{self.grid.variable_numbers[variable]}_{columns_text}_{kind}"
 
     def _digit_name(self, variable: str) -> str:
-        return f"{self.prefix}{self.grid.numbers[variable]}_of_{self.position}_digit"
+        return f"{self.prefix}{self.grid.variable_numbers[variable]}_of_{self.position}_digit"
 
 
 def _constant_array(values: Sequence[int]) -> Column:

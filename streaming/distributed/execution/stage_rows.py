@@ -121,13 +121,13 @@ def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
         if not relation_rows.num_rows:
             continue
         if not stage.atoms:
-            tables[relation.name] = _table_of(relation, number, relation_rows)
+            tables[relation.name] = _relation_table(relation, number, relation_rows)
             continue
         readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation.name]
         for bit, atom in enumerate(readers):
             has_role = pc.not_equal(pc.bit_wise_and(relation_rows.column(ROLES), 1 << bit), 0)
             name = atom_name(relation.name, atom)
-            tables[name] = _table_of(relation, number, relation_rows.filter(has_role))
+            tables[name] = _relation_table(relation, number, relation_rows.filter(has_role))
     return tables
 
 
@@ -135,7 +135,7 @@ def _column(relation: int, position: int) -> str:
     return f"c{relation}_{position}"
 
 
-def _table_of(relation: Relation, number: int, rows: pa.Table) -> pa.Table:
+def _relation_table(relation: Relation, number: int, rows: pa.Table) -> pa.Table:
     columns = [
         decode_column(rows.column(_column(number, position)), field.type)
         for position, field in enumerate(relation.fields)

@@ -99,12 +99,12 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
         case Family.DURATION:
             return _hash_int64(column.cast(pa.duration("us")).view(pa.int64()), seeds)
         case Family.DECIMAL if type.precision <= 38:  # Spark has no wider decimals
-            words = _decimal_bytes(column)
+            unscaled = _decimal_bytes(column)
             if type.precision <= 18:
                 return _hash_8_bytes(
-                    np.ascontiguousarray(words.view("<u8")[:, 0], np.uint64), seeds
+                    np.ascontiguousarray(unscaled.view("<u8")[:, 0], np.uint64), seeds
                 )
-            return _hash_bytes(*_java_bytes(words), seeds)
+            return _hash_bytes(*_java_bytes(unscaled), seeds)
         case Family.STRING | Family.BINARY if type != pa.binary_view():
             return _hash_strings(column, seeds)
     raise StreamingError(
@@ -126,7 +126,7 @@ def _to_numpy(column: pa.Array, dtype: type[np.generic]) -> Any:
 
 
 def _decimal_bytes(column: pa.Array) -> Bytes:
-    """Return the unscaled values of decimals, 16 bytes each, lowest first; 0 for NULL."""
+    """Return the unscaled values of decimals: 16 bytes in each row, lowest first; 0 for NULL."""
     wide = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     unscaled = np.frombuffer(wide.buffers()[1], np.uint8).reshape(-1, 16)
     unscaled = unscaled[wide.offset : wide.offset + len(wide)].copy()
@@ -135,20 +135,20 @@ def _decimal_bytes(column: pa.Array) -> Bytes:
     return unscaled
 
 
-def _java_bytes(words: Bytes) -> tuple[Bytes, Integers, Integers]:
-    """Return the bytes of integers in the form of Java's ``BigInteger.toByteArray``.
+def _java_bytes(unscaled: Bytes) -> tuple[Bytes, Integers, Integers]:
+    """Return the integers of `_decimal_bytes` in the form of Java's ``BigInteger.toByteArray``.
 
     The most significant byte is first, and there are only as many bytes as the value and its sign
     need. The result is like that of `_bytes_of`.
     """
-    high_first = np.ascontiguousarray(words[:, ::-1])
+    high_first = np.ascontiguousarray(unscaled[:, ::-1])
     sign = np.where(high_first[:, :1] < 128, 0, 255)
     # A byte is redundant if it and all bytes before it only repeat the sign, and the first bit of
     # the next byte is the sign, too.
     is_sign = high_first[:, :-1] == sign
     next_shows_sign = (high_first[:, 1:] < 128) == (sign == 0)
     redundant = np.logical_and.accumulate(is_sign & next_shows_sign, axis=1).sum(axis=1)
-    return high_first.reshape(-1), 16 * np.arange(len(words)) + redundant, 16 - redundant
+    return high_first.reshape(-1), 16 * np.arange(len(unscaled)) + redundant, 16 - redundant
 
 
 def _hash_strings(column: pa.Array, seeds: Words) -> Words:

@@ -19,7 +19,7 @@ distributed as well as other rows. If several atoms read a relation, each cell r
 most once, with one bit for each atom that needs the row in this cell.
 
 All rows with one value of v have the same coordinate. If a value has so many rows that their cells
-are overloaded (a hub), the grid distributes its rows (`Heavy`): the coordinate consists of one
+are overloaded (a hub), the grid distributes its rows (`HeavyGroup`): the coordinate consists of one
 digit for each atom that has v, and a hash of all columns of a row gives the digit of the row's own
 atom. So the rows of the value are distributed over several coordinates of v, and each row is sent
 to all coordinates that contain its digit. The join stays correct. The rows that join agree on v, so
@@ -48,14 +48,14 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from streaming.distributed.planning.shares import JoinInput, Shares
+from streaming.distributed.planning.shares import JoinAtom, Shares
 from streaming.errors import StreamingError
 
-__all__ = ["Grid", "Heavy"]
+__all__ = ["Grid", "HeavyGroup"]
 
 
 @dataclass(frozen=True)
-class Heavy:
+class HeavyGroup:
     """A group of heavy values of one variable, whose rows are distributed in the same way.
 
     Attributes:
@@ -64,15 +64,15 @@ class Heavy:
             split into.
         hashes: The hashes of the values
             (`streaming.distributed.execution.placement.hash_values`).
-        names: The values as text, for `explain`.
-        rows: For each atom, the fraction of its rows with these values; empty if not known.
+        texts: The values as text, for `explain`.
+        row_fractions: For each atom, the fraction of its rows with these values; empty if unknown.
     """
 
     variable: str
     parts: tuple[int, ...]
     hashes: tuple[int, ...]
-    names: tuple[str, ...] = ()
-    rows: tuple[float, ...] = ()
+    texts: tuple[str, ...] = ()
+    row_fractions: tuple[float, ...] = ()
 
     @property
     def coordinates(self) -> int:
@@ -106,7 +106,7 @@ class Grid:
     """
 
     shares: Shares
-    heavy: tuple[Heavy, ...] = ()
+    heavy: tuple[HeavyGroup, ...] = ()
 
     def __post_init__(self) -> None:
         assigned: set[tuple[str, int]] = set()
@@ -135,15 +135,15 @@ class Grid:
         return strides
 
     @cached_property
-    def numbers(self) -> Mapping[str, int]:
+    def variable_numbers(self) -> Mapping[str, int]:
         """The position of each variable, which determines its hash function."""
         return {name: number for number, name in enumerate(self.shares.parts)}
 
-    def groups(self, variable: str) -> list[Heavy]:
+    def groups(self, variable: str) -> list[HeavyGroup]:
         """Return the groups of heavy values of a variable; the first is group number 1."""
         return [group for group in self.heavy if group.variable == variable]
 
-    def home(self, atom: JoinInput, coordinates: Mapping[str, Any]) -> Any:
+    def home(self, atom: JoinAtom, coordinates: Mapping[str, Any]) -> Any:
         """Return the first cell that receives a row of an atom, if the row has no heavy values.
 
         In this cell, the coordinates of the variables that the atom lacks are 0.
@@ -153,8 +153,8 @@ class Grid:
             coordinates: The coordinates of the row, by variable: integers, arrays of integers, or
                 Spark columns.
 
-        >>> from streaming.distributed.planning.shares import JoinInput, Shares
-        >>> atoms = (JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"b": 0, "c": 1}))
+        >>> from streaming.distributed.planning.shares import JoinAtom, Shares
+        >>> atoms = (JoinAtom("r", {"a": 0, "b": 1}), JoinAtom("s", {"b": 0, "c": 1}))
         >>> grid = Grid(Shares(atoms, {"a": 2, "b": 3, "c": 2}))
         >>> home = grid.home(atoms[0], {"a": 1, "b": 2})
         >>> home, [home + offset for offset in grid.offsets(atoms[0])]
@@ -164,7 +164,7 @@ class Grid:
         # The sum begins with a term, so that a Spark expression has no addition of 0.
         return sum(terms[1:], terms[0]) if terms else 0
 
-    def offsets(self, atom: JoinInput) -> list[int]:
+    def offsets(self, atom: JoinAtom) -> list[int]:
         """Return the distances from `home` to all cells that need a row for the atom, sorted."""
         free = [
             [self.strides[name] * part for part in range(parts)]
@@ -184,15 +184,17 @@ class Grid:
         factor = 1.0
         for name in self.shares.atoms[atom].columns:
             for heavy in self.groups(name):
-                if heavy.rows:
+                if heavy.row_fractions:
                     factor += (
-                        heavy.rows[atom] * (heavy.coordinates / heavy.parts[atom] - 1) * factor
+                        heavy.row_fractions[atom]
+                        * (heavy.coordinates / heavy.parts[atom] - 1)
+                        * factor
                     )
         return factor
 
     @property
     def load(self) -> float:
-        """The average number of rows in a cell, in the unit of `JoinInput.rows`."""
+        """The average number of rows in a cell, in the unit of `JoinAtom.rows`."""
         shares = self.shares
         return (
             sum(
@@ -205,9 +207,9 @@ class Grid:
     def to_json(self) -> dict[str, Any]:
         """Return the grid as JSON values.
 
-        >>> from streaming.distributed.planning.shares import JoinInput, choose_shares
-        >>> grid = Grid(choose_shares([JoinInput("r", {"a": 0}), JoinInput("s", {"a": 1})], 4),
-        ...             (Heavy("a", (2, 2), (77,), ("7",), (0.5, 0.1)),))
+        >>> from streaming.distributed.planning.shares import JoinAtom, choose_shares
+        >>> grid = Grid(choose_shares([JoinAtom("r", {"a": 0}), JoinAtom("s", {"a": 1})], 4),
+        ...             (HeavyGroup("a", (2, 2), (77,), ("7",), (0.5, 0.1)),))
         >>> Grid.of_json(grid.to_json()) == grid
         True
         """
@@ -215,7 +217,7 @@ class Grid:
             "atoms": [[a.relation, dict(a.columns), a.rows] for a in self.shares.atoms],
             "parts": [[name, parts] for name, parts in self.shares.parts.items()],
             "heavy": [
-                [h.variable, list(h.parts), list(h.hashes), list(h.names), list(h.rows)]
+                [h.variable, list(h.parts), list(h.hashes), list(h.texts), list(h.row_fractions)]
                 for h in self.heavy
             ],
         }
@@ -224,13 +226,13 @@ class Grid:
     def of_json(values: Mapping[str, Any]) -> Grid:
         """Return the grid of the JSON values that `to_json` returned."""
         atoms = tuple(
-            JoinInput(relation, dict(cols), rows) for relation, cols, rows in values["atoms"]
+            JoinAtom(relation, dict(cols), rows) for relation, cols, rows in values["atoms"]
         )
         parts = {name: int(parts) for name, parts in values["parts"]}
-        heavy = tuple(Heavy(name, *map(tuple, lists)) for name, *lists in values["heavy"])
+        heavy = tuple(HeavyGroup(name, *map(tuple, lists)) for name, *lists in values["heavy"])
         return Grid(Shares(atoms, parts), heavy)
 
-    def _check(self, heavy: Heavy) -> None:
+    def _check(self, heavy: HeavyGroup) -> None:
         atoms, share = self.shares.atoms, self.shares.parts.get(heavy.variable, 0)
         if (
             len(heavy.parts) != len(atoms)

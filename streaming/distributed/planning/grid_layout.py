@@ -43,21 +43,21 @@ class GridLayout:
         return GridLayout(cells, tuple(stage_grid(stage, cells) for stage in stages.stages))
 
     @cached_property
-    def body(self) -> list[Any]:
+    def json_values(self) -> list[Any]:
         """The grids as JSON values."""
         return [grid.to_json() for grid in self.grids]
 
     @staticmethod
-    def of(body: Any, stages: Stages, cells: int) -> GridLayout:
-        """Return the layout of a JSON value, as `body` returns it.
+    def of_json(values: Any, stages: Stages, cells: int) -> GridLayout:
+        """Return the layout of `json_values`.
 
         Raises:
             StateMismatchError: The layout belongs to other stages.
         """
         try:
             grids = []
-            for stage, values in zip(stages.stages, body, strict=True):
-                grid = Grid.of_json(values)
+            for stage, grid_values in zip(stages.stages, values, strict=True):
+                grid = Grid.of_json(grid_values)
                 stored_atoms = [(atom.relation, atom.columns) for atom in grid.shares.atoms]
                 if stored_atoms != [(atom.relation, atom.columns) for atom in atoms_of(stage)]:
                     raise ValueError(f"stage {stage.number} has other atoms")

@@ -35,7 +35,7 @@ from circuits.state.circuit_state import State, load_codecs
 from circuits.state.registry import relation_trace
 from dbsp_wcoj.storage.run import Run, first_values
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares, weigh_atoms
+from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares, weigh_atoms
 from streaming.distributed.planning.skew import (
     MAX_COUNTED_VALUES,
     Counts,
@@ -62,13 +62,13 @@ MIN_KNOWN_ROWS: Final = 1000
 KnownCounts = Mapping[tuple[int, str], Counts]
 
 
-def atoms_of(stage: Stage) -> tuple[JoinInput, ...]:
+def atoms_of(stage: Stage) -> tuple[JoinAtom, ...]:
     """Return the atoms that assign rows to cells: those of a join, or one with the keys."""
     if stage.atoms:
         return stage.atoms
     (relation,) = stage.relations
     assert relation.keys is not None
-    return (JoinInput(relation.name, {f"k{key}": key for key in relation.keys}),)
+    return (JoinAtom(relation.name, {f"k{key}": key for key in relation.keys}),)
 
 
 def stage_grid(
@@ -135,7 +135,7 @@ def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[
         stage: A join; other stages have no values to count.
         tables: Rows by relation, each row once; further columns are ignored.
     """
-    shares = Shares(stage.atoms, dict.fromkeys(_names(stage.atoms), 1))
+    shares = Shares(stage.atoms, dict.fromkeys(_variables(stage.atoms), 1))
     counted_columns = {
         (position, name): (atom.relation, shares.columns(atom, name))
         for position, atom in enumerate(stage.atoms)
@@ -193,7 +193,7 @@ def count_in_cells(
     }
 
 
-def _divide_by_copies(counts: Counts, atom: JoinInput, grid: Grid) -> Counts:
+def _divide_by_copies(counts: Counts, atom: JoinAtom, grid: Grid) -> Counts:
     """Divide the counts over all cells by the number of cells that store a row, rounding up."""
     copies = grid.shares.replication(atom)
     return replace(counts, rows=-(-counts.rows // copies), total=-(-counts.total // copies))
@@ -212,6 +212,7 @@ def _count_codes(
     starting_with_column = [order for order in arrangements if order[:1] == columns]
     order = next(iter(starting_with_column or arrangements), None)
     runs = [] if order is None else arrangements[order]
+    # For each run: the codes, a row of the array for each column; and the row count of each value.
     values: list[npt.NDArray[np.int64]] = [np.empty((len(columns), 0), np.int64)]
     rows: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     for run in runs:
@@ -230,5 +231,5 @@ def _count_codes(
     return merged[:, most_frequent], summed[most_frequent], int(summed.sum())
 
 
-def _names(atoms: Sequence[JoinInput]) -> list[str]:
+def _variables(atoms: Sequence[JoinAtom]) -> list[str]:
     return list(dict.fromkeys(name for atom in atoms for name in atom.columns))

@@ -92,7 +92,7 @@ class LoadBalance:
     changed_rows: Counter[str] = field(default_factory=Counter)
     examined_rows: dict[int, int] = field(default_factory=dict)
 
-    def note(self, stage: Stage, rows: pa.Table) -> None:
+    def record(self, stage: Stage, rows: pa.Table) -> None:
         """Record the rows of a micro-batch, as `stage_rows.pack_relations` returns them."""
         counts = np.bincount(rows.column(RELATION).to_numpy(), minlength=len(stage.relations))
         for relation, count in zip(stage.relations, counts.tolist(), strict=True):
@@ -173,7 +173,7 @@ class LoadBalance:
 def _is_same_placement(grid: Grid, other: Grid) -> bool:
     """Return whether both grids assign every row to the same cells."""
     heavy_values, other_heavy_values = (
-        {(heavy.variable, heavy.parts, value) for heavy in each.heavy for value in heavy.hashes}
-        for each in (grid, other)
+        {(heavy.variable, heavy.parts, value) for heavy in either.heavy for value in heavy.hashes}
+        for either in (grid, other)
     )
     return grid.shares.parts == other.shares.parts and heavy_values == other_heavy_values

@@ -43,7 +43,7 @@ import numpy.typing as npt
 
 from streaming.errors import StreamingError
 
-__all__ = ["JoinInput", "Shares", "choose_shares", "enumerate_shares", "weigh_atoms"]
+__all__ = ["JoinAtom", "Shares", "choose_shares", "enumerate_shares", "weigh_atoms"]
 
 #: The maximum number of candidates of a search.
 MAX_CANDIDATES: Final = 500_000
@@ -57,8 +57,8 @@ _NO_SPREAD: Final[Spread] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class JoinInput:
-    """One input of a join: a relation, the columns that its variables are bound to, and its size.
+class JoinAtom:
+    """One atom of a join: a relation, the columns that its variables are bound to, and its size.
 
     Attributes:
         relation: The relation that the atom reads.
@@ -81,7 +81,7 @@ class Shares:
         parts: The share of each variable, in the order in which cells are numbered.
     """
 
-    atoms: tuple[JoinInput, ...]
+    atoms: tuple[JoinAtom, ...]
     parts: Mapping[str, int]
 
     @property
@@ -98,7 +98,7 @@ class Shares:
     def together(self) -> Mapping[str, tuple[str, ...]]:
         """For each variable, the variables that are hashed together: those in the same atoms.
 
-        >>> atoms = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"a": 0, "b": 1, "c": 2})]
+        >>> atoms = [JoinAtom("r", {"a": 0, "b": 1}), JoinAtom("s", {"a": 0, "b": 1, "c": 2})]
         >>> choose_shares(atoms, 4).together["a"]
         ('a', 'b')
         """
@@ -111,11 +111,11 @@ class Shares:
             for name in self.parts
         }
 
-    def columns(self, atom: JoinInput, name: str) -> tuple[int, ...]:
+    def columns(self, atom: JoinAtom, name: str) -> tuple[int, ...]:
         """Return the columns of an atom that determine its coordinate along a variable."""
         return tuple(atom.columns[other] for other in self.together[name])
 
-    def replication(self, atom: JoinInput) -> int:
+    def replication(self, atom: JoinAtom) -> int:
         """Return the number of cells that need a row for an atom."""
         return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
 
@@ -132,7 +132,7 @@ class Shares:
                 value and the columns bound to it, the number of parts that the rows of each atom
                 with this value are split into.
 
-        >>> edge = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+        >>> edge = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
         >>> shares = choose_shares(edge, 8)
         >>> shares.copies("e"), shares.copies("e", {("a", (0,)): (2, 1, 1)})
         (4.0, 5.0)
@@ -153,7 +153,7 @@ class Shares:
         """
         count = 1.0
         for name, share in self.parts.items():
-            extent, probabilities = share, {}
+            coordinates, probabilities = share, {}
             for position in positions:
                 atom = self.atoms[position]
                 if name not in atom.columns:
@@ -163,13 +163,14 @@ class Shares:
                 if parts is None:
                     probabilities[columns] = 1 / share
                 else:
-                    extent = min(extent, prod(parts))
+                    coordinates = min(coordinates, prod(parts))
+                    # The digit of an atom is no column; a negative number stands for it.
                     probabilities[(-1 - position,)] = 1 / parts[position]
-            count *= extent * prod(probabilities.values())
+            count *= coordinates * prod(probabilities.values())
         return count
 
 
-def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
+def choose_shares(atoms: Sequence[JoinAtom], cells: int) -> Shares:
     """Return the shares with the least load.
 
     Ties are broken by the smaller number of cells, and then by the smaller largest share, because
@@ -185,12 +186,12 @@ def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
     Complexity:
         O(cells · (log cells)^(k - 1)) for k variables that are not dominated.
 
-    >>> triangle = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"b": 0, "c": 1}),
-    ...             JoinInput("t", {"a": 0, "c": 1})]
+    >>> triangle = [JoinAtom("r", {"a": 0, "b": 1}), JoinAtom("s", {"b": 0, "c": 1}),
+    ...             JoinAtom("t", {"a": 0, "c": 1})]
     >>> shares = choose_shares(triangle, 8)
     >>> dict(shares.parts), shares.load
     ({'a': 2, 'b': 2, 'c': 2}, 0.75)
-    >>> atoms = [JoinInput("r", {"a": 0}, 1000), JoinInput("s", {"a": 0, "b": 1})]
+    >>> atoms = [JoinAtom("r", {"a": 0}, 1000), JoinAtom("s", {"a": 0, "b": 1})]
     >>> dict(choose_shares(atoms, 8).parts)
     {'a': 8, 'b': 1}
     """
@@ -206,6 +207,7 @@ def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
     # Rounding makes sums of the same numbers in a different order equal.
     load = np.round(load / load.max(), 12)
     largest_share = candidates.max(axis=1, initial=1)
+    # The last key is the most significant one.
     keys = (*candidates.T[::-1], largest_share, candidates.prod(axis=1), load)
     best = candidates[np.lexsort(keys)[0]]
     parts = dict.fromkeys(names, 1) | dict(zip(variables, best.tolist(), strict=True))
@@ -213,11 +215,11 @@ def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
 
 
 def weigh_atoms(
-    atoms: Sequence[JoinInput],
+    atoms: Sequence[JoinAtom],
     *,
     sizes: Mapping[str, float] | None = None,
     rates: Mapping[str, float] | None = None,
-) -> tuple[JoinInput, ...]:
+) -> tuple[JoinAtom, ...]:
     """Return the atoms, weighted by their stored rows and their changed rows.
 
     The weight of an atom is its fraction of all stored rows plus its fraction of all changed rows,
@@ -231,7 +233,7 @@ def weigh_atoms(
     Raises:
         StreamingError: A number is negative.
 
-    >>> atoms = [JoinInput("fact", {"k": 0, "x": 1}), JoinInput("dim", {"k": 0})]
+    >>> atoms = [JoinAtom("fact", {"k": 0, "x": 1}), JoinAtom("dim", {"k": 0})]
     >>> sizes, rates = {"fact": 30, "dim": 10}, {"fact": 5, "dim": 0}
     >>> [a.rows for a in weigh_atoms(atoms, sizes=sizes, rates=rates)]
     [1.75, 0.25]
@@ -251,7 +253,7 @@ def weigh_atoms(
     return tuple(replace(atom, rows=max(rows[k], min_rows)) for k, atom in enumerate(atoms))
 
 
-def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[JoinInput]) -> bool:
+def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[JoinAtom]) -> bool:
     """Return whether another variable occurs in all atoms that contain this one.
 
     Of several variables in the same atoms, only the first is not dominated.
@@ -276,15 +278,15 @@ def enumerate_shares(variables: int, cells: int) -> Candidates:
     powers = 1 << np.arange(cells.bit_length())
     for sizes in (np.arange(1, cells + 1), powers):
         shares = np.ones((1, 0), np.int64)
-        room = np.full(1, cells)
+        room = np.full(1, cells)  # the largest next share of each combination
         for _ in range(variables):
             counts = np.searchsorted(sizes, room, side="right")
             if counts.sum() > MAX_CANDIDATES:
                 break
             rows = np.repeat(np.arange(len(shares)), counts)
-            picks = sizes[np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)]
-            shares = np.column_stack([shares[rows], picks])
-            room = room[rows] // picks
+            next_share = sizes[np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)]
+            shares = np.column_stack([shares[rows], next_share])
+            room = room[rows] // next_share
         else:
             return shares
     raise StreamingError(

@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 
 from streaming.distributed.execution.placement import hash_values
 from streaming.distributed.execution.transport import encode_column
-from streaming.distributed.planning.grid import Grid, Heavy
+from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import Shares, enumerate_shares
 
 __all__ = [
@@ -114,7 +114,9 @@ def skew_grid(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> Grid:
     return Grid(shares, heavy_values(shares, counts))
 
 
-def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tuple[Heavy, ...]:
+def heavy_values(
+    shares: Shares, counts: Mapping[tuple[int, str], Counts]
+) -> tuple[HeavyGroup, ...]:
     """Choose the values to spread, and their parts.
 
     Args:
@@ -125,13 +127,13 @@ def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tu
     Complexity:
         O(k log k + k · s) for k counted values of a variable with share s.
 
-    >>> from streaming.distributed.planning.shares import JoinInput, choose_shares
-    >>> atoms = [JoinInput("fact", {"k": 0}, 1000.0), JoinInput("dim", {"k": 0}, 100.0)]
+    >>> from streaming.distributed.planning.shares import JoinAtom, choose_shares
+    >>> atoms = [JoinAtom("fact", {"k": 0}, 1000.0), JoinAtom("dim", {"k": 0}, 100.0)]
     >>> shares = choose_shares(atoms, 8)
     >>> fact = count_values([pa.array([7] * 500 + [*range(500)])])
     >>> dim = count_values([pa.array(range(100))])
     >>> groups = heavy_values(shares, {(0, "k"): fact, (1, "k"): dim})
-    >>> [(group.variable, group.parts, group.names) for group in groups]
+    >>> [(group.variable, group.parts, group.texts) for group in groups]
     [('k', (8, 1), ('7',))]
     """
     atoms = shares.atoms
@@ -141,7 +143,7 @@ def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tu
         total * shares.replication(atom) for total, atom in zip(totals, atoms, strict=True)
     )
     mean = sent_rows / shares.cells
-    heavy: list[Heavy] = []
+    heavy: list[HeavyGroup] = []
     for name, share in shares.parts.items():
         counts_of_atom = {
             atom: atom_counts
@@ -155,7 +157,7 @@ def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tu
 
 def _heavy_values_of(
     shares: Shares, name: str, counts: Mapping[int, Counts], totals: Sequence[float], mean: float
-) -> list[Heavy]:
+) -> list[HeavyGroup]:
     """Return the heavy values of one variable, in a group for each combination of parts.
 
     Args:
@@ -172,10 +174,10 @@ def _heavy_values_of(
     cells_per_coordinate = np.array(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
-    loads = np.maximum(values.rows, 1.0) / cells_per_coordinate
+    loads = np.maximum(values.rows, 1.0) / cells_per_coordinate  # by value and atom
     # x_h and the least y_h of the module docstring, for each value h.
-    candidates = enumerate_shares(len(atoms), share)
-    costs = loads @ (1.0 / candidates).T
+    candidates = enumerate_shares(len(atoms), share)  # by combination of parts and atom
+    costs = loads @ (1.0 / candidates).T  # by value and combination
     best = costs.argmin(axis=1)
     load_alone, load_spread = loads.sum(axis=1), costs[np.arange(len(best)), best]
     heaviest_first = np.argsort(-load_alone, kind="stable")
@@ -193,7 +195,7 @@ def _heavy_values_of(
     for candidate in np.unique(best[chosen]):
         members = chosen[best[chosen] == candidate]
         parts = dict(zip(atoms, candidates[candidate].tolist(), strict=True))
-        group = Heavy(
+        group = HeavyGroup(
             name,
             tuple(parts.get(atom, 1) for atom in range(len(shares.atoms))),
             tuple(values.hashes[members].tolist()),

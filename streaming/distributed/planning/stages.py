@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from circuits.plan.nodes import Aggregate, Fields, PlanNode, Scan, Union, Values
 from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode
 from circuits.runtime.graph import Graph
-from streaming.distributed.planning.shares import JoinInput
+from streaming.distributed.planning.shares import JoinAtom
 
 __all__ = ["Relation", "Stage", "StagePart", "Stages", "cut_stages"]
 
@@ -84,7 +84,7 @@ class Stage:
     number: int
     plan: PlanNode
     relations: tuple[Relation, ...]
-    atoms: tuple[JoinInput, ...] = ()
+    atoms: tuple[JoinAtom, ...] = ()
     node: int = -1
 
     @property
@@ -198,7 +198,7 @@ class _StageBuilder:
         # The calls above have created, and numbered, the stages that this one reads.
         stage = len(self.stages)
         inputs: list[PlanNode] = []
-        atoms: list[JoinInput] = []
+        atoms: list[JoinAtom] = []
         for position, (child, relation) in enumerate(zip(children, relations, strict=True)):
             scan: PlanNode = Scan(atom_name(relation.name, position), relation.fields)
             variables = plan.variables[position]
@@ -212,7 +212,7 @@ class _StageBuilder:
             for column, variable in enumerate(variables):
                 column_of.setdefault(variable, column)
             columns = {f"v{variable}": column_of[variable] for variable in sorted(column_of)}
-            atoms.append(JoinInput(relation.name, columns))
+            atoms.append(JoinAtom(relation.name, columns))
         join = replace(plan, inputs=tuple(inputs))
         return Stage(stage, join, tuple(dict.fromkeys(relations)), tuple(atoms))
 

@@ -23,12 +23,12 @@ from typing import Final
 
 from streaming.errors import FeedError
 from streaming.sources.change_feeds.canal import CanalFeed
+from streaming.sources.change_feeds.compacted import CompactedFeed
 from streaming.sources.change_feeds.debezium import DebeziumFeed
 from streaming.sources.change_feeds.feed import ChangeFeed
 from streaming.sources.change_feeds.flat import AppendFeed, DeltaFeed, UpsertFeed, WeightedFeed
 from streaming.sources.change_feeds.maxwell import MaxwellFeed
 from streaming.sources.change_feeds.text_values import Encoding
-from streaming.sources.change_feeds.upsert import CompactedFeed
 
 __all__ = [
     "FEEDS",

@@ -12,8 +12,9 @@ event. A QUERY that changes rows (MySQL then logs statements, not rows) and an u
 errors too. Bytes are encoded as latin-1.
 
 Without a column that orders events and without Kafka's offset, the order is the second of ``es``
-(33 bits), the low bits of ``id`` (18 bits) and the position of the row in the event. A key that
-changes twice in one second across a multiple of 262,144 ids needs a column or Kafka's offset.
+(33 bits), the low bits of ``id`` (18 bits) and the position of the row in the event. This
+order is wrong if a key changes twice in one second and a multiple of 262,144 lies between the two
+ids; such a stream needs a column or Kafka's offset.
 """
 
 from __future__ import annotations
@@ -105,14 +106,14 @@ class CanalFeed:
             },
             keep=("raw", "event"),
         )
-        inserted, deleted = image(1, "line"), image(-1, "line")
-        update = update_images(image(-1, "get(olds, position)", "line"), inserted, keys, names)
-        updates = f"flatten(transform({DATA_ARRAY}, (line, position) -> {update}))"
+        inserted, deleted = image(1, "element"), image(-1, "element")
+        update = update_images(image(-1, "get(olds, position)", "element"), inserted, keys, names)
+        updates = f"flatten(transform({DATA_ARRAY}, (element, position) -> {update}))"
         images = (
             "CASE type "
             f"WHEN 'UPDATE' THEN {with_binding('olds', OLD_ARRAY, updates)} "
-            f"WHEN 'DELETE' THEN transform({DATA_ARRAY}, line -> {deleted}) "
-            f"ELSE transform({DATA_ARRAY}, line -> {inserted}) END"
+            f"WHEN 'DELETE' THEN transform({DATA_ARRAY}, element -> {deleted}) "
+            f"ELSE transform({DATA_ARRAY}, element -> {inserted}) END"
         )
         drops_input = f"type IN {DROP_TYPES} AND relation IS NOT NULL"
         changes_rows = f"coalesce({text('event', 'sql')} RLIKE {literal(DML_PATTERN)}, false)"

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.sources.change_feeds.canal import CanalFeed
+from streaming.sources.change_feeds.compacted import CompactedFeed
 from streaming.sources.change_feeds.debezium import DebeziumFeed
 from streaming.sources.change_feeds.feed import RELATION, SEQUENCE, ChangeFeed, is_envelope
 from streaming.sources.change_feeds.flat import AppendFeed, DeltaFeed, UpsertFeed, WeightedFeed
 from streaming.sources.change_feeds.maxwell import MaxwellFeed
-from streaming.sources.change_feeds.upsert import CompactedFeed
 
 __all__ = ["OFFSET_COLUMNS", "OrderCheck", "has_order", "missing_order_warning"]
 

@@ -190,8 +190,9 @@ class DebeziumFeed:
         return (*dict.fromkeys((*plain, data.hex(), data.hex().upper(), *arrays)),)
 
     def _unlogged_test(self) -> str:
-        """Return the test whether the event may contain a placeholder of an unlogged value."""
-        *texts, _, byte_array = self._placeholders()
+        """Return the SQL condition that the event may contain an unlogged value's placeholder."""
+        # The text of the JSON array of one placeholder contains the placeholder.
+        *texts, _array_of_text, byte_array = self._placeholders()
         byte_numbers = byte_array[1:-1]
         parts = (*texts, byte_numbers, byte_numbers.replace(",", ", "))
         return f"({' OR '.join(f'contains(raw, {literal(part)})' for part in parts)})"
@@ -262,7 +263,7 @@ class DebeziumFeed:
         )
 
     def _is_before_incomplete(self, relation: str, schema: pa.Schema, names: ColumnNames) -> str:
-        """Return the test whether the before image lacks a column that the table has."""
+        """Return the SQL condition that the before image lacks a column that the table has."""
         tests = []
         for column in schema:
             name = names.name(relation, column.name)
@@ -274,11 +275,11 @@ class DebeziumFeed:
         return f"({' OR '.join(tests)})"
 
     def _is_value_lost(self, relation: str, schema: pa.Schema, names: ColumnNames) -> str:
-        """Return the test whether a value is unlogged and missing in the before image too."""
+        """Return the SQL condition that neither image has a value that the database did not log."""
         tests = []
         for column in schema:
             after, before = (
-                names.member(image, relation, column.name) for image in ("after", "before")
+                names.member(side, relation, column.name) for side in ("after", "before")
             )
             placeholders = ", ".join(map(literal, self._placeholders()))
             unlogged_before = f"coalesce(CAST({before} AS STRING) IN ({placeholders}), false)"

@@ -1,6 +1,6 @@
 """Events: the common part of the JSON change feeds, from an event to its row images.
 
-A JSON feed (`debezium`, `maxwell`, `canal`, `upsert`) converts each event to one row of columns::
+A JSON feed (`debezium`, `maxwell`, `canal`, `compacted`) converts each event to one row::
 
     raw        the text of the event
     skip       true if the event has no effect
@@ -50,12 +50,17 @@ __all__ = [
     "NO_FIELDS",
     "UNREADABLE",
     "ColumnNames",
+    "first_reason",
     "image",
+    "is_keyed",
     "member",
+    "number",
     "open_events",
     "parse_object",
+    "present",
     "route_relation",
     "text",
+    "unknown_table",
     "update_images",
 ]
 
@@ -68,10 +73,10 @@ UNREADABLE = (
 
 def parse_object(text: str) -> str:
     """Parse one JSON object as VARIANT; NULL for anything else, also for two objects."""
-    first, second = (f"try_variant_get(listed, '$[{i}]', 'variant')" for i in (0, 1))
+    first, second = (f"try_variant_get(elements, '$[{i}]', 'variant')" for i in (0, 1))
     object_start = literal(r"^\s*\{")
-    only = f"CASE WHEN {second} IS NULL AND {text} RLIKE {object_start} THEN {first} END"
-    return with_binding("listed", f"try_parse_json(concat('[', {text}, ']'))", only)
+    only_object = f"CASE WHEN {second} IS NULL AND {text} RLIKE {object_start} THEN {first} END"
+    return with_binding("elements", f"try_parse_json(concat('[', {text}, ']'))", only_object)
 
 
 def member(value: str, *names: str) -> str:
@@ -125,9 +130,9 @@ class ColumnNames:
     def name(self, relation: str, column: str) -> str:
         """Return the name of a column in events."""
         for name, target in self.rename.items():
-            table, _, short = name.rpartition(".")
+            table, _, name_in_event = name.rpartition(".")
             if target == column and table == relation:
-                return short
+                return name_in_event
         for name, target in self.rename.items():
             if target == column and "." not in name:
                 return name
@@ -176,7 +181,7 @@ def update_images(before: str, after: str, keys: Keys, names: ColumnNames) -> st
 
 
 def is_keyed(keys: Keys) -> str:
-    """Return the test whether the event belongs to an input with keys."""
+    """Return the SQL condition that the event belongs to an input with keys."""
     relations = ", ".join(literal(name) for name, columns in keys.items() if columns)
     return f"coalesce(relation IN ({relations}), false)" if relations else "false"
 
@@ -197,7 +202,7 @@ def unknown_table(table: str) -> str:
 
 
 def first_reason(reasons: Mapping[str, str]) -> str:
-    """Return the reason of the first true test; NULL if no test is true (all in SQL)."""
+    """Return the SQL expression of the reason of the first true test; NULL if no test is true."""
     arms = " ".join(f"WHEN {test} THEN {reason}" for test, reason in reasons.items())
     return f"CASE {arms} END"
 
@@ -230,9 +235,9 @@ def open_events(
         rows,
         {
             "raw": f"make_valid_utf8({text})",
-            "is_text": f"is_valid_utf8({text})",
+            "is_utf8": f"is_valid_utf8({text})",
             "stream_order": order,
         },
     )
-    event = f"CASE WHEN is_text THEN {parse_object('raw')} END"
+    event = f"CASE WHEN is_utf8 THEN {parse_object('raw')} END"
     return compute_once(rows, {"event": event}, keep=("raw", "stream_order"))

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from circuits.schema import WEIGHT
 from streaming.errors import FeedError
 from streaming.sources.change_feeds.sql_expressions import quote_name, row
 
@@ -56,7 +57,6 @@ __all__ = [
 ]
 
 RELATION: Final = "relation"
-WEIGHT: Final = "weight"
 SEQUENCE: Final = "sequence"
 ERROR: Final = "error"
 RAW: Final = "raw"

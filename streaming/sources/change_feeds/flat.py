@@ -45,7 +45,7 @@ class AppendFeed:
 
     Args:
         relation: The input of all rows; not needed if there is one input.
-        column: The column that names the input of each row, without ``relation``.
+        column: The column that names the input of each row; ignored if ``relation`` is given.
     """
 
     relation: str | None = None

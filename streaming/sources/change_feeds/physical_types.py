@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 MAX_DECIMAL_DIGITS: Final = 38  # the precision of Spark's widest decimal
+#: The Spark type of a uint64, and of ticks: a time as a number of units of its Arrow type.
 TICKS_TYPE: Final = spark.DecimalType(20, 0)
 
 # The Spark types by Arrow's type ids. Any other type has the Spark type of its ``lake`` type, the
@@ -95,7 +96,7 @@ def physical_type(type: pa.DataType) -> spark.DataType:
 
 
 def has_ticks(type: pa.DataType) -> bool:
-    """Return whether values of the type are transported as a number of units of time."""
+    """Return whether values of the type are transported as ticks (`TICKS_TYPE`)."""
     family = family_of(type)
     return family in (Family.TIME, Family.DURATION) or (
         family is Family.TIMESTAMP and type.unit == "ns"

@@ -170,9 +170,9 @@ class _Decoder:
         """Return the expression of the reason why a ``cell`` is invalid; NULL if it is valid."""
         return case("relation", list(self.inputs), self._reason, "NULL")
 
-    def _rows(self, struct: str, make: Callable[[str], str]) -> str:
+    def _rows(self, struct: str, build_row: Callable[[str], str]) -> str:
         structs = {
-            struct_column(name): f"CASE WHEN relation = {literal(name)} THEN {make(name)} END"
+            struct_column(name): f"CASE WHEN relation = {literal(name)} THEN {build_row(name)} END"
             for name in self.inputs
         }
         return row({"weight": f"{struct}.weight", **structs})
@@ -184,17 +184,17 @@ class _Decoder:
             top, base = (
                 self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
             )
-            both = f"coalesce({top}, {base})"
+            top_or_base = f"coalesce({top}, {base})"
             if self.unavailable:
-                unlogged = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
-                logged = f"CASE WHEN NOT coalesce({unlogged}, false) THEN found END"
-                both = f"coalesce({with_binding('found', top, logged)}, {base})"
-            member_by_column[f"v{i}"] = f"if(image.base IS NULL, {top}, {both})"
+                unlogged = f"CAST(sent AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
+                logged = f"CASE WHEN NOT coalesce({unlogged}, false) THEN sent END"
+                top_or_base = f"coalesce({with_binding('sent', top, logged)}, {base})"
+            member_by_column[f"v{i}"] = f"if(image.base IS NULL, {top}, {top_or_base})"
         numbers: list[tuple[str, str, str]] = []
-        every = ", ".join(f"found.{name}" for name in member_by_column)
-        cells = {"is_row": f"coalesce({every}, NULL) IS NOT NULL"}
+        all_members = ", ".join(f"members.{name}" for name in member_by_column)
+        cells = {"is_row": f"coalesce({all_members}, NULL) IS NOT NULL"}
         for i, field in enumerate(schema):
-            variant = f"found.v{i}"
+            variant = f"members.v{i}"
             text = f"CAST({variant} AS STRING)"
             limit = max_text_bytes(field.type)
             if limit is not None:
@@ -212,7 +212,7 @@ class _Decoder:
         body = row(cells)
         if numbers:
             body = with_binding("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
-        return with_binding("found", row(member_by_column), body)
+        return with_binding("members", row(member_by_column), body)
 
     def _miscased_name(self, relation: str) -> str:
         """Return the expression of a name that differs from that of a missing column in case only.
@@ -221,9 +221,9 @@ class _Decoder:
         """
         names = [self.names.name(relation, column) for column in self.inputs[relation].names]
         if self.names.match_case:
-            any_missing = " OR ".join(f"found.v{i} IS NULL" for i in range(len(names)))
+            any_missing = " OR ".join(f"members.v{i} IS NULL" for i in range(len(names)))
             missing_names = ", ".join(
-                f"CASE WHEN found.v{i} IS NULL THEN {literal(name.lower())} END"
+                f"CASE WHEN members.v{i} IS NULL THEN {literal(name.lower())} END"
                 for i, name in enumerate(names)
             )
             names_in_image = "map_keys(try_variant_get(image.top, '$', 'map<string, variant>'))"
@@ -241,8 +241,8 @@ class _Decoder:
         values = {}
         for i, field in enumerate(self.inputs[relation]):
             cell = f"cell.{quote_name(struct_column(relation))}"
-            counted = None if types.is_date(field.type) else self.encoding.unit(field.name)
-            unit = "NULL" if counted is None else f"{counted}L"
+            nanoseconds = None if types.is_date(field.type) else self.encoding.unit(field.name)
+            unit = "NULL" if nanoseconds is None else f"{nanoseconds}L"
             if self.described:
                 unit = f"coalesce({self._description(relation, field.name)}.unit, {unit})"
             values[field.name] = with_binding(
@@ -262,17 +262,19 @@ class _Decoder:
                 f"concat({literal(f'column {field.name!r}: ')}, {excerpt_of(cell)}, "
                 f"{literal(f' is not a valid {field.type}')})"
             )
-            absent = literal(f"column {field.name!r} is NULL or missing and must not be")
+            missing = literal(f"column {field.name!r} is NULL or missing and must not be")
             is_required = not field.nullable or field.name in key
             arms = f"WHEN {cell} IS NOT NULL THEN {uncastable}"
-            arms += f" ELSE {absent}" if is_required else ""
+            arms += f" ELSE {missing}" if is_required else ""
             is_null = f"{value} IS NULL"
             is_null += " AND cell.weight > 0" if key and field.name not in key else ""
             reasons.append(f"CASE WHEN {is_null} THEN CASE {arms} END END")
-        none = literal(f"the row has none of the columns {', '.join(self.inputs[relation].names)}")
+        no_columns = literal(
+            f"the row has none of the columns {', '.join(self.inputs[relation].names)}"
+        )
         miscased = (
             f"concat('the row has a column ', cell.{struct}.miscased, ', and names of columns are "
             "matched with their case: rename it, or give match_case=False')"
         )
-        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {miscased}"
+        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {no_columns} END, {miscased}"
         return f"coalesce({first}, {', '.join(reasons)})"

@@ -7,10 +7,10 @@ would take thousands of calls (seconds, for a relation of ten columns).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+
+from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 
 __all__ = [
-    "MAX_EXCERPT_CHARS",
     "case",
     "excerpt_of",
     "literal",
@@ -19,9 +19,6 @@ __all__ = [
     "shorten_text",
     "with_binding",
 ]
-
-#: The maximum number of characters of a value in a message.
-MAX_EXCERPT_CHARS: Final = 200
 
 
 def quote_name(name: str) -> str:
@@ -69,12 +66,12 @@ def case(subject: str, names: Sequence[str], arm: Callable[[str], str], otherwis
 def excerpt_of(text: str) -> str:
     """Return a text for messages: its first characters, and the length of a very long text.
 
-    A character has at most four bytes. So a text of more bytes than `MAX_EXCERPT_CHARS` characters
-    can have is certainly cut, and only then its characters are counted.
+    A character has at most four bytes. So a text of more bytes than `MAX_EXCERPT_CHARACTERS`
+    characters can have is certainly cut, and only then its characters are counted.
     """
-    start = f"left({text}, {MAX_EXCERPT_CHARS})"
+    start = f"left({text}, {MAX_EXCERPT_CHARACTERS})"
     more = f"concat({start}, '… (', length({text}), ' characters)')"
-    return f"if(octet_length({text}) > {4 * MAX_EXCERPT_CHARS}, {more}, {start})"
+    return f"if(octet_length({text}) > {4 * MAX_EXCERPT_CHARACTERS}, {more}, {start})"
 
 
 def shorten_text(text: str, limit: int) -> str:

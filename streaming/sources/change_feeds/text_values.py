@@ -78,6 +78,7 @@ _MAX_BYTES: Final = {
 NUMBER_PATTERN: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 DATE_PATTERN: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
 ZONE_PATTERN: Final = r"(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?| ?[A-Za-z]+/[A-Za-z_/+-]+)$"
+#: In it, the name FRACTION_DIGITS stands for a number (`_is_timestamp`).
 TIMESTAMP_PATTERN: Final = (
     r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{0,FRACTION_DIGITS}0*)?)?"
     r" ?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)?)?$"
@@ -100,7 +101,7 @@ class Encoding:
             encodings is decoded, and a text that is valid in both ("1234") is refused.
         binary: The encoding of bytes: "base64", "hex", "latin1" or "utf8".
         time_unit: The unit of a number in a column of times: "s", "ms", "us" or "ns"; for all
-            columns, or by name of the column. Dates are days then.
+            columns, or by name of the column. It does not apply to columns of dates.
         zone: The zone of a time without a zone, in a column of times with a zone.
         epoch_days: True if a number in a column of dates counts days since 1970.
 
@@ -227,21 +228,20 @@ def value_expression(text: str, kind: str, unit: str, type: pa.DataType, encodin
 
 
 def _float_value(text: str, kind: str, type: pa.DataType) -> str:
-    spark = physical_type(type).simpleString()
+    spark_type = physical_type(type).simpleString()
     special = f"({kind} = 'STRING' AND {text} RLIKE '(?i)^[+-]?(inf|infinity|nan)$')"
-    value = f"try_cast({text} AS {spark})"
-    number = (
-        f"{text} RLIKE {literal(NUMBER_PATTERN)} AND abs({value}) < CAST('Infinity' AS {spark})"
-    )
+    value = f"try_cast({text} AS {spark_type})"
+    is_finite = f"abs({value}) < CAST('Infinity' AS {spark_type})"
+    number = f"{text} RLIKE {literal(NUMBER_PATTERN)} AND {is_finite}"
     return f"CASE WHEN ({number}) OR {special} THEN {value} END"
 
 
 def _date_value(text: str, kind: str, unit: str, encoding: Encoding) -> str:
-    day = f"WHEN {text} RLIKE {literal(DATE_PATTERN)} THEN try_cast({text} AS DATE)"
+    from_text = f"WHEN {text} RLIKE {literal(DATE_PATTERN)} THEN try_cast({text} AS DATE)"
     if not encoding.epoch_days:
-        return f"CASE {day} END"
+        return f"CASE {from_text} END"
     days = f"date_from_unix_date(try_cast({text} AS INT))"
-    return f"CASE {day} WHEN {kind} = 'BIGINT' AND {unit} IS NULL THEN {days} END"
+    return f"CASE {from_text} WHEN {kind} = 'BIGINT' AND {unit} IS NULL THEN {days} END"
 
 
 def _integer_value(text: str, type: pa.DataType) -> str:

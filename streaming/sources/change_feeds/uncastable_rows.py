@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 # The significant digits of a decimal: no leading zeros, no trailing zeros of the fraction.
-_DECIMAL_PATTERN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*?)0*)?$"
+_DECIMAL_PATTERN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*?)0*)?$"
 _MAX_INT64: Final = 2**63 - 1
 
 
@@ -131,9 +131,12 @@ def _uncastable_decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mas
     long = pc.greater(pc.binary_length(column), MAX_VALUE_BYTES)
     short = pc.if_else(long, pa.scalar(None, column.type), column)
     parts = pc.extract_regex(short, pattern=_DECIMAL_PATTERN)
-    whole, part = (pc.binary_length(pc.struct_field(parts, name)) for name in ("whole", "part"))
+    whole_digits, fraction_digits = (
+        pc.binary_length(pc.struct_field(parts, name)) for name in ("whole", "fraction")
+    )
     fits = pc.and_(
-        pc.less_equal(whole, type.precision - type.scale), pc.less_equal(part, type.scale)
+        pc.less_equal(whole_digits, type.precision - type.scale),
+        pc.less_equal(fraction_digits, type.scale),
     )
     fits = pc.and_(fits, pc.match_substring_regex(short, "[0-9]"))
     return _to_mask(column.is_valid()) & ~_to_mask(fits)

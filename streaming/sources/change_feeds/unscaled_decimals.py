@@ -81,14 +81,14 @@ def _number_cell(
 
 
 def _is_bytes(text: str, encoding: Encoding) -> str:
-    """Return the test whether the text of a number is base64 of its bytes, by the encoding."""
+    """Return the SQL condition that the text of a number is the base64 of its bytes."""
     if encoding.decimals == "either":
         return f"NOT {text} RLIKE {literal(NUMBER_PATTERN)}"
     return str(encoding.decimals == "base64").lower()
 
 
 def _is_ambiguous(text: str, encoding: Encoding) -> str:
-    """Return the test whether the text is a number and the base64 of another number."""
+    """Return the SQL condition that the text is a number, and the base64 of another number."""
     if encoding.decimals != "either":
         return "false"
     number = f"{text} RLIKE '^[0-9eE+]+$' AND {text} RLIKE {literal(NUMBER_PATTERN)}"
@@ -108,14 +108,14 @@ def _decode_unscaled(text: str, scale: str) -> str:
         for half in ("left", "right")
     )
     shifted = f"try_multiply({high}, CAST('{2**64}' AS DECIMAL(20, 0)))"
-    complement = "CAST(if(minus, 1, 0) AS DECIMAL(38, 0))"
-    whole = f"CAST(try_add(try_add({shifted}, {low}), {complement}) AS STRING)"
+    one_if_negative = "CAST(if(minus, 1, 0) AS DECIMAL(38, 0))"
+    whole = f"CAST(try_add(try_add({shifted}, {low}), {one_if_negative}) AS STRING)"
     padded = f"if(length(whole) > {scale}, whole, lpad(whole, {scale} + 1, '0'))"
-    pointed = (
+    with_point = (
         f"concat(if(minus, '-', ''), left(padded, length(padded) - greatest({scale}, 0)), "
         f"if({scale} > 0, concat('.', right(padded, {scale})), repeat('0', -{scale})))"
     )
-    body = with_binding("padded", padded, pointed)
+    body = with_binding("padded", padded, with_point)
     body = with_binding("whole", whole, body)
     body = with_binding("digits", f"if(minus, {inverted}, {wide})", body)
     body = with_binding("minus", "left(bytes_hex, 1) RLIKE '[89A-F]'", body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streaming.sources.change_feeds.sql_expressions import MAX_EXCERPT_CHARS
+from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 
 __all__ = ["excerpt_column", "parse_weight"]
 
@@ -31,7 +31,7 @@ def excerpt_column(column: Column) -> Column:
     """Return the values of a column for messages: a long text is cut, with its length."""
     text = column.cast("string")
     ending = F.concat(F.lit("… ("), F.length(text).cast("string"), F.lit(" characters)"))
-    is_long = F.length(text) > MAX_EXCERPT_CHARS
-    return F.when(is_long, F.concat(F.substring(text, 1, MAX_EXCERPT_CHARS), ending)).otherwise(
-        text
-    )
+    is_long = F.length(text) > MAX_EXCERPT_CHARACTERS
+    return F.when(
+        is_long, F.concat(F.substring(text, 1, MAX_EXCERPT_CHARACTERS), ending)
+    ).otherwise(text)

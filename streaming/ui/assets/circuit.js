@@ -45,8 +45,8 @@ export class Circuit {
     this.lines = lines.map((line) => {
       const points = [boxes[line.from].position, ...line.bends, boxes[line.to].position].map(center);
       const [out, into] = this.isDown ? [[0, h / 2], [0, -h / 2]] : [[w / 2, 0], [-w / 2, 0]];
-      points[0] = points[0].map((one, i) => one + out[i]);
-      points[points.length - 1] = points.at(-1).map((one, i) => one + into[i]);
+      points[0] = points[0].map((value, i) => value + out[i]);
+      points[points.length - 1] = points.at(-1).map((value, i) => value + into[i]);
       return svgElement("path", { class: "line", d: curve(points, this.isDown) });
     });
     this.boxes = boxes.map((box, i) => {
@@ -54,7 +54,7 @@ export class Circuit {
       const timeBar = svgElement("rect", { class: "heat", x: 1, y: h - 5, height: 4, width: 0, rx: 2 });
       const sizeText = svgElement("text", { class: "size", x: 10, y: 44 });
       const maxLetters = Math.floor((w - 18) / 6.1);
-      const [first, second] = texts(box, maxLetters);
+      const [first, second] = boxTexts(box, maxLetters);
       const node = svgElement("g", {
         class: `op ${box.kind}${box.kind === "view" && !box.published ? " hidden" : ""}`, tabindex: i ? -1 : 0, role: "button",
         transform: `translate(${x - w / 2} ${y - h / 2})`, "aria-label": `${box.kind} ${box.label || box.name}`,
@@ -66,7 +66,7 @@ export class Circuit {
       node.addEventListener("focus", () => this.select(i));
       return { box, node, timeBar, sizeText, x, y, w };
     });
-    this.svg.replaceChildren(...this.lines, ...this.boxes.map((one) => one.node));
+    this.svg.replaceChildren(...this.lines, ...this.boxes.map((box) => box.node));
     this.scrollToInputs();
     if (this.selected != null) this.select(this.selected);
   }
@@ -85,7 +85,7 @@ export class Circuit {
   // Scroll to the inputs; they are in the middle of the first layer.
   scrollToInputs() {
     const inputs = this.boxes.filter(({ box }) => box.position[0] === 0);
-    const middle = (name) => inputs.reduce((sum, one) => sum + one[name], 0) / Math.max(1, inputs.length);
+    const middle = (name) => inputs.reduce((sum, box) => sum + box[name], 0) / Math.max(1, inputs.length);
     this.drawing.scrollLeft = this.scaleFactor * middle("x") - this.drawing.clientWidth / 2;
     this.drawing.scrollTop = this.scaleFactor * middle("y") - this.drawing.clientHeight / 2;
   }
@@ -117,9 +117,9 @@ export class Circuit {
   }
 
   select(i) {
-    this.boxes.forEach((one, k) => {
-      one.node.classList.toggle("selected", k === i);
-      one.node.setAttribute("tabindex", k === i ? 0 : -1);
+    this.boxes.forEach(({ node }, k) => {
+      node.classList.toggle("selected", k === i);
+      node.setAttribute("tabindex", k === i ? 0 : -1);
     });
     this.selected = i;
     this.describe();
@@ -151,13 +151,13 @@ export class Circuit {
   }
 }
 
-function texts(box, maxLetters) {
+// Return the two lines of text in a box.
+function boxTexts(box, maxLetters) {
   const cut = (text) => (text.length > maxLetters ? `${text.slice(0, maxLetters - 1)}…` : text);
   if (box.kind === "view") return [cut(box.name), "view"];
   if (box.kind === "input") return [cut(box.name), cut(box.label.replace(/^input [^(]*\(/, "").replace(/\)[^)]*$/, ""))];
-  const kind = box.kind === "cutrows" ? "distinct" : box.kind;
   const details = box.kind === "join" ? box.label.replace(/^.*?:-\s*/, "") : box.label.replace(new RegExp(`^${box.kind} ?`), "");
-  return [cut(`${kind} ${box.name}`), cut(details)];
+  return [cut(`${box.kind} ${box.name}`), cut(details)];
 }
 
 function curve(points, isDown) {

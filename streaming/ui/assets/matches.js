@@ -94,12 +94,12 @@ export class Picture {
     this.faces = this.cycle ? this.matches.map((match) => ({
       match, node: svgElement("polygon", { class: match.isNew ? "face new" : "face" }),
     })) : [];
-    const isNew = (one) => (one.isNew ? " new" : "");
+    const newClass = (part) => (part.isNew ? " new" : "");
     for (const link of this.links.values()) {
-      link.node = svgElement("line", { class: `edge${isNew(link)}`, "marker-end": `url(#${name}${link.isNew ? "-new" : ""})` });
+      link.node = svgElement("line", { class: `edge${newClass(link)}`, "marker-end": `url(#${name}${link.isNew ? "-new" : ""})` });
     }
     for (const [value, node] of this.nodes) {
-      node.node = svgElement("circle", { class: `node${isNew(node)}`, r: 5 }, svgElement("title", {}, value));
+      node.node = svgElement("circle", { class: `node${newClass(node)}`, r: 5 }, svgElement("title", {}, value));
       node.name = value.length > 18 ? `${value.slice(0, 17)}…` : value;
       node.text = svgElement("text", {}, node.name);
     }
@@ -161,8 +161,8 @@ export class Picture {
       b.dx -= pull * x; b.dy -= pull * y;
     }
     for (const node of nodes) {
-      const distance = Math.hypot(node.dx, node.dy), most = 14 * heat;
-      const share = distance > most ? most / distance : 1;
+      const distance = Math.hypot(node.dx, node.dy), maxDistance = 14 * heat;
+      const share = distance > maxDistance ? maxDistance / distance : 1;
       node.x += share * node.dx; node.y += share * node.dy;
       node.dx *= 0.55; node.dy *= 0.55;
     }

@@ -10,14 +10,14 @@ const MAX_POINTS = 1024, MAX_RECENT = 120, QUIET_AFTER_S = 10;
 const byId = (id) => document.getElementById(id);
 const SECTIONS = [["views", "Views"], ["matches", "Matches"], ["latency", "Latency"], ["state", "State"], ["circuit", "Circuit"]];
 
-const page = { batches: 0, now: null, recent: [], timeline: [], views: [], pictures: [], isPaused: false, isLost: true, lastEventMs: 0 };
+const page = { batches: 0, latest: null, recent: [], timeline: [], views: [], pictures: [], isPaused: false, isLost: true, lastEventMs: 0 };
 
 // ---------------------------------------------------------------- receiving data
 
 function showSnapshot(snapshot) {
   document.title = `${snapshot.name} · dbsp-wcoj`;
   setText(byId("name"), snapshot.name);
-  Object.assign(page, { batches: snapshot.batches, recent: snapshot.recent, timeline: snapshot.timeline, now: snapshot });
+  Object.assign(page, { batches: snapshot.batches, recent: snapshot.recent, timeline: snapshot.timeline, latest: snapshot });
   page.views = snapshot.views.map((view) => new View(view));
   const views = byId("views").querySelector("div");
   views.classList.toggle("one", page.views.length === 1);
@@ -50,30 +50,30 @@ function addUpdate(update) {
     if (page.timeline.at(-1) !== last) page.timeline.push(last);
   }
   page.batches = update.batches;
-  page.now = update;
+  page.latest = update;
 }
 
 // ---------------------------------------------------------------- showing it
 
 function show() {
-  if (!page.now) return;
-  const { now } = page;
+  if (!page.latest) return;
+  const { latest } = page;
   showStatus();
   if (page.isPaused) return;
   showTiles();
   for (const view of page.views) {
-    view.show(page.timeline, now.newest[view.view.name], now.partial.includes(view.view.name));
+    view.show(page.timeline, latest.newest[view.view.name], latest.partial.includes(view.view.name));
   }
-  for (const picture of page.pictures) picture.show(now.matches[picture.view.name] ?? []);
+  for (const picture of page.pictures) picture.show(latest.matches[picture.view.name] ?? []);
   page.bars.show(page.recent);
   showLegend();
   showArrangements();
-  page.circuit.show(now.operators, now.on_executors);
+  page.circuit.show(latest.operators, latest.on_executors);
 }
 
 function showStatus() {
   const node = byId("status");
-  let { state, reason } = page.now?.status ?? { state: "waiting", reason: "" };
+  let { state, reason } = page.latest?.status ?? { state: "waiting", reason: "" };
   const silence = (performance.now() - page.lastEventMs) / 1000;
   if (state === "running" && silence > QUIET_AFTER_S) state = "quiet";
   const texts = {
@@ -81,7 +81,7 @@ function showStatus() {
     failed: `failed: ${reason}`, quiet: `quiet for ${plural(Math.floor(silence), "second")}`,
   };
   let text = texts[state];
-  if (page.isLost && state !== "ended" && state !== "failed") [state, text] = ["lost", page.now ? "no connection, trying again" : "connecting"];
+  if (page.isLost && state !== "ended" && state !== "failed") [state, text] = ["lost", page.latest ? "no connection, trying again" : "connecting"];
   else if (page.isPaused) [state, text] = ["paused", `updates paused; ${text}`];
   node.dataset.state = state;
   setText(node, text);
@@ -91,13 +91,13 @@ function showTiles() {
   const last = page.recent.at(-1);
   const times = page.recent.map((batch) => 1000 * batch.seconds.all).sort((a, b) => a - b);
   const quantile = (share) => times[Math.floor(share * (times.length - 1))];
-  const latest = page.recent.slice(-31);
-  const span = latest.length > 1 ? latest.at(-1).time - latest[0].time : 0;
+  const lastBatches = page.recent.slice(-31);
+  const span = lastBatches.length > 1 ? lastBatches.at(-1).time - lastBatches[0].time : 0;
   const rows = (batch) => Object.values(batch.rows_in).reduce((sum, value) => sum + value, 0);
-  const rowCount = latest.slice(1).reduce((sum, batch) => sum + rows(batch), 0);
-  const isIdle = (performance.now() - page.lastEventMs) / 1000 > QUIET_AFTER_S || page.now.status.state !== "running";
-  const total = page.now.state.reduce((sum, arrangement) => sum + arrangement.bytes, 0);
-  const stateRows = page.now.state.reduce((sum, arrangement) => sum + arrangement.rows, 0);
+  const rowCount = lastBatches.slice(1).reduce((sum, batch) => sum + rows(batch), 0);
+  const isIdle = (performance.now() - page.lastEventMs) / 1000 > QUIET_AFTER_S || page.latest.status.state !== "running";
+  const total = page.latest.state.reduce((sum, arrangement) => sum + arrangement.bytes, 0);
+  const stateRows = page.latest.state.reduce((sum, arrangement) => sum + arrangement.rows, 0);
   const contents = [
     ["Micro-batch", last ? amount(last.id) : "–", last ? plural(rows(last), "row") : ""],
     ["Rows per second", span ? amount(isIdle ? 0 : Math.round(rowCount / span)) : "–",
@@ -134,7 +134,7 @@ function showLegend() {
 }
 
 function showArrangements() {
-  const state = [...page.now.state].sort((a, b) => b.bytes - a.bytes);
+  const state = [...page.latest.state].sort((a, b) => b.bytes - a.bytes);
   const maxBytes = Math.max(1, ...state.map((arrangement) => arrangement.bytes));
   if (page.arrangements.children.length !== Math.max(1, state.length)) {
     page.arrangements.replaceChildren(...(state.length ? state.map(() => element(
@@ -239,4 +239,4 @@ async function reconnect() {
 }
 
 openStream();
-setInterval(() => { showStatus(); if (page.now && !page.isPaused) showTiles(); }, 1000);
+setInterval(() => { showStatus(); if (page.latest && !page.isPaused) showTiles(); }, 1000);

@@ -135,7 +135,7 @@ def test_every_type_of_numbers_is_summed_exactly(type_):
     zset = ZSet.from_columns([digits.digits], digits.amounts)
     total = sum(f * w for f, w in zip(fractions, weights, strict=True))
     assert exact.floats(read(zset), np.array([7])).tolist() == [float(total / 7)]
-    if not exact.floating:
+    if not exact.is_floating:
         found, fits = exact.integers(read(zset), 1, 6)
         assert fits.all()
         unsigned = sum((int(w) & (2**64 - 1)) << (64 * i) for i, w in enumerate(found[:, 0]))

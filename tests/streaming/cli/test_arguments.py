@@ -36,7 +36,7 @@ def test_a_source_declares_its_columns_as_text():
         SourceArgument.parse("e=in/e,schema=nr long, item").schema()
 
 
-def test_a_source_is_a_path_with_options_or_options_alone():
+def test_a_source_has_a_path_and_options_or_options_only():
     source = SourceArgument.parse(
         "e=in/e,maxFilesPerTrigger=1,keys=a,b,retain=ts 7 days,strict=true"
     )
@@ -51,7 +51,7 @@ def test_a_source_is_a_path_with_options_or_options_alone():
     assert kafka.input_options() is None and kafka.schema() is None
 
 
-def test_a_source_says_how_late_its_rows_may_be():
+def test_a_source_declares_the_lateness_of_its_rows():
     options = SourceArgument.parse("e=in/e,lateness=ts 5 minutes").input_options()
     assert options == InputOptions(lateness=Lateness("ts", "5 minutes"))
     both = SourceArgument.parse("e=in/e,lateness=n 5,retain=n 7").input_options()
@@ -60,13 +60,13 @@ def test_a_source_says_how_late_its_rows_may_be():
         SourceArgument.parse("e=in/e,lateness=ts").input_options()
 
 
-def test_a_source_says_what_becomes_of_results_whose_rows_expire():
+def test_a_source_declares_if_results_are_kept_when_rows_expire():
     for on_expiry in ("keep", "retract"):
-        rules = SourceArgument.parse(
+        options = SourceArgument.parse(
             f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}"
         ).input_options()
-        assert rules == InputOptions(retain=Retention("ts", "7 days", on_expiry=on_expiry))
-        assert rules.retain.has_explicit_on_expiry
+        assert options == InputOptions(retain=Retention("ts", "7 days", on_expiry=on_expiry))
+        assert options.retain.has_explicit_on_expiry
     assert (
         not SourceArgument.parse("e=in/e,retain=ts 7 days")
         .input_options()
@@ -89,19 +89,19 @@ def test_a_source_says_what_becomes_of_results_whose_rows_expire():
         ("e=in,a=1,a=2", "a is given twice"),
     ],
 )
-def test_a_text_that_is_no_source_is_refused(text, message):
+def test_an_invalid_source_is_refused(text, message):
     with pytest.raises(EventsError, match=message):
         SourceArgument.parse(text)
 
 
-def test_sources_have_different_names_and_there_is_one():
+def test_sources_need_different_names_and_there_is_at_least_one():
     with pytest.raises(EventsError, match="no --source"):
         parse_sources([])
     with pytest.raises(EventsError, match="relation 'e' has a source already"):
         parse_sources(["e=a", "e=b"])
 
 
-def test_files_tell_their_format_and_columns(tmp_path):
+def test_format_and_columns_are_read_from_the_files(tmp_path):
     pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [2], "b": ["y"]}), tmp_path / "2.parquet")
     (tmp_path / "_SUCCESS").write_text("")
@@ -120,12 +120,12 @@ def test_files_tell_their_format_and_columns(tmp_path):
         ("e={},retain=7 days", "add their columns"),
     ],
 )
-def test_files_that_tell_nothing_are_refused(tmp_path, text, message):
+def test_a_source_without_files_and_columns_is_refused(tmp_path, text, message):
     with pytest.raises(EventsError, match=message):
         SourceArgument.parse(text.format(tmp_path)).schema()
 
 
-def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):
+def test_a_sink_of_several_views_has_a_location_for_each(tmp_path):
     circuit = compile_sql(VIEWS, {"e": EDGE})
     outputs = build_outputs(sinks_by_view([f"parquet:{tmp_path}/out"], circuit))
     assert {output.mode for output in outputs} == {"delta"}
@@ -137,7 +137,7 @@ def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"a", "b"}
 
 
-def test_a_view_has_its_own_sink_and_form(tmp_path):
+def test_a_view_has_its_own_sink_and_output_mode(tmp_path):
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["a"])
     sinks = sinks_by_view([f"a=sqlite:{tmp_path}/shop.db#people,keys=src", "console"], circuit)
     outputs = {output.view: output for output in build_outputs(sinks, json=True)}
@@ -164,12 +164,12 @@ def test_a_view_has_its_own_sink_and_form(tmp_path):
         (["a=sqlite:x,mode=upsert"], "keys=COLUMN for one row per key"),
     ],
 )
-def test_texts_that_are_no_sinks_are_refused(texts, message):
+def test_invalid_sinks_are_refused(texts, message):
     with pytest.raises(TargetError, match=message):
         sinks_by_view(texts, compile_sql(VIEWS, {"e": EDGE}))
 
 
-def test_a_sink_whose_package_is_missing_says_what_to_install(monkeypatch):
+def test_an_error_for_a_missing_package_of_a_sink_names_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     circuit = compile_sql(VIEWS, {"e": EDGE})
     for text, package in (("delta:x", "deltalake"), ("postgres:#t", "psycopg")):
@@ -177,7 +177,7 @@ def test_a_sink_whose_package_is_missing_says_what_to_install(monkeypatch):
             sinks_by_view([text], circuit)
 
 
-def test_json_lines_are_one_for_each_changed_row(capsys):
+def test_json_lines_have_one_line_for_each_changed_row(capsys):
     table = pa.table({"n": [1, 2], "weight": [1, -1]})
     JsonLines().write(ViewDelta("v", 3, table))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -187,34 +187,34 @@ def test_json_lines_are_one_for_each_changed_row(capsys):
     ]
 
 
-def test_json_lines_show_dates_that_python_does_not_have(capsys):
-    far = pa.array([3 * 10**6, None], pa.int32()).view(pa.date32())
-    JsonLines().write(ViewDelta("v", 3, pa.table({"d": far, "weight": [1, 1]})))
+def test_json_lines_show_dates_that_python_cannot_represent(capsys):
+    dates = pa.array([3 * 10**6, None], pa.int32()).view(pa.date32())
+    JsonLines().write(ViewDelta("v", 3, pa.table({"d": dates, "weight": [1, 1]})))
     rows = [json.loads(line)["row"] for line in capsys.readouterr().out.splitlines()]
     assert rows == [{"d": "10183-09-21"}, {"d": None}]
 
 
-def changes(tmp_path, table, **options):
+def changes_file(tmp_path, table, **options):
     return ChangesFile.of(table, tmp_path / "moves.parquet", **options)
 
 
 def test_a_file_of_changes_is_one_relation_named_after_it(tmp_path):
-    found = changes(tmp_path, pa.table({"src": [1, 2, 3], "op": ["c", "d", "+I"]}))
-    steps = list(found.steps(2))
-    assert list(found.relations) == ["moves"]
+    result = changes_file(tmp_path, pa.table({"src": [1, 2, 3], "op": ["c", "d", "+I"]}))
+    steps = list(result.steps(2))
+    assert list(result.relations) == ["moves"]
     assert [step["moves"].to_pydict() for step in steps] == [
         {"src": [1, 2], "weight": [1, -1]},
         {"src": [3], "weight": [1]},
     ]
 
 
-def test_a_transaction_is_never_cut(tmp_path):
-    found = changes(tmp_path, pa.table({"a": range(7), "tx": [1, 1, 1, 2, 3, 3, 3]}), by="tx")
-    assert [step["moves"].num_rows for step in found.steps(2)] == [3, 4]
-    assert [step["moves"].num_rows for step in found.steps(4)] == [4, 3]
+def test_a_transaction_is_never_split(tmp_path):
+    result = changes_file(tmp_path, pa.table({"a": range(7), "tx": [1, 1, 1, 2, 3, 3, 3]}), by="tx")
+    assert [step["moves"].num_rows for step in result.steps(2)] == [3, 4]
+    assert [step["moves"].num_rows for step in result.steps(4)] == [4, 3]
 
 
-def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
+def test_each_relation_of_a_file_has_the_columns_in_which_it_has_values(tmp_path):
     table = pa.table(
         {
             "relation": ["r", "s", "r"],
@@ -223,12 +223,12 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
             "weight": [1, 1, -1],
         }
     )
-    found = changes(tmp_path, table)
-    assert {name: schema.names for name, schema in found.relations.items()} == {
+    result = changes_file(tmp_path, table)
+    assert {name: schema.names for name, schema in result.relations.items()} == {
         "r": ["a"],
         "s": ["b"],
     }
-    (step,) = found.steps(10)
+    (step,) = result.steps(10)
     assert step["r"].to_pydict() == {"a": [1, 2], "weight": [1, -1]}
     assert step["s"].to_pydict() == {"b": ["x"], "weight": [1]}
 
@@ -244,15 +244,15 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
         ({"a": [1], "relation": pa.array([None], pa.string())}, {}, "1 rows have NULL as relation"),
     ],
 )
-def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, message):
+def test_an_invalid_file_of_changes_is_refused(tmp_path, columns, options, message):
     with pytest.raises(EventsError, match=message):
-        changes(tmp_path, pa.table(columns), **options)
+        changes_file(tmp_path, pa.table(columns), **options)
 
 
 @pytest.mark.parametrize(
     "text", ["SELEC src FROM e", "src FROM e", "EXPLAIN SELECT 1", "VALUES (1)"]
 )
-def test_what_is_no_rules_is_read_as_sql(text):
+def test_a_query_that_is_not_datalog_is_read_as_sql(text):
     try:
         compile_query(text, {"e": EDGE})
     except SqlError:
@@ -260,7 +260,7 @@ def test_what_is_no_rules_is_read_as_sql(text):
     assert text.startswith("VALUES")
 
 
-def test_rules_are_read_as_rules():
+def test_rules_are_read_as_datalog():
     assert compile_query("p(x) :- e(x, y).", {"e": EDGE}).outputs == ("p",)
     with pytest.raises(DatalogError):
         compile_query("p(x) :- e(x, y), not q(", {"e": EDGE})

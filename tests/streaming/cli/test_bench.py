@@ -1,4 +1,4 @@
-"""The command ``bench``: edge lists, spread, remarks, exports, the plot. No times are tested."""
+"""The command ``bench``: edge lists, repetition, messages, exports and plots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streaming.cli.benchmark.repetition import (
     MIN_REPETITIONS,
     Measurement,
     RepetitionLimits,
-    Stop,
+    StopReason,
     median_interval,
     repeat,
 )
@@ -37,22 +37,22 @@ from streaming.cli.commands import bench as bench_module
 from tests.support.tables import edges
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-QUICK = ("--steps", 2, "--max-repetitions", 1, "--formula", "auto")
+QUICK_OPTIONS = ("--steps", 2, "--max-repetitions", 1, "--formula", "auto")
 GRAPH = "# Directed graph: small.txt\n# Nodes: 30 Edges: 60\n# FromNodeId\tToNodeId\n" + "".join(
     f"{n}\t{(n + d) % 30}\r\n" for n in range(30) for d in (1, 2)
 )
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["bench", *map(str, arguments)])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kernels() -> None:
-    """Compiled before a command runs, which would say so."""
+def compiled_kernels() -> None:
+    """Compile the kernels before the commands, which would report it on standard error."""
     warm_up()
 
 
@@ -82,7 +82,7 @@ def edge_rows(draw: st.DrawFn) -> list[list[int]]:
     compressed=st.booleans(),
 )
 @settings(max_examples=30)
-def test_an_edge_list_is_its_integers_whatever_is_between_them(
+def test_the_format_between_the_integers_of_an_edge_list_does_not_matter(
     rows: list[list[int]],
     blank: str,
     end: str,
@@ -119,7 +119,7 @@ def test_an_edge_list_is_its_integers_whatever_is_between_them(
         ("1 2\n3 4 # a\n", r"line 2: '3 4 # a' is not an edge"),
     ],
 )
-def test_a_line_that_is_no_edge_is_named_with_its_number(
+def test_a_line_that_is_not_an_edge_is_named_with_its_number(
     text: str, expected_message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "e.txt"
@@ -130,19 +130,19 @@ def test_a_line_that_is_no_edge_is_named_with_its_number(
 
 
 @pytest.mark.parametrize(
-    "damage",
+    "content",
     [b"1 2\n3 4\n", gzip.compress(b"1 2\n" * 999, mtime=0)[:-12]],
-    ids=["plain", "cut short"],
+    ids=["not compressed", "truncated"],
 )
-def test_a_damaged_compressed_edge_list_cannot_be_read(damage: bytes, tmp_path: Path) -> None:
+def test_a_damaged_compressed_edge_list_cannot_be_read(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "e.txt.gz"
-    path.write_bytes(damage)
+    path.write_bytes(content)
 
     with pytest.raises(EventsError, match=r"e\.txt\.gz cannot be read: "):
         read_edge_list(path)
 
 
-def test_a_schema_names_the_columns_of_an_edge_list_by_their_place(graph: Path) -> None:
+def test_a_schema_names_the_columns_of_an_edge_list_by_position(graph: Path) -> None:
     table = read_rows(SourceArgument.parse(f"e={graph},schema=a long, b int"))
 
     assert table.schema == pa.schema([("a", pa.int64()), ("b", pa.int32())])
@@ -152,7 +152,7 @@ def test_a_schema_names_the_columns_of_an_edge_list_by_their_place(graph: Path) 
 
 
 @pytest.mark.parametrize("ending", ["edges", "snap", "any,format=snap"])
-def test_edge_lists_are_known_by_their_ending_or_by_their_format(
+def test_edge_lists_are_recognized_by_extension_or_format_option(
     ending: str, tmp_path: Path
 ) -> None:
     (tmp_path / f"e.{ending.partition(',')[0]}").write_text("1 2\n")
@@ -163,7 +163,7 @@ def test_edge_lists_are_known_by_their_ending_or_by_their_format(
 
 
 @pytest.mark.parametrize("name", ["e.csv.gz", "e.json.gz"])
-def test_compressed_csv_and_json_are_known_by_their_ending(name: str, tmp_path: Path) -> None:
+def test_compressed_csv_and_json_are_recognized_by_extension(name: str, tmp_path: Path) -> None:
     text = b"a,b\n1,2\n" if "csv" in name else b'{"a": 1, "b": 2}\n'
     (tmp_path / name).write_bytes(gzip.compress(text))
 
@@ -171,20 +171,20 @@ def test_compressed_csv_and_json_are_known_by_their_ending(name: str, tmp_path: 
 
 
 def test_a_run_does_not_start_spark_for_an_edge_list(graph: Path) -> None:
-    found = CliRunner().invoke(app, ["run", "SELECT src FROM e", "--check", f"--source=e={graph}"])
+    result = CliRunner().invoke(app, ["run", "SELECT src FROM e", "--check", f"--source=e={graph}"])
 
-    assert found.exit_code == 2
+    assert result.exit_code == 2
     assert (
         "Spark cannot read edge lists; the commands replay, explain, profile and bench can"
-        in found.stderr
+        in result.stderr
     )
 
 
 # Repetition
 
 
-class Clock:
-    """Goes on by a second with each repetition."""
+class ManualClock:
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -193,59 +193,60 @@ class Clock:
         return self.now
 
 
-def repeated(*repetitions: list[float], **limits: float) -> Measurement:
-    clock = Clock()
-    left = iter(repetitions)
+def measure(*repetitions: list[float], **limits: float) -> Measurement:
+    """Measure repetitions with these step times, each of which takes a second of the clock."""
+    clock = ManualClock()
+    remaining = iter(repetitions)
 
     def run_steps() -> list[float]:
         clock.now += 1.0
-        return next(left)
+        return next(remaining)
 
-    given = {"precision": 0.1, "max_repetitions": len(repetitions), "max_seconds": 1e9} | limits
-    return repeat(run_steps, RepetitionLimits(**given), clock=clock)  # type: ignore[arg-type]
+    options = {"precision": 0.1, "max_repetitions": len(repetitions), "max_seconds": 1e9} | limits
+    return repeat(run_steps, RepetitionLimits(**options), clock=clock)  # type: ignore[arg-type]
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=40).map(sorted))
 @settings(max_examples=50)
-def test_the_interval_holds_the_median_and_narrows_when_times_are_repeated(
+def test_the_interval_contains_the_median_and_narrows_with_more_times(
     times: list[int],
 ) -> None:
     low, high = median_interval(times)
-    low_again, high_again = median_interval(sorted(times * 9))
+    low_of_nine, high_of_nine = median_interval(sorted(times * 9))
 
     assert times[0] <= low <= median(times) <= high <= times[-1]
-    assert low <= low_again and high_again <= high
+    assert low <= low_of_nine and high_of_nine <= high
 
 
 def test_steps_are_repeated_until_the_median_is_precise() -> None:
     wide, narrow = [1.0, 2.0], [1.5] * 50
 
-    found = repeated(wide, wide, wide, narrow, narrow)
+    result = measure(wide, wide, wide, narrow, narrow)
 
-    assert (len(found.repetitions), found.stop) == (4, Stop.precise)
-    assert found.precision == 0.0
-    assert len(repeated(*[narrow] * 5).repetitions) == MIN_REPETITIONS
+    assert (len(result.repetitions), result.stop) == (4, StopReason.precise)
+    assert result.precision == 0.0
+    assert len(measure(*[narrow] * 5).repetitions) == MIN_REPETITIONS
 
 
 def test_a_limit_of_repetitions_or_seconds_is_reported() -> None:
     wide = [1.0, 2.0]
 
-    by_number = repeated(*[wide] * 4)
-    by_time = repeated(*[wide] * 9, max_seconds=5)
-    at_once = repeated(*[wide] * 9, max_seconds=0)
+    by_count = measure(*[wide] * 4)
+    by_time = measure(*[wide] * 9, max_seconds=5)
+    without_time = measure(*[wide] * 9, max_seconds=0)
 
-    assert (len(by_number.repetitions), by_number.stop) == (4, Stop.repetitions)
-    assert (len(by_time.repetitions), by_time.stop) == (5, Stop.seconds)
-    assert (len(at_once.repetitions), at_once.stop) == (1, Stop.seconds)
+    assert (len(by_count.repetitions), by_count.stop) == (4, StopReason.repetitions)
+    assert (len(by_time.repetitions), by_time.stop) == (5, StopReason.seconds)
+    assert (len(without_time.repetitions), without_time.stop) == (1, StopReason.seconds)
 
 
 @given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=30))
 @settings(max_examples=50)
-def test_at_most_a_quarter_of_the_times_is_outside_of_each_quartile(times: list[float]) -> None:
-    found = Measurement((tuple(times),), Stop.precise)
-    lower, upper = found.quartiles
+def test_at_most_a_quarter_of_the_times_is_outside_each_quartile(times: list[float]) -> None:
+    result = Measurement((tuple(times),), StopReason.precise)
+    lower, upper = result.quartiles
 
-    assert lower <= found.median <= upper
+    assert lower <= result.median <= upper
     quarter = ceil((len(times) - 1) / 4)
     assert sum(time < lower for time in times) <= quarter
     assert sum(time > upper for time in times) <= quarter
@@ -254,17 +255,17 @@ def test_at_most_a_quarter_of_the_times_is_outside_of_each_quartile(times: list[
 # Messages of the command
 
 
-def test_a_default_size_that_the_rows_do_not_allow_is_left_out_with_its_reason() -> None:
-    status, out, errors = run("--rows", 300, *QUICK)
+def test_a_default_size_with_too_few_rows_is_skipped_and_reported() -> None:
+    status, out, errors = run("--rows", 300, *QUICK_OPTIONS)
 
     assert (status, errors) == (0, "")
     assert "Steps of 10,000 rows are left out: 300 rows are too few for a step of 10,000" in out
     assert "Steps of 100 rows: 1 step instead of 2, for the steps take at most half" in out
-    remarks = json.loads(run("--rows", 300, *QUICK, "--json")[1])["remarks"]
+    remarks = json.loads(run("--rows", 300, *QUICK_OPTIONS, "--json")[1])["remarks"]
     assert len(remarks) == 2 and all(remark in out for remark in remarks)
 
 
-def test_a_requested_size_is_never_left_out() -> None:
+def test_a_requested_size_is_never_skipped() -> None:
     status, out, errors = run("--rows", 300, "--batch", 1, "--batch", 200)
 
     assert (status, out) == (2, "")
@@ -278,17 +279,17 @@ def test_steps_that_cannot_be_divided_among_the_relations_are_reported(tmp_path:
     query = "v(x, w) :- a(x, y), b(y, z), c(z, w)."
     sources = [f"--source={name}={tmp_path / name}.csv" for name in "abc"]
 
-    status, out, errors = run(query, *sources, *QUICK)
+    status, out, errors = run(query, *sources, *QUICK_OPTIONS)
 
     assert (status, errors) == (0, "")
     assert "Steps of 1 row are left out: a step has rows of each relation in proportion" in out
     assert "Steps of 100 rows do not change c, whose share of a step is less than one row." in out
-    status, out, errors = run(query, *sources, *QUICK, "--batch", 1)
+    status, out, errors = run(query, *sources, *QUICK_OPTIONS, "--batch", 1)
     assert (status, out) == (2, "")
     assert "error: --batch 1: a step has rows of each relation" in errors
 
 
-def test_spread_and_repetitions_are_shown_and_what_is_not_precise() -> None:
+def test_a_table_shows_spread_and_repetitions_and_names_imprecise_results() -> None:
     sizes = ("--batch", 1, "--steps", 2, "--formula", "auto", "--rows", 300)
 
     status, out, _ = run(*sizes, "--max-repetitions", 2)
@@ -303,32 +304,30 @@ def test_spread_and_repetitions_are_shown_and_what_is_not_precise() -> None:
     assert "because --max-seconds was used up: auto (1)." in out
 
 
-def test_the_checksum_of_steps_tells_wrong_deltas_that_add_up_to_nothing() -> None:
+def test_the_checksum_of_steps_finds_wrong_deltas_that_cancel_out() -> None:
     def steps(*rows: tuple[int, int]) -> list[dict[str, pa.Table]]:
         return [
             {"v": edges(*rows, weights=[1] * len(rows))},
             {"v": edges(*rows, weights=[-1] * len(rows))},
         ]
 
-    right, wrong = steps((1, 2), (3, 4)), steps((1, 2), (3, 5))
+    correct, wrong = steps((1, 2), (3, 4)), steps((1, 2), (3, 5))
 
     checksum = bench_module._checksum_of_steps
-    assert checksum(right) == checksum(steps((3, 4), (1, 2)))
-    assert checksum(right) != checksum(wrong)
-    assert checksum(right) != checksum(right[::-1])
+    assert checksum(correct) == checksum(steps((3, 4), (1, 2)))
+    assert checksum(correct) != checksum(wrong)
+    assert checksum(correct) != checksum(correct[::-1])
 
 
 # Exports
 
 
-def exported(path: Path) -> Iterator[dict[str, str]]:
+def exported_rows(path: Path) -> Iterator[dict[str, str]]:
     lines = path.read_text().splitlines()
     yield from csv.DictReader(line for line in lines if not line.startswith("#"))
 
 
-def test_an_export_says_all_that_is_needed_to_repeat_it_and_no_folder(
-    graph: Path, tmp_path: Path
-) -> None:
+def test_an_export_has_all_that_repeats_it_and_no_directory(graph: Path, tmp_path: Path) -> None:
     files = tmp_path / "times.json", tmp_path / "times.csv"
     query = tmp_path / "paths.dl"
     query.write_text("paths(a, c) :- e(a, b), e(b, c).")
@@ -340,16 +339,16 @@ def test_an_export_says_all_that_is_needed_to_repeat_it_and_no_folder(
     )
 
     assert (status, errors) == (0, "")
-    found = json.loads(files[0].read_text())
-    assert found["query"] == "paths(a, c) :- e(a, b), e(b, c)."
-    assert found["inputs"] == [{"name": "e", "files": ["small.txt"], "rows": 60}]
-    assert (found["seed"], found["steps"], found["max_repetitions"]) == (7, 4, 2)
-    assert set(found["versions"]) == {"python", "dbsp-wcoj", "numpy", "numba", "pyarrow"}
-    assert set(found["machine"]) == {"processor", "cores", "memory_bytes", "system"}
-    (result,) = found["results"]
+    exported = json.loads(files[0].read_text())
+    assert exported["query"] == "paths(a, c) :- e(a, b), e(b, c)."
+    assert exported["inputs"] == [{"name": "e", "files": ["small.txt"], "rows": 60}]
+    assert (exported["seed"], exported["steps"], exported["max_repetitions"]) == (7, 4, 2)
+    assert set(exported["versions"]) == {"python", "dbsp-wcoj", "numpy", "numba", "pyarrow"}
+    assert set(exported["machine"]) == {"processor", "cores", "memory_bytes", "system"}
+    (result,) = exported["results"]
     assert (result["formula"], result["rows_per_step"]) == ("flipped", 3)
     assert [len(times) for times in result["times_ms"]] == [8, 8]
-    rows = list(exported(files[1]))
+    rows = list(exported_rows(files[1]))
     assert [float(row["milliseconds"]) for row in rows] == list(chain(*result["times_ms"]))
     assert [row["change"] for row in rows] == (["insert"] * 4 + ["delete"] * 4) * 2
     summary = json.loads(out)
@@ -362,13 +361,16 @@ def test_an_export_says_all_that_is_needed_to_repeat_it_and_no_folder(
 
 def test_the_comments_of_a_csv_are_json_values(tmp_path: Path) -> None:
     path = tmp_path / "times.csv"
-    assert run("--rows", 50, *QUICK, "--batch", 1, "--export", path)[0] == 0
+    assert run("--rows", 50, *QUICK_OPTIONS, "--batch", 1, "--export", path)[0] == 0
 
     comments = [line[2:] for line in path.read_text().splitlines() if line.startswith("# ")]
-    found = {key: json.loads(value) for key, _, value in (one.partition(": ") for one in comments)}
+    result = {
+        key: json.loads(value)
+        for key, _, value in (comment.partition(": ") for comment in comments)
+    }
 
-    assert found["inputs"] == [{"name": "e", "generated": {"rows": 50, "skew": 0.5}}]
-    assert found["query"] == TRIANGLES
+    assert result["inputs"] == [{"name": "e", "generated": {"rows": 50, "skew": 0.5}}]
+    assert result["query"] == TRIANGLES
 
 
 @pytest.mark.parametrize(
@@ -382,7 +384,7 @@ def test_the_comments_of_a_csv_are_json_values(tmp_path: Path) -> None:
         ("--max-repetitions=0", "Invalid value for '--max-repetitions'"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+def test_an_invalid_option_is_refused_before_a_measurement(
     option: str, expected_message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -395,7 +397,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert expected_message in errors and errors.count("\n") == 1
 
 
-def test_a_plot_without_matplotlib_says_which_extra_to_install(
+def test_an_error_for_missing_matplotlib_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streaming.cli.benchmark.plot.find_spec", lambda name: None)
@@ -409,14 +411,14 @@ def test_a_plot_without_matplotlib_says_which_extra_to_install(
     )
 
 
-def test_a_file_of_terms_is_a_formula_beside_the_built_in_ones(tmp_path: Path, graph: Path) -> None:
+def test_a_file_of_terms_is_compared_like_a_built_in_formula(tmp_path: Path, graph: Path) -> None:
     terms = tmp_path / "mine.txt"
     terms.write_text("# collapsed\nD3 += d1 N2 N3\nD3 += O1 d2 N3\nD3 += O1 O2 d3\n")
     arguments = (TRIANGLES, "--source", f"e={graph}", "--batch", 3, "--steps", 2)
     formulas = ("--formula", terms, "--formula", "collapsed", "--max-repetitions", 1)
     code, out, err = run(*arguments, *formulas, "--json")
     assert code == 0, err
-    assert [one["formula"] for one in json.loads(out)["results"]] == ["mine.txt", "collapsed"]
+    assert [result["formula"] for result in json.loads(out)["results"]] == ["mine.txt", "collapsed"]
 
 
 @pytest.mark.parametrize(
@@ -426,7 +428,7 @@ def test_a_file_of_terms_is_a_formula_beside_the_built_in_ones(tmp_path: Path, g
         ("D2 += d1 N2\nD2 += O1 d2", "is for joins of 2 atoms; the query has joins of 3 atoms"),
     ],
 )
-def test_a_file_that_is_no_formula_of_the_query_is_refused(
+def test_a_file_of_terms_that_does_not_fit_the_query_is_refused(
     tmp_path: Path, graph: Path, text: str, message: str
 ) -> None:
     terms = tmp_path / "mine.txt"

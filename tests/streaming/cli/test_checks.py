@@ -30,7 +30,7 @@ ROW = pa.table({"src": [1], "n": [1], "weight": [1]})
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Spark is not started, and Java is taken for granted."""
+    """Fail if Spark is started, and pretend that Java is installed."""
 
     def start(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
@@ -41,34 +41,37 @@ def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pq.write_table(edges((1, 2)), tmp_path / "in" / "0.parquet")
 
 
-def checked(tmp_path: Path, *options: object, query: str = QUERY) -> tuple[int, str, str]:
+def run_check(tmp_path: Path, *options: object, query: str = QUERY) -> tuple[int, str, str]:
     source = (
-        () if any("--source" in str(one) for one in options) else (f"--source=e={tmp_path}/in",)
+        ()
+        if any("--source" in str(option) for option in options)
+        else (f"--source=e={tmp_path}/in",)
     )
-    words = ["run", query, *source, "--check", *map(str, options)]
-    found = CliRunner().invoke(app, words)
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+    arguments = ["run", query, *source, "--check", *map(str, options)]
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
-def tree(folder: Path) -> list[str]:
+def paths_in(folder: Path) -> list[str]:
     return sorted(str(path) for path in folder.rglob("*"))
 
 
-def refused(tmp_path: Path, *options: object, **others: str) -> str:
-    before = tree(tmp_path)
-    status, out, errors = checked(tmp_path, *options, **others)
+def check_error(tmp_path: Path, *options: object, **others: str) -> str:
+    """Return the errors of a check that fails and changes no file."""
+    before = paths_in(tmp_path)
+    status, out, errors = run_check(tmp_path, *options, **others)
     assert (status, out) == (2, ""), errors
     assert all(line.startswith("error: ") for line in errors.splitlines())
-    assert tree(tmp_path) == before
+    assert paths_in(tmp_path) == before
     return errors
 
 
-def stated(tmp_path: Path, *, batches: int = 1, kept: bool = False) -> Path:
-    """A state directory with a checkpoint, as a run leaves it."""
+def write_state(tmp_path: Path, *, batches: int = 1, is_materialized: bool = False) -> Path:
+    """Write a state directory with a checkpoint, as a run does."""
     state = tmp_path / "state"
-    views = compile_sql(QUERY, {"e": EDGE}, materialize=["n"] if kept else [])
+    views = compile_sql(QUERY, {"e": EDGE}, materialize=["n"] if is_materialized else [])
     sink = ViewSink(views, state_dir=state)
     commits = state / "checkpoint" / "commits"
     commits.mkdir(parents=True)
@@ -79,52 +82,54 @@ def stated(tmp_path: Path, *, batches: int = 1, kept: bool = False) -> Path:
     return state
 
 
-def test_a_run_that_can_start_is_summarized_in_a_few_lines_and_changes_nothing(
+def test_a_check_of_a_valid_run_prints_a_summary_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
-    before = tree(tmp_path)
+    before = paths_in(tmp_path)
     options = ("--state", tmp_path / "new" / "state", f"--sink=sqlite:{tmp_path}/d.db#n,keys=src")
-    status, out, errors = checked(tmp_path, *options)
+    status, out, errors = run_check(tmp_path, *options)
     assert (status, errors) == (0, "")
     for text in ("1 view: n", "source e", "src int64, dst int64", "upsert('src')", "new", "Java"):
         assert text in out
     assert "nothing was started or changed" in out
-    assert tree(tmp_path) == before
-    status, out, _ = checked(tmp_path, *options, "--json")
-    found = json.loads(out)
-    assert found["ok"] and {one["what"] for one in found["checks"]} >= {
+    assert paths_in(tmp_path) == before
+    status, out, _ = run_check(tmp_path, *options, "--json")
+    result = json.loads(out)
+    assert result["ok"] and {check["what"] for check in result["checks"]} >= {
         "query",
         "source e",
         "state",
     }
 
 
-def test_a_state_of_these_views_may_be_continued(tmp_path: Path) -> None:
-    state = stated(tmp_path, batches=3)
-    before = tree(tmp_path)
-    status, out, errors = checked(tmp_path, "--state", state)
+def test_a_state_of_the_same_views_can_be_continued(tmp_path: Path) -> None:
+    state = write_state(tmp_path, batches=3)
+    before = paths_in(tmp_path)
+    status, out, errors = run_check(tmp_path, "--state", state)
     assert status == 0, errors
     assert "at micro-batch 2" in out
-    assert tree(tmp_path) == before
+    assert paths_in(tmp_path) == before
 
 
-def test_a_state_with_a_view_that_a_sink_needs_whole_may_be_continued(tmp_path: Path) -> None:
-    state = stated(tmp_path, kept=True)
-    status, _, errors = checked(tmp_path, "--state", state, f"--sink=sqlite:{tmp_path}/d,keys=src")
+def test_a_state_with_a_view_that_a_sink_materializes_can_be_continued(tmp_path: Path) -> None:
+    state = write_state(tmp_path, is_materialized=True)
+    status, _, errors = run_check(
+        tmp_path, "--state", state, f"--sink=sqlite:{tmp_path}/d,keys=src"
+    )
     assert status == 0, errors
-    assert "materialized has changed" in refused(tmp_path, "--state", state)
+    assert "materialized has changed" in check_error(tmp_path, "--state", state)
 
 
-def test_without_check_the_same_is_checked_before_spark(tmp_path: Path) -> None:
-    words = ["run", QUERY, f"--source=e={tmp_path}/in", f"--sink=parquet:{tmp_path}/in"]
-    found = CliRunner().invoke(app, words)
-    assert found.exit_code == 2
-    assert "which a source reads: name another folder" in found.stderr
+def test_a_run_is_checked_before_spark_also_without_the_option(tmp_path: Path) -> None:
+    arguments = ["run", QUERY, f"--source=e={tmp_path}/in", f"--sink=parquet:{tmp_path}/in"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "which a source reads: name another folder" in result.stderr
 
 
 def test_all_problems_are_reported_and_each_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    message = refused(
+    message = check_error(
         tmp_path,
         *(f"--source=e={tmp_path}/none", f"--source=f={tmp_path}/in,keys=x", "--bad-rows=skip"),
         *("--memory=much", "--every=often", f"--state={tmp_path}/file", "--sink=kafka:t"),
@@ -137,56 +142,60 @@ def test_all_problems_are_reported_and_each_once(tmp_path: Path) -> None:
     assert message.count("\n") == 7
 
 
-def test_a_state_of_other_views_or_rules_is_reported(tmp_path: Path) -> None:
-    state = stated(tmp_path)
-    message = refused(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
+def test_a_state_of_other_views_or_input_options_is_reported(tmp_path: Path) -> None:
+    state = write_state(tmp_path)
+    message = check_error(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
     assert "belongs to another circuit: view n has changed" in message
-    message = refused(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
+    message = check_error(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
     assert "belongs to another circuit" in message and "e" in message
-    message = refused(tmp_path, "--state", state, "--source=e=format=rate,schema=src long,dst int")
+    message = check_error(
+        tmp_path, "--state", state, "--source=e=format=rate,schema=src long,dst int"
+    )
     assert "input e was (src int64, dst int64) and is (src int64, dst int32)" in message
 
 
-def test_a_checkpoint_that_is_not_of_the_state_is_reported(tmp_path: Path) -> None:
-    state = stated(tmp_path, batches=2)
+def test_a_checkpoint_that_does_not_belong_to_the_state_is_reported(tmp_path: Path) -> None:
+    state = write_state(tmp_path, batches=2)
     commits = state / "checkpoint" / "commits"
     (commits / "1").unlink()
-    assert checked(tmp_path, "--state", state)[0] == 0  # stopped before Spark noted it
+    assert run_check(tmp_path, "--state", state)[0] == 0  # as after a crash before Spark's commit
     (commits / "0").unlink()
-    message = refused(tmp_path, "--state", state)
+    message = check_error(tmp_path, "--state", state)
     assert "the state is at micro-batch 1 and Spark's checkpoint at -1" in message
     (commits / "7").write_text("")
-    assert "Spark's checkpoint at 7" in refused(tmp_path, "--state", state)
+    assert "Spark's checkpoint at 7" in check_error(tmp_path, "--state", state)
 
 
-def test_a_state_in_use_or_in_cells_is_reported(tmp_path: Path) -> None:
-    state = stated(tmp_path)
-    assert "dbsp-wcoj rescale" in refused(tmp_path, "--state", state, "--cells", 2)
+def test_a_state_in_use_or_with_another_number_of_cells_is_reported(tmp_path: Path) -> None:
+    state = write_state(tmp_path)
+    assert "dbsp-wcoj rescale" in check_error(tmp_path, "--state", state, "--cells", 2)
     sink = ViewSink(compile_sql(QUERY, {"e": EDGE}), state_dir=state)
     sink(Frame(edges((0, 1))), 0)
     try:
-        assert "writes to it" in refused(tmp_path, "--state", state)
+        assert "writes to it" in check_error(tmp_path, "--state", state)
     finally:
         sink.close()
 
 
-def test_a_place_that_cannot_be_written_to_is_reported(tmp_path: Path, monkeypatch) -> None:
+def test_an_unwritable_location_is_reported(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
-    message = refused(tmp_path, f"--state={tmp_path}/file/state", f"--sink=parquet:{tmp_path}/file")
+    message = check_error(
+        tmp_path, f"--state={tmp_path}/file/state", f"--sink=parquet:{tmp_path}/file"
+    )
     assert "file is a file, not a folder" in message
-    message = refused(tmp_path, f"--sink=sqlite:{tmp_path}/in")
+    message = check_error(tmp_path, f"--sink=sqlite:{tmp_path}/in")
     assert "is a folder; name a file" in message
-    message = refused(tmp_path, f"--sink=sqlite:{tmp_path}/file/x.db")
+    message = check_error(tmp_path, f"--sink=sqlite:{tmp_path}/file/x.db")
     assert "is a file, not a folder" in message
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "no permission to write" in refused(tmp_path, f"--state={tmp_path}/state")
+    assert "no permission to write" in check_error(tmp_path, f"--state={tmp_path}/state")
 
 
-def shaped(database, statement: str, *options: str) -> str:
-    """The result of checking a table of a database."""
+def table_check_error(database, statements: str, *options: str) -> str:
+    """Check a table that SQL statements create, and return the error; empty without one."""
     table = new_table_name()
-    for one in statement.split(";"):
-        database.run(one.format(table))
+    for statement in statements.split(";"):
+        database.run(statement.format(table))
     target = SqlTarget(database.connect, table)
     mode, keys = ("upsert", ("src",)) if "keys" in options else ("delta", ())
     delta = ViewDelta("n", 0, ROW.slice(0, 0), mode, keys, "s")
@@ -201,13 +210,13 @@ def shaped(database, statement: str, *options: str) -> str:
     return ""
 
 
-LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
+LOG_COLUMNS = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
 
 
 @pytest.mark.parametrize(
-    ("statement", "options", "message"),
+    ("statements", "options", "message"),
     [
-        (f"CREATE TABLE {{}} ({LOG})", (), ""),
+        (f"CREATE TABLE {{}} ({LOG_COLUMNS})", (), ""),
         ("CREATE TABLE {} (src BIGINT PRIMARY KEY, n BIGINT, note TEXT)", ("keys",), ""),
         ("CREATE TABLE {} (src INT UNIQUE, n NUMERIC(9, 2))", ("keys",), ""),
         (
@@ -228,20 +237,18 @@ LOG = "batch_id BIGINT, row_number BIGINT, src BIGINT, n BIGINT, weight BIGINT"
             "'x' needs a value",
         ),
         (
-            f"CREATE TABLE {{0}} ({LOG}); INSERT INTO {{0}} VALUES (0, 0, 1, 1, 1)",
+            f"CREATE TABLE {{0}} ({LOG_COLUMNS}); INSERT INTO {{0}} VALUES (0, 0, 1, 1, 1)",
             (),
             "are not from view 'n' of this state directory",
         ),
     ],
 )
-def test_a_table_of_another_shape_is_reported_and_not_changed(
-    database, statement, options, message
-):
-    found = shaped(database, statement, *options)
-    assert message in found and bool(message) == bool(found), found
+def test_an_unsuitable_table_is_reported_and_not_changed(database, statements, options, message):
+    error = table_check_error(database, statements, *options)
+    assert message in error and bool(message) == bool(error), error
 
 
-def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None:
+def test_a_table_that_this_state_directory_wrote_is_accepted(database) -> None:
     table = new_table_name()
     target = SqlTarget(database.connect, table)
     target.check(ViewDelta("n", 0, ROW.slice(0, 0), state_id="s"))
@@ -255,66 +262,70 @@ def test_a_table_that_was_written_by_this_state_is_taken_again(database) -> None
 def test_a_table_of_sqlite_is_checked_by_the_command(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "d.db")) as database:
         database.execute("CREATE TABLE n (src INT)")
-    assert "lacks the column 'n'; its columns are src" in refused(
+    assert "lacks the column 'n'; its columns are src" in check_error(
         tmp_path, f"--sink=sqlite:{tmp_path}/d.db,keys=src"
     )
     (tmp_path / "text.db").write_text("no database " * 100)
-    message = refused(tmp_path, f"--sink=sqlite:{tmp_path}/text.db#t")
+    message = check_error(tmp_path, f"--sink=sqlite:{tmp_path}/text.db#t")
     assert f"SQLite at {tmp_path}/text.db: DatabaseError: file is not a database" in message
 
 
-def test_files_of_others_in_the_folder_of_a_sink_are_reported(tmp_path: Path) -> None:
+def test_files_of_other_programs_in_the_folder_of_a_sink_are_reported(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     pq.write_table(ROW, tmp_path / "out" / "other.parquet")
-    message = refused(tmp_path, f"--sink=parquet:{tmp_path}/out")
+    message = check_error(tmp_path, f"--sink=parquet:{tmp_path}/out")
     assert "other.parquet, holds rows that are not from view 'n'" in message
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(str(tmp_path / "lake"), pa.table({"x": [1]}))
-    message = refused(tmp_path, f"--sink=delta:{tmp_path}/lake")
+    message = check_error(tmp_path, f"--sink=delta:{tmp_path}/lake")
     assert "its columns are x, and those of the view src, n, weight" in message
     assert "deltalake" in message or "Delta table" in message
 
 
-def test_a_database_that_does_not_answer_is_named_and_no_password(tmp_path: Path) -> None:
+def test_an_error_for_an_unreachable_database_names_it_without_the_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     dsn = "host=127.0.0.1 port=1 user=anna password=hunter2 dbname=shop"
-    message = refused(tmp_path, f"--sink=postgres:{dsn}#t,keys=src")
+    message = check_error(tmp_path, f"--sink=postgres:{dsn}#t,keys=src")
     assert "PostgreSQL at 127.0.0.1:1, database shop" in message and "Connection refused" in message
     assert "hunter2" not in message
-    for wrong in (f"{dsn}#t,kyes=src", f"{dsn}#t,mode=upsert", f"{dsn}#t,retry_attempts=no"):
-        message = refused(tmp_path, f"--sink=postgres:{wrong}")
+    for invalid_sink in (f"{dsn}#t,kyes=src", f"{dsn}#t,mode=upsert", f"{dsn}#t,retry_attempts=no"):
+        message = check_error(tmp_path, f"--sink=postgres:{invalid_sink}")
         assert "hunter2" not in message and "password=***" in message
-    status, _, errors = checked(tmp_path, f"--sink=postgres:{dsn}", "--debug")
+    status, _, errors = run_check(tmp_path, f"--sink=postgres:{dsn}", "--debug")
     assert status == 2 and "Traceback" in errors and "hunter2" not in errors
-    status, out, _ = checked(tmp_path, f"--sink=sqlite:{tmp_path}/password=hunter2.db")
+    status, out, _ = run_check(tmp_path, f"--sink=sqlite:{tmp_path}/password=hunter2.db")
     assert "hunter2" not in out
 
 
-def test_two_sinks_of_one_place_are_reported(tmp_path: Path) -> None:
+def test_two_sinks_with_one_location_are_reported(tmp_path: Path) -> None:
     query = f"{QUERY}; CREATE VIEW m AS SELECT dst FROM e"
-    for place in (f"sqlite:{tmp_path}/d.db#t", f"parquet:{tmp_path}/out", f"delta:{tmp_path}/out"):
-        message = refused(tmp_path, f"--sink=n={place}", f"--sink=m={place}", query=query)
+    for location in (
+        f"sqlite:{tmp_path}/d.db#t",
+        f"parquet:{tmp_path}/out",
+        f"delta:{tmp_path}/out",
+    ):
+        message = check_error(tmp_path, f"--sink=n={location}", f"--sink=m={location}", query=query)
         assert "views 'n' and 'm' share one location" in message
     options = (f"--sink=n=sqlite:{tmp_path}/d.db", f"--sink=m=sqlite:{tmp_path}/d.db")
-    assert checked(tmp_path, *options, query=query)[0] == 0
+    assert run_check(tmp_path, *options, query=query)[0] == 0
 
 
 def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert str(port) in refused(tmp_path, "--ui", "--ui-port", port)
+        assert str(port) in check_error(tmp_path, "--ui", "--ui-port", port)
 
 
-def test_without_java_the_check_says_so(tmp_path: Path, monkeypatch) -> None:
+def test_missing_java_is_reported(tmp_path: Path, monkeypatch) -> None:
     def missing() -> None:
         raise JavaMissingError("Spark needs Java 17 or newer")
 
     monkeypatch.setattr("streaming.cli.commands.run.find_java", missing)
-    assert "Spark needs Java 17" in refused(tmp_path)
+    assert "Spark needs Java 17" in check_error(tmp_path)
 
 
-def test_what_only_spark_can_check_is_reported_as_unchecked(tmp_path: Path) -> None:
-    status, out, errors = checked(tmp_path, "--source=e=format=rate", query="SELECT x FROM e")
+def test_a_query_whose_columns_only_spark_knows_is_reported_as_not_compiled(tmp_path: Path) -> None:
+    status, out, errors = run_check(tmp_path, "--source=e=format=rate", query="SELECT x FROM e")
     assert status == 0, errors
     assert "not compiled, as only Spark knows the columns of e" in out

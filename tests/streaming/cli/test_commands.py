@@ -1,4 +1,4 @@
-"""The commands that need no Spark: what they do, what they print, and their errors."""
+"""The commands that need no Spark: their results, output and errors."""
 
 from __future__ import annotations
 
@@ -40,25 +40,26 @@ TRIANGLES = (
     "JOIN e z ON z.src = x.src AND z.dst = y.dst"
 )
 RUN = ["run", "SELECT a FROM e", "--source=e=format=rate,schema=a int"]
-FED = "--source=e=format=kafka,feed=debezium"
+DEBEZIUM_SOURCE = "--source=e=format=kafka,feed=debezium"
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
-def refused(*arguments: object, status: int = 2) -> str:
-    found, out, errors = run(*arguments)
-    assert (found, out) == (status, ""), errors
+def run_error(*arguments: object, status: int = 2) -> str:
+    """Return the one-line error of a command that fails with an exit status."""
+    actual_status, out, errors = run(*arguments)
+    assert (actual_status, out) == (status, ""), errors
     assert errors.startswith("error: ") and errors.count("\n") == 1
     return errors
 
 
 @pytest.fixture
-def moves(tmp_path: Path) -> Path:
+def changes_path(tmp_path: Path) -> Path:
     path = tmp_path / "e.parquet"
     rows = [(1, 2), (2, 3), (1, 3), (3, 4), (2, 4), (1, 2)]
     table = pa.table({"src": [a for a, _ in rows], "dst": [b for _, b in rows]})
@@ -83,23 +84,31 @@ def test_every_command_has_help_with_an_example_that_can_be_parsed() -> None:
         assert all(option in text for option in options)
 
 
-def test_a_replay_gives_the_counts_at_the_end(moves: Path, tmp_path: Path) -> None:
+def test_a_replay_gives_the_counts_at_the_end(changes_path: Path, tmp_path: Path) -> None:
     status, out, errors = run(
-        "replay", TRIANGLES, "--source", moves, "--batch", 2, "--output", tmp_path / "out", "--json"
+        "replay",
+        TRIANGLES,
+        "--source",
+        changes_path,
+        "--batch",
+        2,
+        "--output",
+        tmp_path / "out",
+        "--json",
     )
     assert (status, errors) == (0, "")
-    found = json.loads(out)
-    assert (found["changes"], found["steps"]) == (6, 3)
-    assert found["views"] == {"view": {"changed_rows": 3, "n": 1}}
+    result = json.loads(out)
+    assert (result["changes"], result["steps"]) == (6, 3)
+    assert result["views"] == {"view": {"changed_rows": 3, "n": 1}}
     assert pq.read_table(tmp_path / "out" / "view.parquet").to_pylist() == [{"n": 1, "weight": 1}]
 
 
-def test_a_replay_shows_a_table_with_a_line_for_each_view(moves: Path) -> None:
+def test_a_replay_shows_a_table_with_a_line_for_each_view(changes_path: Path) -> None:
     query = (
         "CREATE VIEW far AS SELECT src, dst FROM e WHERE dst > src + 1; CREATE VIEW n AS "
         + TRIANGLES
     )
-    status, out, _ = run("replay", query, "--source", moves)
+    status, out, _ = run("replay", query, "--source", changes_path)
     assert status == 0
     assert "6 changes in 1 step and" in out
     assert re.search(r"far +2 rows", out) and re.search(r"\bn +1 ", out)
@@ -112,32 +121,32 @@ def test_a_replay_in_transactions_names_its_relation(tmp_path: Path) -> None:
     status, out, _ = run("replay", TRIANGLES, f"--source=e={path}", *options, "--json")
     assert status == 0
     assert json.loads(out)["steps"] == 2
-    errors = refused("replay", TRIANGLES, "--source", path)
+    errors = run_error("replay", TRIANGLES, "--source", path)
     assert "changes.csv are relation 'changes'; --source NAME=FILE names them otherwise" in errors
 
 
-def test_a_replay_that_fails_on_the_way_says_after_how_many_changes(tmp_path: Path) -> None:
+def test_an_error_during_a_replay_gives_the_number_of_changes_so_far(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("t\n1\n2\nx\n")
-    errors = refused(
+    errors = run_error(
         *("replay", "SELECT CAST(t AS int) AS n FROM r", "--source", path, "--batch", 2), status=1
     )
     assert "after 2 changes:" in errors
 
 
-def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
-    moves: Path, tmp_path: Path
-) -> None:
+def test_an_error_for_too_many_rows_names_the_view(changes_path: Path, tmp_path: Path) -> None:
     query = tmp_path / "pairs.sql"
     query.write_text("\ufeffSELECT x.src AS a, y.src AS b FROM e x, e y", encoding="utf-8")
-    errors = refused("replay", query, "--source", f"e={moves}", "--max-step-rows", 3, status=1)
+    errors = run_error(
+        "replay", query, "--source", f"e={changes_path}", "--max-step-rows", 3, status=1
+    )
     assert "view 'pairs': " in errors and "max_step_rows=3 allows" in errors
     assert (
         run(
             "replay",
             query,
             "--source",
-            f"e={moves}",
+            f"e={changes_path}",
             "--max-step-rows",
             0,
             "--max-step-bytes",
@@ -145,16 +154,20 @@ def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
         )[0]
         == 0
     )
-    errors = refused("replay", query, "--source", f"e={moves}", "--max-step-bytes", "8", status=1)
+    errors = run_error(
+        "replay", query, "--source", f"e={changes_path}", "--max-step-bytes", "8", status=1
+    )
     assert "max_step_bytes=8 allows" in errors
 
 
 @pytest.mark.parametrize("command", ["replay", "explain", "run"])
-def test_a_query_file_that_is_not_utf_8_is_named(command: str, moves: Path, tmp_path: Path) -> None:
+def test_a_query_file_that_is_not_utf_8_is_named(
+    command: str, changes_path: Path, tmp_path: Path
+) -> None:
     query = tmp_path / "q.sql"
     query.write_bytes("SELECT 'Zürich' AS a FROM e".encode("latin-1"))
-    words = {"replay": [query, "--source", moves]}
-    errors = refused(
+    words = {"replay": [query, "--source", changes_path]}
+    errors = run_error(
         command, *words.get(command, [query, "--source", "e=schema=src long,format=rate"])
     )
     assert "q.sql, line 1: byte 0xfc is not UTF-8 text: save the file as UTF-8" in errors
@@ -173,25 +186,25 @@ def test_a_file_of_rows_that_is_not_utf_8_is_refused(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(b'{"t": "Z\xfcrich"}\n' if name == "e.json" else b"t\nZ\xfcrich\n")
-    errors = refused(*("replay", "SELECT t || 'x' AS t FROM e", "--source", path), status=status)
+    errors = run_error(*("replay", "SELECT t || 'x' AS t FROM e", "--source", path), status=status)
     assert message in errors
 
 
-def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: Path) -> None:
+def test_explain_needs_no_rows_and_with_rows_shows_work(changes_path: Path) -> None:
     declared = ("--source", "e=schema=src long, dst long")
     status, out, _ = run("explain", TRIANGLES, *declared)
     assert status == 0
     assert "D3 += d1 N2 N3" in out and "aggregate count(*)" in out
     assert "rows 0" not in out and "ran 0 times" not in out
-    status, out, _ = run("explain", TRIANGLES, "--source", f"e={moves}", "--analyze")
+    status, out, _ = run("explain", TRIANGLES, "--source", f"e={changes_path}", "--analyze")
     assert status == 0
     assert re.search(r"join.*\[rows 1, ", out)
     status, out, _ = run("explain", TRIANGLES, *declared, "--format", "mermaid")
     assert out.startswith("flowchart TD")
     status, out, _ = run("explain", TRIANGLES, *declared, "--json")
-    found = json.loads(out)
-    assert found["views"] == {"view": found["operators"][-1]["name"]}
-    assert {operator["kind"] for operator in found["operators"]} >= {"input", "join", "aggregate"}
+    result = json.loads(out)
+    assert result["views"] == {"view": result["operators"][-1]["name"]}
+    assert {operator["kind"] for operator in result["operators"]} >= {"input", "join", "aggregate"}
 
 
 @pytest.mark.parametrize(
@@ -231,70 +244,81 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         ([*RUN, "--state", "pyproject.toml"], "is a file; name a folder"),
         ([*RUN, "--sink", "v=console"], "unknown view 'v'; views: view"),
         ([*RUN, "--sink", "kafka:t"], "unknown sink 'kafka'"),
-        ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "could open the page on 0.0.0.0: require a token"),
+        (
+            [*RUN, "--ui", "--ui-host", "0.0.0.0"],
+            "could open the page on 0.0.0.0: require a token",
+        ),
         ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
         ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
         (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
-        ([*RUN, "--ui", "--ui-token-file", "README.md"], "other users can read or change it"),
+        (
+            [*RUN, "--ui", "--ui-token-file", "README.md"],
+            "other users can read or change it",
+        ),
         ([*RUN, "--formula", "best"], "unknown formula 'best'"),
         (["run", "SELECT b FROM e", *RUN[2:]], "unknown column 'b'"),
-        (["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"], "unknown feed 'nonsense'"),
-        (["run", "SELECT a FROM e", FED], "add schema=nr long"),
+        (
+            ["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"],
+            "unknown feed 'nonsense'",
+        ),
+        (["run", "SELECT a FROM e", DEBEZIUM_SOURCE], "add schema=nr long"),
         (["run", "SELECT a FROM f", *RUN[2:]], "'f'"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_status_2(
+def test_invalid_arguments_give_one_line_and_status_2_without_spark(
     arguments: list[str], expected_message: str
 ) -> None:
-    """Nothing of it starts Spark."""
-    found = refused(*arguments)
-    assert expected_message in found
-    assert "a-secret" not in found
+    result = run_error(*arguments)
+    assert expected_message in result
+    assert "a-secret" not in result
 
 
-def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
+def test_an_unexpected_exception_is_one_line_that_calls_it_a_bug(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
         "streaming.cli.commands.inspect.inspect_state", lambda *_, **__: {}["versions"]
     )
-    errors = refused("inspect", ".", status=1)
+    errors = run_error("inspect", ".", status=1)
     assert "KeyError: 'versions': this is a bug of this program" in errors
     status, _, errors = run("inspect", ".", "--debug")
     assert status == 1 and "Traceback" in errors
 
 
-def test_a_state_that_is_moved_is_reported_in_json(tmp_path: Path) -> None:
+def test_rescale_reports_in_json(tmp_path: Path) -> None:
     sink = ViewSink(compile_sql(TRIANGLES, {"e": EDGE}), state_dir=tmp_path)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     sink.close()
     status, out, errors = run("rescale", tmp_path, "--cells", 2, "--json")
     assert status == 0, errors
-    found = json.loads(out)
-    assert (found["batch_id"], found["before"], found["after"]) == (0, None, 2)
-    assert "--embedded" in refused("rescale", tmp_path)
+    result = json.loads(out)
+    assert (result["batch_id"], result["before"], result["after"]) == (0, None, 2)
+    assert "--embedded" in run_error("rescale", tmp_path)
 
 
-def test_a_traceback_is_shown_when_asked_for() -> None:
+def test_the_option_debug_shows_the_traceback() -> None:
     status, _, errors = run("inspect", ".", "--debug")
     assert status == 2
     assert "Traceback" in errors and errors.splitlines()[-1].startswith("error: ")
 
 
-def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
+def test_inspect_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
     write_state(tmp_path, 4)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     status, out, _ = run("inspect", tmp_path, "--json", "--check")
     assert status == 0
-    found = json.loads(out)
-    assert [one["batch"] for one in found["versions"]] == [1, 2, 3]
-    assert all(one["damage"] is None for one in found["versions"])
-    assert found["views"] == ["paths", "cities"]
-    assert found["inputs"] == {"link": "src int64, dst int64, city string"}
-    assert found["writer"] is None
-    rows = {(one["name"], tuple(one["order"] or ())): one["rows"] for one in found["arrangements"]}
+    result = json.loads(out)
+    assert [version["batch"] for version in result["versions"]] == [1, 2, 3]
+    assert all(version["damage"] is None for version in result["versions"])
+    assert result["views"] == ["paths", "cities"]
+    assert result["inputs"] == {"link": "src int64, dst int64, city string"}
+    assert result["writer"] is None
+    rows = {
+        (arrangement["name"], tuple(arrangement["order"] or ())): arrangement["rows"]
+        for arrangement in result["arrangements"]
+    }
     assert rows["text", ()] == 5  # four cities and Ulm
-    assert found["last_batch"]["batch_id"] == 3
+    assert result["last_batch"]["batch_id"] == 3
     status, out, _ = run("inspect", tmp_path)
     assert status == 0
     for text in (
@@ -309,7 +333,7 @@ def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def test_an_inspection_tells_of_a_writer_and_of_damage(tmp_path: Path) -> None:
+def test_inspect_shows_a_writer_and_damage(tmp_path: Path) -> None:
     sink = ViewSink(views(), state_dir=tmp_path)
     feed(sink, 0, 1)
     assert json.loads(run("inspect", tmp_path, "--json")[1])["writer"] > 0
@@ -333,27 +357,27 @@ def test_an_inspection_tells_of_a_writer_and_of_damage(tmp_path: Path) -> None:
     assert "is missing" in json.loads(out)["versions"][-1]["damage"]
 
 
-def test_an_inspection_counts_dead_letters_by_reason(tmp_path: Path) -> None:
+def test_inspect_counts_dead_letters_by_reason(tmp_path: Path) -> None:
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     sources = pa.array([1, 2**63, 2**64 - 1], pa.uint64())
     table = pa.table({"src": sources, "dst": [1, 2, 3], "city": ["Ulm"] * 3})
     sink(Frame(table), 0)
     sink.close()
-    found = json.loads(run("inspect", tmp_path, "--json")[1])["dead_letters"]
-    assert found["total"] == 2
-    assert sum(one["rows"] for one in found["reasons"]) == 2
-    assert found["newest"][0]["relation"] == "link"
+    result = json.loads(run("inspect", tmp_path, "--json")[1])["dead_letters"]
+    assert result["total"] == 2
+    assert sum(reason["rows"] for reason in result["reasons"]) == 2
+    assert result["newest"][0]["relation"] == "link"
     status, out, _ = run("inspect", tmp_path)
     assert status == 0 and "Dead letters: 2" in out
 
 
-def test_formulas_are_compared_and_agree(moves: Path) -> None:
+def test_bench_compares_formulas_that_agree(changes_path: Path) -> None:
     options = ("--rows", 300, "--batch", 1, "--batch", 20, "--steps", 3)
     status, out, errors = run("bench", *options, "--json")
     assert (status, errors) == (0, "")
-    found = json.loads(out)["median_ms"]
-    assert len(found) == 7
-    assert all(ms > 0 for times in found.values() for ms in times.values())
+    result = json.loads(out)["median_ms"]
+    assert len(result) == 7
+    assert all(ms > 0 for times in result.values() for ms in times.values())
     status, out, _ = run(
         "bench", TRIANGLES, *options, "--formula", "auto", "--formula", "recursive"
     )
@@ -362,43 +386,44 @@ def test_formulas_are_compared_and_agree(moves: Path) -> None:
     assert "flipped" not in out
 
 
-def test_formulas_that_differ_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_refuses_formulas_whose_deltas_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = iter(range(100))
     monkeypatch.setattr(bench_module, "_checksum_of_delta", lambda delta: next(sums))
-    errors = refused("bench", "--rows", 300, "--batch", 5, "--steps", 1, status=1)
+    errors = run_error("bench", "--rows", 300, "--batch", 5, "--steps", 1, status=1)
     assert "the formulas do not give the same deltas" in errors
 
 
-def test_checksums_tell_deltas_apart_and_do_not_mind_their_order() -> None:
-    one = edges((1, 2), (2, 1), weights=[1, 1])
-    assert bench_module._checksum_of_delta(one) == bench_module._checksum_of_delta(
+def test_checksums_distinguish_deltas_and_ignore_the_order_of_rows() -> None:
+    delta = edges((1, 2), (2, 1), weights=[1, 1])
+    assert bench_module._checksum_of_delta(delta) == bench_module._checksum_of_delta(
         edges((2, 1), (1, 2), weights=[1, 1])
     )
-    assert bench_module._checksum_of_delta(one) != bench_module._checksum_of_delta(
+    assert bench_module._checksum_of_delta(delta) != bench_module._checksum_of_delta(
         edges((1, 1), (2, 2), weights=[1, 1])
     )
-    assert bench_module._checksum_of_delta(one) != bench_module._checksum_of_delta(
+    assert bench_module._checksum_of_delta(delta) != bench_module._checksum_of_delta(
         edges((1, 2), (2, 1), weights=[1, -1])
     )
 
 
-def test_declared_words_are_those_of_the_work() -> None:
+def test_declared_options_are_the_parameters_of_each_command() -> None:
     assert tuple(FORMULAS) == ("auto", *map(str, Formula))
     assert PAGE_PORT == PORT
     for name in ("run", "replay", "explain", "inspect", "rescale", "profile", "bench"):
-        words = set(signature(getattr(declared, name)).parameters) - {"debug", *REMOVED_OPTIONS}
-        work = getattr(import_module(f"streaming.cli.commands.{name}"), name)
-        expected = set(signature(work).parameters)
+        options = set(signature(getattr(declared, name)).parameters) - {"debug", *REMOVED_OPTIONS}
+        function = getattr(import_module(f"streaming.cli.commands.{name}"), name)
+        expected = set(signature(function).parameters)
         if name == "run":  # it passes the other options on
-            options = {field.name for field in fields(RunOptions)} - {"sources", "sinks", "labels"}
-            expected = expected - {"explicit", "other_options"} | options | {"context"}
-        assert words == expected, name
+            run_options = {field.name for field in fields(RunOptions)}
+            expected |= run_options - {"sources", "sinks", "labels"} | {"context"}
+            expected -= {"explicit", "other_options"}
+        assert options == expected, name
 
 
-def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
-    moves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_page_with_a_token_names_the_file_of_the_token_only(
+    changes_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["replay", TRIANGLES, "--source", moves, "--ui", "--ui-port", 0]
+    arguments = ["replay", TRIANGLES, "--source", changes_path, "--ui", "--ui-port", 0]
     path = tmp_path / "token"
     status, _, errors = run(*arguments, "--ui-token-file", path)
     assert status == 0, errors
@@ -413,21 +438,23 @@ def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
     assert "a-secret" not in errors
     assert TOKEN_VARIABLE not in os.environ
     monkeypatch.setenv(TOKEN_VARIABLE, "few")
-    assert "the token has 3 characters" in refused(*arguments)
+    assert "the token has 3 characters" in run_error(*arguments)
 
 
-def test_the_demo_takes_no_token_as_an_argument_either() -> None:
-    found = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
-    assert found.exit_code == 2
-    assert "give --ui-token-file FILE" in found.stderr and "a-secret" not in found.stderr
+def test_the_demo_refuses_a_token_as_an_argument() -> None:
+    result = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
+    assert result.exit_code == 2
+    assert "give --ui-token-file FILE" in result.stderr and "a-secret" not in result.stderr
 
 
-def test_help_imports_nothing_that_is_slow() -> None:
+def test_help_imports_no_slow_package() -> None:
     code = (
         "import sys; from streaming.cli.app import app\n"
         "try: app(['run', '--help'])\n"
         "except SystemExit: pass\n"
         "print(sorted({'numba', 'pyarrow', 'pyspark', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.splitlines()[-1] == "[]"

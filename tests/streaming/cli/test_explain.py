@@ -1,4 +1,4 @@
-"""Drawings of a circuit: each operator once, rows and time of all steps, joins with their plans."""
+"""Drawings of a circuit: each operator once, with rows, time and the plans of joins."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ BOX = re.compile(r'^    n(\d+)\["(.*)"\]$', re.MULTILINE)
 
 
 def drawn_lines(circuit):
-    """The trees, without the plans of the joins."""
+    """Return the lines of the trees, without the plans of the joins."""
     return circuit.explain().split("\n\n")[0].splitlines()
 
 
 def operators(circuit):
-    """The texts of the lines, without the branches of the tree."""
+    """Return the lines without the characters that draw the tree."""
     return [re.sub(r"^[ │├└─]+", "", line) for line in drawn_lines(circuit)]
 
 
-def numbered(lines):
+def drawn_numbers(lines):
+    """Return the operator numbers, such as #3, of the lines that draw an operator."""
     return [
         line.split()[0] for line in lines if line.startswith("#") and "(drawn above)" not in line
     ]
@@ -43,21 +44,21 @@ def numbered(lines):
 
 def test_each_operator_of_the_graph_is_drawn_once_in_both_formats():
     circuit = compile_sql(VIEWS, INPUTS, materialize=True)
-    numbers = numbered(operators(circuit))
+    numbers = drawn_numbers(operators(circuit))
     boxes = BOX.findall(circuit.explain("mermaid"))
     assert len(numbers) == len(set(numbers))
     assert len(boxes) == len({number for number, _ in boxes}) == len(numbers) + len(INPUTS)
 
 
-def test_each_view_heads_its_tree_and_what_views_share_is_drawn_once():
+def test_each_view_heads_its_tree_and_shared_operators_are_drawn_once():
     circuit = compile_sql(VIEWS, INPUTS)
     lines = operators(circuit)
     assert [line for line in lines if line in circuit.outputs] == list(circuit.outputs)
     distinct = [line for line in lines if re.match(r"#\d+ distinct", line)]
     assert ["(drawn above)" in line for line in distinct].count(False) == 2  # e, and marks as a set
-    for place, line in enumerate(lines):
+    for position, line in enumerate(lines):
         if "(drawn above)" in line:
-            assert line.split()[0] in numbered(lines[:place])
+            assert line.split()[0] in drawn_numbers(lines[:position])
 
 
 def test_rows_and_time_are_those_of_all_committed_steps():
@@ -70,16 +71,16 @@ def test_rows_and_time_are_those_of_all_committed_steps():
     assert "[rows 0, 0.00 ms]" in operators(circuit)[1]
     circuit.step({"link": edges((1, 2), (2, 3), (3, 4))})
     circuit.step({"link": edges((2, 3), weights=[-1])})
-    circuit.prepare({"link": edges((7, 8))})
+    circuit.prepare({"link": edges((7, 8))})  # not committed, so not counted
     view, *lines = operators(circuit)
     assert view == "big"
     assert lines[-1] == "input link(src, dst)  [rows 4, 2.00 ms]"
     assert {re.search(r"\[.*\]", line)[0] for line in lines[:-1]} == {"[rows 3, 2.00 ms]"}
 
 
-def test_the_tree_reads_as_the_query_does():
-    counted = "SELECT src, count(*) AS n FROM link WHERE dst > 3 GROUP BY src"
-    text = f"SELECT * FROM ({counted}) ORDER BY src DESC LIMIT 2"
+def test_the_tree_shows_the_operators_in_the_order_of_the_query():
+    counts = "SELECT src, count(*) AS n FROM link WHERE dst > 3 GROUP BY src"
+    text = f"SELECT * FROM ({counts}) ORDER BY src DESC LIMIT 2"
     circuit = compile_sql(text, {"link": whole("src", "dst")})
     lines = [line.split("  [")[0] for line in operators(circuit)]
     labels = [line.split(" ", 1)[1] for line in lines[1:-1]]
@@ -99,7 +100,7 @@ def test_a_join_is_drawn_as_a_rule_and_followed_by_its_delta_terms():
     assert "formula collapsed, 3 terms" in text
 
 
-def test_the_formula_that_runs_is_named():
+def test_the_formula_in_use_is_named():
     text = compile_sql(VIEWS, INPUTS, formula="recursive_flipped").explain()
     assert "formula recursive_flipped" in text and "collapsed" not in text
 
@@ -128,7 +129,7 @@ def test_quotes_in_a_text_do_not_end_a_box():
     assert "#quot;no#quot;" in drawing and 'v0(["q#quot;q"])' in drawing
 
 
-def test_two_views_of_one_text_are_one_operator_with_two_names():
+def test_two_equivalent_views_are_one_operator_with_two_names():
     circuit = compile_datalog("p(a) :- link(a, b). q(x) :- link(x, y).", {"link": EDGE})
     lines = operators(circuit)
     assert sum("(drawn above)" in line for line in lines) == 1
@@ -136,6 +137,6 @@ def test_two_views_of_one_text_are_one_operator_with_two_names():
     assert drawing.count("--> v") == 2
 
 
-def test_a_format_that_does_not_exist_is_an_error_that_lists_those_that_do():
+def test_an_unknown_format_is_refused_and_the_formats_listed():
     with pytest.raises(CircuitError, match="no format 'svg'; formats are text, mermaid"):
         compile_sql(VIEWS, INPUTS).explain("svg")

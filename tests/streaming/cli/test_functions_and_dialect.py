@@ -80,14 +80,14 @@ def test_a_query_calls_functions_of_a_file_or_a_module(
         ("no_such_file.py:f", "no file no_such_file.py"),
     ],
 )
-def test_functions_that_cannot_be_loaded_are_named(module: Path, name: str, message: str) -> None:
+def test_a_function_that_cannot_be_loaded_is_named(module: Path, name: str, message: str) -> None:
     text = name.format(module)
     status, _, errors = invoke("explain", "SELECT 1 AS x", "--functions", text)
     assert status == 2
     assert text in errors and message in errors
 
 
-def test_commands_read_the_dialect_that_is_given(tmp_path: Path) -> None:
+def test_commands_use_the_given_dialect(tmp_path: Path) -> None:
     query = "SELECT explode(sequence(1, x)) AS v FROM t"
     source = ["--source", "t=schema=x long"]
     status, out, _ = invoke("explain", query, *source, "--dialect", "spark")
@@ -133,7 +133,7 @@ def test_a_run_checks_the_dialect_and_the_functions_of_its_state(
     assert status == 0, errors
 
 
-def test_a_state_directory_knows_the_functions_of_its_views(tmp_path: Path) -> None:
+def test_a_state_directory_records_the_functions_of_its_views(tmp_path: Path) -> None:
     functions = {"f": udf(lambda x: x, returns="bigint"), "unused": udf(abs, returns="bigint")}
     spec = compile_sql("SELECT f(x) AS v FROM t", SCHEMAS, functions=functions).spec
     files = LocalFiles(tmp_path)
@@ -150,7 +150,7 @@ def test_a_state_directory_knows_the_functions_of_its_views(tmp_path: Path) -> N
         check_definition(files, compile_sql("SELECT x AS v FROM t", SCHEMAS).spec)
 
 
-def test_a_sink_compares_dialect_and_functions_when_it_is_made(tmp_path: Path) -> None:
+def test_a_new_sink_compares_dialect_and_functions_with_its_state(tmp_path: Path) -> None:
     query = "SELECT f(x) AS v FROM t"
     functions = {"f": udf(abs, returns="bigint")}
     write_definition(LocalFiles(tmp_path), compile_sql(query, SCHEMAS, functions=functions).spec)

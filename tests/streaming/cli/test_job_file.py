@@ -1,4 +1,4 @@
-"""Job files: what ``dbsp-wcoj run job.toml`` reads, and the errors of a file that is not valid."""
+"""Job files of ``dbsp-wcoj run job.toml``: their keys, and the errors of an invalid file."""
 
 from __future__ import annotations
 
@@ -65,25 +65,25 @@ def problems_of(folder: Path, text: str) -> list[str]:
     return [problem.removeprefix(prefix) for problem in checks.problems]
 
 
-def invoke(*words: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["run", *map(str, words)])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found.exit_code, found.stdout, found.stderr
+def invoke(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["run", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 def test_check_reads_a_job_and_reports_its_parts(tmp_path: Path) -> None:
     status, out, errors = invoke(write_job(tmp_path), "--check", "--json")
     assert (status, errors) == (0, "")
-    found = {one["what"]: one["found"] for one in json.loads(out)["checks"]}
-    assert found["query"] == "1 view: n"
-    assert found["source e"] == f"parquet in {tmp_path}/in: src int64, dst int64"
-    assert found["sink n"] == f"sqlite:{tmp_path}/d.db#n, upsert('src')"
-    assert found["state"] == f"{tmp_path}/state, new"
+    result = {check["what"]: check["found"] for check in json.loads(out)["checks"]}
+    assert result["query"] == "1 view: n"
+    assert result["source e"] == f"parquet in {tmp_path}/in: src int64, dst int64"
+    assert result["sink n"] == f"sqlite:{tmp_path}/d.db#n, upsert('src')"
+    assert result["state"] == f"{tmp_path}/state, new"
     assert not (tmp_path / "state").exists() and not (tmp_path / "d.db").exists()
 
 
-def test_a_job_means_what_the_options_mean(tmp_path: Path) -> None:
+def test_a_job_has_the_same_options_as_the_command_line(tmp_path: Path) -> None:
     text = """
     query = "SELECT 1"
     [inputs.pay]
@@ -166,13 +166,13 @@ def test_a_job_means_what_the_options_mean(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("place", ["docstring", "docs/how-to/job-file.md"])
-def test_the_documented_jobs_are_valid(tmp_path: Path, place: str) -> None:
-    if place == "docstring":
+@pytest.mark.parametrize("source", ["docstring", "docs/how-to/job-file.md"])
+def test_the_documented_jobs_are_valid(tmp_path: Path, source: str) -> None:
+    if source == "docstring":
         lines = job_file.__doc__.partition("::\n")[2].partition("\n====")[0].splitlines()
         text = "\n".join(line.removeprefix("    ") for line in lines)
     else:
-        page = (Path(__file__).parents[3] / place).read_text()
+        page = (Path(__file__).parents[3] / source).read_text()
         text = page.partition("```toml\n")[2].partition("```")[0]
     assert problems_of(tmp_path, text) == []
 
@@ -229,8 +229,8 @@ def test_every_option_of_a_job_is_an_option_of_run() -> None:
     ],
 )
 def test_a_key_or_value_that_is_not_valid_is_reported(tmp_path, text, problems) -> None:
-    found = problems_of(tmp_path, text if "query" in text or not text else f'query = "q"\n{text}')
-    assert all(any(part in problem for problem in found) for part in problems), found
+    result = problems_of(tmp_path, text if "query" in text or not text else f'query = "q"\n{text}')
+    assert all(any(part in problem for problem in result) for part in problems), result
 
 
 def test_all_problems_of_a_job_and_its_parts_are_reported_at_once(tmp_path: Path) -> None:
@@ -257,41 +257,41 @@ def test_a_state_that_cannot_be_used_is_reported_with_its_key(tmp_path: Path) ->
     assert f"job.toml: state.path {tmp_path}/state: is a file; name a folder" in errors
 
 
-def test_an_option_on_the_command_line_wins_over_the_job(tmp_path: Path) -> None:
+def test_explicit_options_override_those_of_the_job(tmp_path: Path) -> None:
     checks = Checks()
-    common = {
+    command_line = {
         **{"state": Path("other"), "state_mode": "700", "once": True, "every": None},
         **{"bad_rows": "fail", "cells": None, "formula": "collapsed", "threads": 1},
         **{"max_step_rows": None, "max_step_bytes": None, "max_seconds": None, "memory": "2g"},
         **{"ui": False, "ui_port": 1, "ui_host": "h", "ui_token_file": None, "check": True},
         **{"verbose": False, "log_format": "text", "json": False},
     }
-    found = RunOptions.of(
+    result = RunOptions.of(
         str(write_job(tmp_path)),
         ["e=elsewhere", "f=in"],
         ["console"],
         explicit={"state", "once"},
         checks=checks,
-        **common,
+        **command_line,
     )
     assert checks.problems == []
-    assert {name: str(one.path) for name, one in found.sources.items()} == {
+    assert {name: str(source.path) for name, source in result.sources.items()} == {
         "e": "elsewhere",
         "f": "in",
     }
-    assert [sink.kind for sink in found.sinks] == ["console"]
-    assert (found.state, found.state_mode, found.once) == (Path("other"), "750", True)
-    assert found.label("state") == "--state"
-    assert found.label("state_mode") == f"{tmp_path}/job.toml: state.mode"
+    assert [sink.kind for sink in result.sinks] == ["console"]
+    assert (result.state, result.state_mode, result.once) == (Path("other"), "750", True)
+    assert result.label("state") == "--state"
+    assert result.label("state_mode") == f"{tmp_path}/job.toml: state.mode"
 
 
-def test_the_command_line_overrides_a_job(tmp_path: Path) -> None:
+def test_the_command_line_overrides_state_and_outputs_of_a_job(tmp_path: Path) -> None:
     job = write_job(tmp_path)
     _, out, _ = invoke(job, "--check", f"--state={tmp_path}/new", "--sink=console")
     assert f"{tmp_path}/new, new" in out and "console" in out and "sqlite" not in out
 
 
-def test_keys_of_a_job_give_one_row_per_key(tmp_path: Path) -> None:
+def test_an_output_with_keys_has_the_mode_upsert(tmp_path: Path) -> None:
     job = read_job(write_job(tmp_path), Checks())
     assert job.sinks[0].output == OutputMode("upsert", ["src"])
 
@@ -318,5 +318,5 @@ def test_a_job_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_commands_refuse_a_job(tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, ["explain", str(write_job(tmp_path)), "--source=e=in"])
-    assert found.exit_code == 2
+    result = CliRunner().invoke(app, ["explain", str(write_job(tmp_path)), "--source=e=in"])
+    assert result.exit_code == 2

@@ -28,9 +28,9 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 log = logging.getLogger("streaming.cli.commands.run")
 
 
-def test_lines_have_a_time_and_warnings_say_that_they_are(capsys) -> None:
+def test_lines_have_a_time_and_warnings_are_marked(capsys) -> None:
     logs = Logs()
-    with logs.shown():
+    with logs.show_records():
         logs.remarks.print("[note]Starting Spark ...[/]")
         log.info("a line\nwith a break and [brackets]")
         logging.getLogger("streaming.sink.view_sink").info("not shown")
@@ -46,9 +46,9 @@ def test_lines_have_a_time_and_warnings_say_that_they_are(capsys) -> None:
     ]
 
 
-def test_json_is_one_object_a_line_with_the_same_keys(capsys) -> None:
+def test_json_has_one_object_per_line_with_the_same_keys(capsys) -> None:
     logs = Logs("json")
-    with logs.shown(), warnings.catch_warnings():
+    with logs.show_records(), warnings.catch_warnings():
         warnings.simplefilter("always")
         logs.remarks.print("Live page: [name]http://x[/]", soft_wrap=True)
         log.info("m", extra={"fields": {"event": "micro_batch", "batch_id": 3}})
@@ -71,9 +71,9 @@ def test_json_is_one_object_a_line_with_the_same_keys(capsys) -> None:
 
 def test_an_error_is_json_as_well_and_has_the_exit_status(capsys) -> None:
     print_error("no\n place, token=abc", as_json=True, status=2)
-    found = json.loads(capsys.readouterr().err)
-    assert re.fullmatch(TIME, found.pop("time"))
-    assert found == {
+    result = json.loads(capsys.readouterr().err)
+    assert re.fullmatch(TIME, result.pop("time"))
+    assert result == {
         "level": "error",
         "event": "error",
         "message": "no place, token=***",
@@ -89,8 +89,8 @@ def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
     command = report_errors(interrupt)
     with pytest.raises(typer.Exit) as ended:
         command(log_format="json")
-    found = json.loads(capsys.readouterr().err)
-    assert (found["message"], found["status"], ended.value.exit_code) == ("interrupted", 130, 130)
+    result = json.loads(capsys.readouterr().err)
+    assert (result["message"], result["status"], ended.value.exit_code) == ("interrupted", 130, 130)
     with pytest.raises(typer.Exit):
         command(log_format="text")
     assert capsys.readouterr().err == "interrupted\n"
@@ -101,9 +101,7 @@ def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
 @pytest.mark.parametrize(
     ("name", "message"), [("pyspark.sql", "pip install pyspark"), ("psycopg", "dbsp-wcoj[sinks]")]
 )
-def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
-    name, message, capsys
-) -> None:
+def test_a_missing_package_is_one_line_that_names_its_installation(name, message, capsys) -> None:
     def missing(**_: object) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
@@ -115,18 +113,18 @@ def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
 
 def test_only_verbose_logs_have_phases(capsys) -> None:
     for verbose in (False, True):
-        with Logs("json", verbose=verbose).shown():
+        with Logs("json", verbose=verbose).show_records():
             sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
             sink(Frame(edges((1, 2))), 0)
         events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-        phases = {one["phase"] for one in events if one["event"] == "phase"}
+        phases = {event["phase"] for event in events if event["event"] == "phase"}
         assert phases == ({*PHASES} - {"start"} if verbose else set())
-        assert ("metrics" in {one["event"] for one in events}) == verbose
+        assert ("metrics" in {event["event"] for event in events}) == verbose
 
 
-def test_what_spark_logs_is_logged_line_by_line(tmp_path: Path, capsys) -> None:
+def test_the_log_of_spark_is_logged_line_by_line(tmp_path: Path, capsys) -> None:
     logs = Logs("json", verbose=True)
-    with logs.shown(), logs.spark_log(tmp_path / "spark.log"):
+    with logs.show_records(), logs.spark_log(tmp_path / "spark.log"):
         (tmp_path / "spark.log").write_text("WARN a\nWARN b\n")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line["message"]) for line in lines] == [
@@ -141,7 +139,7 @@ def test_an_unknown_format_is_refused() -> None:
 
 
 class SlowTarget:
-    """Waits in ``write`` until it may go on."""
+    """A target whose ``write`` waits for an event."""
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
@@ -150,66 +148,68 @@ class SlowTarget:
         assert self.may_end.wait(60)
 
 
-class RecordingTarget(logging.Handler):
-    """Progress as it was logged; ``wanted`` of them let a target go on."""
+class ProgressRecorder(logging.Handler):
+    """Records progress messages, and releases a target after ``expected`` of them."""
 
     def __init__(self, target: SlowTarget, expected: int) -> None:
         super().__init__()
         self.lines: list[dict] = []
-        self._target, self._wanted = target, expected
+        self._target, self._expected = target, expected
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = getattr(record, "fields", {})
         if fields.get("event") == "progress":
             self.lines.append(fields)
-            if len(self.lines) >= self._wanted:
+            if len(self.lines) >= self._expected:
                 self._target.may_end.set()
 
 
-def test_a_micro_batch_that_takes_long_says_what_it_is_doing(monkeypatch, caplog) -> None:
+def test_a_slow_micro_batch_logs_its_progress(monkeypatch, caplog) -> None:
     target = SlowTarget()
-    seen = RecordingTarget(target, expected=3)
+    recorder = ProgressRecorder(target, expected=3)
     logger = logging.getLogger("streaming.sink.metrics")
     caplog.set_level(logging.INFO, logger.name)
     monkeypatch.setattr(metrics.Stopwatch.__init__, "__defaults__", (0.01,))
-    logger.addHandler(seen)
+    logger.addHandler(recorder)
     try:
         views = compile_sql("CREATE VIEW n AS SELECT src FROM e", {"e": EDGE})
         ViewSink(views, target)(Frame(edges((1, 2))), 0)
     finally:
-        logger.removeHandler(seen)
-    last = seen.lines[-1]
+        logger.removeHandler(recorder)
+    last = recorder.lines[-1]
     assert (last["batch_id"], last["phase"]) == (0, "publish")
     assert last["subject"] == "SlowTarget of view n, 1 rows"
     assert 0 < last["phase_seconds"] <= last["seconds"]
-    times = [line["seconds"] for line in seen.lines]
+    times = [line["seconds"] for line in recorder.lines]
     assert times[-1] >= 1.9 * times[-2]  # the pauses grow
 
 
-def test_the_operator_that_is_evaluated_is_known_to_the_observer() -> None:
+def test_the_observer_knows_the_operator_under_evaluation() -> None:
     views = compile_sql(
         "CREATE VIEW p AS SELECT x.src FROM e x JOIN e y ON x.dst = y.src;"
         "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src",
         {"e": EDGE},
     )
-    watch, seen = Stopwatch(5), []
+    watch, subjects = Stopwatch(5), []
     with watch.phase("step", "2 rows"):
         assert watch.progress.subject == "2 rows"
-        views.observe(lambda *told: (watch.operator(*told), seen.append(watch.progress.subject)))
+        views.observe(
+            lambda *text: (watch.operator(*text), subjects.append(watch.progress.subject))
+        )
         views.step({"e": edges((1, 2), (2, 3))})
         views.observe(None)
         views.step({"e": edges((3, 4))})
     plan = views.explain()
-    assert any(re.fullmatch(r"operator #\d+ join, of view p", one) for one in seen)
-    assert any(re.fullmatch(r"operator #\d+ aggregate, of view n", one) for one in seen)
-    assert seen[0] == "operator e scan, of view p, n"
-    for one in seen[1:]:
-        assert one.split()[1] in plan
-    assert len(seen) == len({*seen})
+    assert any(re.fullmatch(r"operator #\d+ join, of view p", subject) for subject in subjects)
+    assert any(re.fullmatch(r"operator #\d+ aggregate, of view n", subject) for subject in subjects)
+    assert subjects[0] == "operator e scan, of view p, n"
+    for subject in subjects[1:]:
+        assert subject.split()[1] in plan
+    assert len(subjects) == len({*subjects})
     assert watch.progress.batch_id == 5
 
 
-def test_an_observed_step_gives_what_it_gives_without() -> None:
+def test_an_observer_does_not_change_the_result_of_a_step() -> None:
     text = "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src"
     plain, observed = (compile_sql(text, {"e": EDGE}) for _ in range(2))
     observed.observe(lambda *_: None)

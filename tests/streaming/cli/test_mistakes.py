@@ -1,7 +1,7 @@
-"""Each mistake on the command line is one clear line and status 2, and does not start Spark.
+"""Each mistake on the command line gives a one-line error and status 2, and does not start Spark.
 
-A case is a command line and a part of the error; words are separated by ``|``. IN is a source
-that is a folder with a CSV file. More cases are in the modules of the commands.
+A case is a command line and a part of its error. The arguments are separated by ``|``; IN means
+``--source=e=in``, a folder with a CSV file. The tests of the commands have more cases.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def cases() -> list[tuple[str, ...]]:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
@@ -121,10 +121,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in" / "a.csv").write_text("src,dst\n1,2\n2,3\n")
 
 
-@pytest.mark.parametrize(("words", "message"), cases())
-def test_a_mistake_is_one_clear_line_status_2_and_changes_nothing(words: str, message: str) -> None:
+@pytest.mark.parametrize(("command_line", "message"), cases())
+def test_a_mistake_is_a_one_line_error_and_changes_nothing(command_line: str, message: str) -> None:
     before = sorted(Path().rglob("*"))
-    arguments = [word if word != "IN" else "--source=e=in" for word in words.split("|")]
+    arguments = [word if word != "IN" else "--source=e=in" for word in command_line.split("|")]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, SystemExit), result.exception
     assert (result.exit_code, result.stdout) == (2, ""), result.stderr

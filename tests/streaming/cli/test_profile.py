@@ -1,4 +1,4 @@
-"""``dbsp-wcoj profile`` attributes the time; what it cannot profile is one line of error."""
+"""``dbsp-wcoj profile``: its tables and JSON, and its one-line errors."""
 
 from __future__ import annotations
 
@@ -20,40 +20,43 @@ from streaming.cli.profiling.rows import generate_graph, split_stream
 from streaming.errors import EventsError
 
 TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)."
-SMALL = ("--rows", "400", "--batch", "20", "--steps", "2")
+SMALL_OPTIONS = ("--rows", "400", "--batch", "20", "--steps", "2")
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_minimum_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MIN_PROFILE_S", 0.0)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["profile", *arguments])
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, ["profile", *arguments])
+    return result.exit_code, result.stdout, result.stderr
 
 
-def profiled(*arguments: str) -> dict:
+def profile_json(*arguments: str) -> dict:
     status, out, errors = run(*arguments, "--json")
     assert (status, errors) == (0, "")
     return json.loads(out)
 
 
 def test_a_profile_has_phases_terms_levels_and_state() -> None:
-    found = profiled(TRIANGLES, *SMALL)
+    result = profile_json(TRIANGLES, *SMALL_OPTIONS)
 
-    phases = {part["phase"]: part for part in found["parts"]}
+    phases = {part["phase"]: part for part in result["parts"]}
     assert {"encode", "build runs", "join", "merge", "decode", "other"} <= set(phases)
-    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1.0)
-    assert phases["encode"]["rows"] == found["batch"] == 20
-    assert [len(term["levels"]) for term in found["terms"]] == [3, 3, 3]
-    assert sum(term["ms"] for term in found["terms"]) == pytest.approx(phases["join"]["ms"])
-    assert {one["name"] for one in found["state"]} >= {"relation e[0,1]", "relation e[1,0]"}
-    assert found["loaded"] == 360
+    assert sum(part["share"] for part in result["parts"]) == pytest.approx(1.0)
+    assert phases["encode"]["rows"] == result["batch"] == 20
+    assert [len(term["levels"]) for term in result["terms"]] == [3, 3, 3]
+    assert sum(term["ms"] for term in result["terms"]) == pytest.approx(phases["join"]["ms"])
+    assert {arrangement["name"] for arrangement in result["state"]} >= {
+        "relation e[0,1]",
+        "relation e[1,0]",
+    }
+    assert result["loaded"] == 360
 
 
-def test_the_tables_show_a_phase_a_line_and_the_bound_of_a_level() -> None:
-    status, out, _ = run("SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src", *SMALL)
+def test_the_tables_show_phases_and_the_bound_of_each_level() -> None:
+    status, out, _ = run("SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src", *SMALL_OPTIONS)
 
     assert status == 0
     assert "4 steps of 20 rows over 360 rows" in out
@@ -63,14 +66,14 @@ def test_the_tables_show_a_phase_a_line_and_the_bound_of_a_level() -> None:
 
 @pytest.mark.parametrize("extra", [("--formula", "recursive"), ("--threads", "2"), ("--write",)])
 def test_formulas_threads_and_durable_writes_are_profiled(extra: tuple[str, ...]) -> None:
-    found = profiled(TRIANGLES, *SMALL, *extra)
+    result = profile_json(TRIANGLES, *SMALL_OPTIONS, *extra)
 
-    written = "write" in {part["phase"] for part in found["parts"]}
-    assert found["median_ms"] > 0
-    assert written == ("--write" in extra) == (found["written"] is not None)
+    has_write_phase = "write" in {part["phase"] for part in result["parts"]}
+    assert result["median_ms"] > 0
+    assert has_write_phase == ("--write" in extra) == (result["written"] is not None)
 
 
-def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> None:
+def test_relations_and_query_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("k,x\n" + "".join(f"{n % 9},{n}\n" for n in range(60)))
     pq.write_table(pa.table({"k": list(range(9)) * 4, "y": range(36)}), tmp_path / "b.parquet")
     (tmp_path / "q.sql").write_text("SELECT x, y FROM a JOIN b USING (k)")
@@ -78,10 +81,10 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         f"--source={name}={tmp_path / file}" for name, file in (("a", "a.csv"), ("b", "b.parquet"))
     ]
 
-    found = profiled(str(tmp_path / "q.sql"), *inputs, "--batch", "8", "--steps", "3")
+    result = profile_json(str(tmp_path / "q.sql"), *inputs, "--batch", "8", "--steps", "3")
 
-    assert found["loaded"] == 96 - 3 * 8
-    assert found["rows_out"] > 0
+    assert result["loaded"] == 96 - 3 * 8
+    assert result["rows_out"] > 0
 
 
 @pytest.mark.parametrize(
@@ -101,9 +104,7 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         ([TRIANGLES, "--state-dir", "."], "not empty; name a new directory"),
     ],
 )
-def test_what_cannot_be_profiled_is_one_line_and_status_2(
-    arguments: list[str], message: str
-) -> None:
+def test_invalid_arguments_give_one_line_and_status_2(arguments: list[str], message: str) -> None:
     status, out, errors = run(*arguments)
 
     assert (status, out) == (2, "")
@@ -111,7 +112,7 @@ def test_what_cannot_be_profiled_is_one_line_and_status_2(
     assert message in errors
 
 
-def test_steps_bring_the_state_back_and_take_of_each_relation_its_share(tmp_path: Path) -> None:
+def test_steps_restore_the_state_and_change_each_relation_in_proportion(tmp_path: Path) -> None:
     tables = {"e": generate_graph(300, 0.0, 1), "f": generate_graph(100, 0.8, 2)}
 
     stream = split_stream(tables, batch=40, steps=3, seed=0)
@@ -136,14 +137,14 @@ def test_a_generated_graph_is_distinct_and_without_loops() -> None:
     assert all(source != target for source, target in pairs)
 
 
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no table")
 
     with pytest.raises(EventsError, match=r"a\.parquet is not a readable Parquet, CSV or JSON"):
         read_file(tmp_path / "a.parquet")
 
 
-def test_without_its_packages_the_command_says_how_to_install_them(
+def test_a_missing_package_is_an_error_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "streaming.cli.app")

@@ -1,4 +1,4 @@
-"""A file with tables and views, as the commands read it; all errors of a file at once."""
+"""Query files that declare tables and views, and ``explain --check``, which lists all errors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def program(tmp_path: Path) -> Path:
 
 
 def explain(*arguments: object) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["explain", *map(str, arguments)])
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(app, ["explain", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
 
 
 def test_a_program_is_explained_without_sources(program: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_declared_table_gives_the_types_of_a_file(program: Path, tmp_path: Pat
     assert json.loads(out)["views"]
 
 
-def test_a_run_takes_columns_and_keys_of_the_program(program: Path) -> None:
+def test_a_run_uses_columns_and_keys_of_the_program(program: Path) -> None:
     checks = Checks()
     options = RunOptions.of(
         str(program),
@@ -78,7 +78,7 @@ def test_a_run_takes_columns_and_keys_of_the_program(program: Path) -> None:
     assert ["connector" in warning for warning in checks.warnings] == [True]
 
 
-def test_a_check_lists_every_obstacle_with_its_place(tmp_path: Path) -> None:
+def test_a_check_lists_every_obstacle_with_its_position(tmp_path: Path) -> None:
     path = tmp_path / "wrong.sql"
     path.write_text(
         PROGRAM + "CREATE VIEW v AS\nSELECT frob(src) AS a, zz FROM pay;\nDROP TABLE pay;"
@@ -91,15 +91,17 @@ def test_a_check_lists_every_obstacle_with_its_place(tmp_path: Path) -> None:
     assert "3 obstacles" in out
     status, out, _ = explain(path, "--check", "--json")
     assert status == 1
-    found = json.loads(out)["obstacles"]
-    assert [(one["line"], one["statement"], one["is_supported"]) for one in found] == [
+    result = json.loads(out)["obstacles"]
+    assert [
+        (obstacle["line"], obstacle["statement"], obstacle["is_supported"]) for obstacle in result
+    ] == [
         (6, "v", False),
         (6, "v", True),
         (7, "statement 4", False),
     ]
 
 
-def test_a_check_of_a_file_that_compiles_finds_nothing(program: Path) -> None:
+def test_a_check_of_a_valid_file_lists_no_obstacle(program: Path) -> None:
     assert explain(program, "--check")[:2] == (0, "no obstacle in SQL dialect duckdb\n")
     assert explain(program, "--check", "--json")[0] == 0
 

@@ -1,4 +1,4 @@
-"""Query files: what is read, and the one-line errors."""
+"""Query files and texts: how they are read, and their one-line errors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from streaming.errors import EventsError
 SQL = "SELECT src FROM e"
 
 
-def test_a_file_is_sql_or_datalog_by_its_ending(tmp_path: Path) -> None:
+def test_the_extension_of_a_file_decides_between_sql_and_datalog(tmp_path: Path) -> None:
     (tmp_path / "rings.SQL").write_bytes(b"\xef\xbb\xbf" + SQL.encode())
     (tmp_path / "two words.dl").write_text("q(x) :- e(x, y).")
 
     assert read_query(f"{tmp_path}/rings.SQL") == QueryText(SQL, True, "rings")
-    found = read_query(f"{tmp_path}/two words.dl")
-    assert (found.is_sql, found.name) == (False, "view")
+    result = read_query(f"{tmp_path}/two words.dl")
+    assert (result.is_sql, result.name) == (False, "view")
 
 
 @pytest.mark.parametrize("text", [SQL, "SELECT 1", "q(x):-e(x,y).", "with a AS (SELECT 1) FROM a"])
@@ -30,7 +30,7 @@ def test_a_text_is_a_query_itself(text: str) -> None:
     assert read_query(text).text == text
 
 
-def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
+def test_an_invalid_query_file_gives_one_line_and_status_2(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.sql")
     files = {
         "latin.sql": (b"SELECT src\n-- \xe4", r"line 2: byte 0xe4 is not UTF-8 text"),
@@ -44,8 +44,8 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
     for name, (data, _) in files.items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "folder.sql").mkdir()
-    message = {name: text for name, (_, text) in files.items()}
-    message |= {
+    messages = {name: text for name, (_, text) in files.items()}
+    messages |= {
         "none.sql": "No such file",
         "none": "no file has this name",
         "folder.sql": "is a folder: name a file .sql or .dl in it",
@@ -53,12 +53,12 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
         "fifo.sql": "is not a regular file",
         "x" * 300 + ".sql": "File name too long",
     }
-    for name, text in message.items():
+    for name, text in messages.items():
         arguments = ["explain", f"{tmp_path}/{name}", "--source=e=schema=src long"]
-        found = CliRunner().invoke(app, arguments)
-        assert (found.exit_code, found.stdout) == (2, ""), (name, found.stderr)
-        assert found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
-        assert text in found.stderr
+        result = CliRunner().invoke(app, arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), (name, result.stderr)
+        assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+        assert text in result.stderr
 
 
 def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +80,6 @@ def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
         ("(" * (query_text.MAX_QUERY_BYTES + 1), "characters, more than"),
     ],
 )
-def test_what_is_no_text_of_a_query_is_refused(text: str, message: str) -> None:
+def test_an_invalid_query_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(EventsError, match=message):
         read_query(text)

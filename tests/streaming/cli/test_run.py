@@ -1,4 +1,4 @@
-"""``dbsp-wcoj run``: views over files, to sinks, continued after a restart, each in a process."""
+"""``dbsp-wcoj run`` in a process of its own: views over files, sinks, restarts, signals, errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 
 from streaming.cli.arguments.frames import read_stream
 from streaming.cli.arguments.source import SourceArgument
-from streaming.cli.streaming_query import parse_interval, run_query, signals_deferred
+from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
 from streaming.errors import EventsError, FailedError
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
@@ -32,7 +32,7 @@ CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
 """
 
 
-def put(folder: Path, number: int, *rows: tuple[int, int], weight: int = 1) -> None:
+def write_rows(folder: Path, number: int, *rows: tuple[int, int], weight: int = 1) -> None:
     folder.mkdir(exist_ok=True)
     columns = {"src": [a for a, _ in rows], "dst": [b for _, b in rows]}
     table = pa.table({**columns, "weight": [weight] * len(rows)})
@@ -44,32 +44,32 @@ def command(*arguments: object) -> list[str]:
 
 
 def run(*arguments: object) -> tuple[str, str]:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
+    completed = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout, completed.stderr
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("every", "once"), [(None, False), ("50ms", False), (None, True)])
 def test_a_query_ends_by_a_signal_or_when_all_has_been_read(spark, tmp_path, every, once):
-    put(tmp_path / "in", 0, (1, 2), (2, 3))
+    write_rows(tmp_path / "in", 0, (1, 2), (2, 3))
     stream = spark.readStream.schema("src long, dst long, weight long").parquet(f"{tmp_path}/in")
-    before, seen = signal.getsignal(signal.SIGTERM), []
+    handler, batches = signal.getsignal(signal.SIGTERM), []
 
     def take(frame, batch_id):
-        seen.append((batch_id, frame.count()))
+        batches.append((batch_id, frame.count()))
         if not once:
             os.kill(os.getpid(), signal.SIGTERM)
 
     interval = None if every is None else parse_interval(every)
     ended = run_query(stream, take, checkpoint=tmp_path / "c", name="q", every=interval, once=once)
-    assert (ended, seen) == (once, [(0, 2)])
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert (ended, batches) == (once, [(0, 2)])
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 @pytest.mark.spark
-def test_a_query_that_fails_tells_the_first_cause(spark, tmp_path):
-    put(tmp_path / "in", 0, (1, 2))
+def test_an_error_of_a_query_is_that_of_its_first_cause(spark, tmp_path):
+    write_rows(tmp_path / "in", 0, (1, 2))
     stream = spark.readStream.schema("src long").parquet(f"{tmp_path}/in")
 
     def take(frame, batch_id):
@@ -80,7 +80,7 @@ def test_a_query_that_fails_tells_the_first_cause(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
+def test_an_error_of_spark_is_one_short_line(spark, tmp_path):
     (tmp_path / "e.csv").write_text("src,dst\n1,2\nx,3\n")
     source = SourceArgument.parse(f"e={tmp_path}/e.csv,schema=src long, dst long")
 
@@ -94,27 +94,27 @@ def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
     assert 'For input string: "x"' in text and len(text) < 400
 
 
-def test_a_signal_while_spark_starts_waits_for_its_end_and_a_second_one_does_not():
-    before, seen = signal.getsignal(signal.SIGINT), []
-    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+def test_only_the_first_signal_waits_until_spark_has_started():
+    handler, events = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), defer_signals(lambda: events.append("reported")):
         os.kill(os.getpid(), signal.SIGTERM)
-        seen.append("ended")
-    assert seen == ["said", "ended"]
-    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+        events.append("ended")
+    assert events == ["reported", "ended"]
+    with pytest.raises(KeyboardInterrupt), defer_signals(lambda: events.append("reported")):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
-        seen.append("not reached")
-    assert seen == ["said", "ended", "said"]
-    with signals_deferred(lambda: seen.append("no")):
+        events.append("not reached")
+    assert events == ["reported", "ended", "reported"]
+    with defer_signals(lambda: events.append("no")):
         pass
-    assert signal.getsignal(signal.SIGINT) is before and len(seen) == 3
+    assert signal.getsignal(signal.SIGINT) is handler and len(events) == 3
 
 
 @pytest.mark.slow
 def test_a_run_continues_from_its_state(tmp_path: Path) -> None:
-    """About 25 seconds: a Spark of its own for each run."""
+    """Takes about 25 seconds, as each run starts Spark."""
     (tmp_path / "rings.sql").write_text(QUERY)
-    put(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
+    write_rows(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
     options = (
         *(tmp_path / "rings.sql", "--source", f"e={tmp_path}/in", "--state", tmp_path / "state"),
         *("--sink", f"degrees=sqlite:{tmp_path}/d.db,keys=src", "--sink", "rings=console"),
@@ -124,8 +124,8 @@ def test_a_run_continues_from_its_state(tmp_path: Path) -> None:
     assert [json.loads(line) for line in out.splitlines()] == [
         {"view": "rings", "batch": 0, "weight": 1, "row": {"a": 1, "b": 2, "c": 3}}
     ]
-    put(tmp_path / "in", 1, (2, 3), weight=-1)
-    put(tmp_path / "in", 2, (3, 2))
+    write_rows(tmp_path / "in", 1, (2, 3), weight=-1)
+    write_rows(tmp_path / "in", 2, (3, 2))
     (tmp_path / "job.toml").write_text(
         'query = "rings.sql"\ninputs.e.path = "in"\nstate.path = "state"\nrun.once = true\n'
         '[[outputs]]\nview = "rings"\ntarget = "console"\n'
@@ -141,8 +141,8 @@ def test_a_run_continues_from_its_state(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> None:
-    """About 15 seconds: a Spark of its own."""
-    put(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
+    """Takes about 15 seconds, as it starts Spark."""
+    write_rows(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
     (tmp_path / "rings.sql").write_text(QUERY)
     arguments = command(
         tmp_path / "rings.sql", "--source", f"e={tmp_path}/in", "--ui", "--ui-port", 0
@@ -156,18 +156,18 @@ def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> No
                 address = line.partition("Live page: ")[2].strip()
             if re.match(TIME + "micro-batch 0:", line):
                 break
-        put(tmp_path / "in", 1, (1, 2), weight=-1)
+        write_rows(tmp_path / "in", 1, (1, 2), weight=-1)
         end = time.monotonic() + 60
-        found: dict = {"timeline": []}
-        while len(found["timeline"]) < 2 and time.monotonic() < end:
+        result: dict = {"timeline": []}
+        while len(result["timeline"]) < 2 and time.monotonic() < end:
             time.sleep(0.2)
             with urllib.request.urlopen(f"{address}snapshot", timeout=10) as answer:
-                found = json.load(answer)
-        assert [moment["values"]["rings"] for moment in found["timeline"]] == [[1], [0]]
+                result = json.load(answer)
+        assert [point["values"]["rings"] for point in result["timeline"]] == [[1], [0]]
         process.send_signal(signal.SIGTERM)
-        rest = process.stderr.read()
-        assert process.wait(30) == 0, rest
-        assert "2 micro-batches with 4 rows" in rest
+        remaining_log = process.stderr.read()
+        assert process.wait(30) == 0, remaining_log
+        assert "2 micro-batches with 4 rows" in remaining_log
     finally:
         process.kill()
         process.stderr.close()
@@ -175,17 +175,19 @@ def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_run_in_json_is_one_object_a_line_from_phases_to_the_error(tmp_path: Path) -> None:
-    """About 15 seconds: a Spark of its own."""
-    put(tmp_path / "in", 0, (1, 2), (2, 3))
-    put(tmp_path / "in", 1, (7, 7), weight=-1)
+def test_a_run_in_json_logs_one_object_per_line_also_for_the_error(tmp_path: Path) -> None:
+    """Takes about 15 seconds, as it starts Spark."""
+    write_rows(tmp_path / "in", 0, (1, 2), (2, 3))
+    write_rows(tmp_path / "in", 1, (7, 7), weight=-1)
     arguments = command(
         *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true,maxFilesPerTrigger=1"),
         *("--once", "--verbose", "--log-format", "json", "--state", tmp_path / "state"),
     )
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
-    assert done.returncode == 1, done.stderr
-    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    completed = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=120, env=os.environ
+    )
+    assert completed.returncode == 1, completed.stderr
+    lines = [json.loads(line) for line in completed.stderr.splitlines()]
     assert all({"time", "level", "event", "message"} <= set(line) for line in lines)
     by_event = {line["event"]: line for line in lines}
     assert {"note", "phase", "metrics", "micro_batch", "offsets", "error"} <= set(by_event)
@@ -199,14 +201,16 @@ def test_a_run_in_json_is_one_object_a_line_from_phases_to_the_error(tmp_path: P
 
 @pytest.mark.slow
 def test_a_run_that_fails_is_one_line_and_status_1(tmp_path: Path) -> None:
-    """About 12 seconds: a Spark of its own."""
-    put(tmp_path / "in", 0, (1, 2), weight=-1)
+    """Takes about 12 seconds, as it starts Spark."""
+    write_rows(tmp_path / "in", 0, (1, 2), weight=-1)
     arguments = command(
         *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true"),
         *("--once", "--bad-rows", "fail"),
     )
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
-    assert done.returncode == 1
-    lines = done.stderr.splitlines()
+    completed = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=120, env=os.environ
+    )
+    assert completed.returncode == 1
+    lines = completed.stderr.splitlines()
     assert lines[-1].startswith("error: micro-batch 0: row")
     assert not any("Traceback" in line for line in lines)

@@ -1,3 +1,5 @@
+"""The demo: totals equal recounts, oracles and published figures; its display and its errors."""
+
 from __future__ import annotations
 
 import io
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from circuits import compile_sql
 from streaming import StreamingError, demo
 from streaming.demo import command
-from streaming.demo.checks import Checks, choose_moments
+from streaming.demo.checks import Checks, choose_recounts
 from streaming.demo.display import Display
 from streaming.demo.events import college_messages, parse_window, read_events, replay_messages
 from streaming.demo.oracle import read_oracle
@@ -30,7 +32,7 @@ DATA = SHARED / "data"
 
 def history_of(stream, batches, **options):
     cuts = stream.cuts(batches)
-    return History(stream, cuts, Checks(stream, choose_moments(cuts, 20), **options))
+    return History(stream, cuts, Checks(stream, choose_recounts(cuts, 20), **options))
 
 
 def replay(spark, history, directory, **options):
@@ -39,7 +41,7 @@ def replay(spark, history, directory, **options):
 
 
 @pytest.mark.spark
-def test_windowed_messages_equal_recounts_at_twenty_moments_and_the_end(spark, tmp_path):
+def test_counts_of_windowed_messages_equal_twenty_recounts_and_one_at_the_end(spark, tmp_path):
     stream = replay_messages(college_messages(), WEEK)
     history = replay(spark, history_of(stream, 25), tmp_path)
     assert history.checks.differences == []
@@ -50,7 +52,7 @@ def test_windowed_messages_equal_recounts_at_twenty_moments_and_the_end(spark, t
 
 
 @pytest.mark.spark
-def test_messages_that_stay_equal_the_published_figures(spark, tmp_path):
+def test_counts_of_messages_without_a_window_equal_the_published_figures(spark, tmp_path):
     stream = replay_messages(college_messages(), None)
     history = replay(spark, history_of(stream, 4, published=command.PUBLISHED), tmp_path)
     assert history.checks.differences == []
@@ -73,8 +75,8 @@ def test_change_streams_equal_their_oracles_after_every_micro_batch(spark, tmp_p
     assert history.checks.recounts == 21
 
 
-def stepped(history, **options):
-    """As ``replay``, without Spark."""
+def replay_without_spark(history, **options):
+    """Replay the stream of a history; return the history."""
     circuit = triangle_circuit(**options)
     begin = 0
     for end in history.cuts:
@@ -93,7 +95,7 @@ def test_other_change_streams_equal_their_oracles_too(name):
     oracle = read_oracle(DATA / f"{name}-oracle.parquet", stream)
     history = history_of(stream, 40, oracle=oracle)
     history.cuts = oracle.positions
-    stepped(history)
+    replay_without_spark(history)
     assert history.checks.differences == []
     assert history.checks.compared["oracle"] == len(oracle.positions) * len(oracle.expected)
 
@@ -104,7 +106,7 @@ def test_circular_imports_equal_the_oracle_after_every_single_transaction():
     name = "git-imports-kafka"
     stream = read_events(DATA / name / f"{name}-events.parquet")
     oracle = read_oracle(DATA / name / f"{name}-oracle.parquet", stream)
-    history = stepped(history_of(stream, len(stream), oracle=oracle))
+    history = replay_without_spark(history_of(stream, len(stream), oracle=oracle))
     assert history.checks.differences == []
     assert history.checks.compared["oracle"] == 3 * 3_766
 
@@ -123,10 +125,10 @@ def small(tmp_path, **columns):
 
 def test_a_wrong_total_is_found_and_counted(tmp_path):
     stream = read_events(small(tmp_path))
-    wrong = {"simple": 7}
-    history = stepped(history_of(stream, 4, published=wrong))
+    wrong = {"undirected": 7}
+    history = replay_without_spark(history_of(stream, 4, published=wrong))
     assert [str(difference) for difference in history.checks.differences] == [
-        "after 5 changes simple is 0, but 7 according to the published figure"
+        "after 5 changes undirected is 0, but 7 according to the published figure"
     ]
 
 
@@ -154,13 +156,13 @@ def test_a_stream_that_spark_stops_says_after_how_many_changes_and_why(spark, tm
 
 
 def test_the_plot_is_a_picture_of_the_whole_stream(tmp_path):
-    history = stepped(history_of(read_events(small(tmp_path)), 4))
+    history = replay_without_spark(history_of(read_events(small(tmp_path)), 4))
     plot(history, tmp_path / "plot.png", "a title")
     assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
 
 
-class Lines:
-    """A console that is no terminal."""
+class RecordingConsole:
+    """A console that is not a terminal; it records the printed lines."""
 
     is_terminal = False
 
@@ -171,9 +173,9 @@ class Lines:
         self.lines.append(text)
 
 
-def test_plain_lines_tell_of_the_stream_and_name_the_leaders(tmp_path):
+def test_plain_lines_show_the_counts_and_the_leaders(tmp_path):
     history = history_of(read_events(small(tmp_path)), 4)
-    console = Lines()
+    console = RecordingConsole()
     with Display(console, history, {1: "ann", 2: "bob", 3: "cy"}) as display:
         circuit = triangle_circuit()
         history.add(circuit.step({"link": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})}))
@@ -186,7 +188,7 @@ def test_in_a_terminal_a_table_shows_totals_peaks_leaders_and_comparisons(tmp_pa
     history = history_of(read_events(small(tmp_path)), 4)
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=40)
     with Display(console, history, {1: "ann", 2: "bob", 3: "cy"}) as display:
-        stepped(history)
+        replay_without_spark(history)
         display.update()
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     assert "waiting for the first micro-batch" in shown
@@ -197,7 +199,7 @@ def test_in_a_terminal_a_table_shows_totals_peaks_leaders_and_comparisons(tmp_pa
     assert "0 differ" in last
 
 
-def test_a_java_that_does_not_run_spark_is_an_error_that_shows_what_it_wrote(tmp_path):
+def test_a_java_that_does_not_run_spark_is_an_error_that_shows_its_output(tmp_path):
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(
@@ -206,15 +208,15 @@ def test_a_java_that_does_not_run_spark_is_an_error_that_shows_what_it_wrote(tmp
         )
     )
     java.chmod(0o755)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "streaming.demo", "--plot", str(tmp_path / "plot.png")],
         env=os.environ | {"JAVA_HOME": str(tmp_path / "jdk")},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: Spark did not start with Java 17.0.1 (JAVA_HOME)")
-    assert "no memory" in done.stderr
+    assert completed.returncode == 2
+    assert completed.stderr.startswith("error: Spark did not start with Java 17.0.1 (JAVA_HOME)")
+    assert "no memory" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -229,9 +231,7 @@ def test_a_java_that_does_not_run_spark_is_an_error_that_shows_what_it_wrote(tmp
         (["--work-dir", "."], "name a new directory"),
     ],
 )
-def test_nonsense_on_the_command_line_ends_with_one_line_and_status_two(
-    arguments, words, tmp_path, monkeypatch
-):
+def test_wrong_arguments_end_with_one_line_and_status_two(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(command.app, arguments)
     assert result.exit_code == 2
@@ -260,9 +260,12 @@ def test_the_command_exits_with_one_when_the_oracle_differs(tmp_path):
         "--plot",
         str(tmp_path / "plot.png"),
     ]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "streaming.demo", *arguments], capture_output=True, text=True
     )
-    assert done.returncode == 1, done.stderr
-    assert "DIFFERENT: after 4 changes simple is 1, but 5 according to the oracle" in done.stdout
-    assert done.stderr == ""
+    assert completed.returncode == 1, completed.stderr
+    assert (
+        "DIFFERENT: after 4 changes undirected is 1, but 5 according to the oracle"
+        in completed.stdout
+    )
+    assert completed.stderr == ""

@@ -1,3 +1,5 @@
+"""The recount of the demo equals trying all triples of nodes."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -22,7 +24,7 @@ def test_the_recount_equals_trying_all_triples_of_nodes(links):
     nodes = {node for a, b, _ in links for node in (a, b)}
     triples = [t for t in permutations(nodes, 3)]
     directed = [(a, b, c) for a, b, c in triples if weight[a, b] and weight[b, c] and weight[a, c]]
-    turning = [(a, b, c) for a, b, c in triples if weight[a, b] and weight[b, c] and weight[c, a]]
+    cyclic = [(a, b, c) for a, b, c in triples if weight[a, b] and weight[b, c] and weight[c, a]]
     joined = {frozenset((a, b)) for a, b in product(nodes, nodes) if a != b and weight[a, b]}
     assert counts.links == sum(weight.values())
     assert counts.edges == sum(1 for w in weight.values() if w)
@@ -30,12 +32,12 @@ def test_the_recount_equals_trying_all_triples_of_nodes(links):
     assert counts.weighted == sum(
         weight[a, b] * weight[b, c] * weight[a, c] for a, b, c in directed
     )
-    assert counts.cycles == len(turning) // 3
-    assert counts.simple == len(
+    assert counts.cycles == len(cyclic) // 3
+    assert counts.undirected == len(
         {frozenset(t) for t in triples if {frozenset((t[i], t[i - 1])) for i in range(3)} <= joined}
     )
-    for found, expected in ((counts.corners, directed), (counts.turning, turning)):
+    for actual, expected in ((counts.corners, directed), (counts.cycle_corners, cyclic)):
         corners = Counter(node for triple in expected for node in triple)
-        if expected is turning:
+        if expected is cyclic:
             corners = Counter({node: n // 3 for node, n in corners.items()})
-        assert dict(zip(*(part.tolist() for part in found), strict=True)) == corners
+        assert dict(zip(*(part.tolist() for part in actual), strict=True)) == corners

@@ -1,8 +1,9 @@
 """Cells give the deltas of one process, whatever tasks fail and whichever values are heavy.
 
-Spark's context is one of this file: tasks run here, in any order, by workers that have seen some of
-the cells, some of them several times with one of the results taken. So random circuits can be run
-through the whole of a distributed engine, files and commits and all.
+A class of this file stands for Spark's context: it runs tasks in this process, in any order, and
+some of them several times, of which it takes one result. Each task runs on one of several workers,
+whose caches have different cells. So random circuits run through the whole distributed engine,
+with its files and commits.
 """
 
 from __future__ import annotations
@@ -27,13 +28,12 @@ from streaming import ViewSink
 from streaming.distributed.engine import DistributedEngine, read_newest_cells
 from streaming.distributed.execution import task
 from streaming.distributed.execution.executor_cache import ExecutorCache
-from streaming.distributed.planning import grid_planning as planning
-from streaming.distributed.planning import load_balance as evenness
+from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.state.local_files import LocalFiles
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
-from tests.streaming.distributed.test_engine import HUBS, Frame, batch_of, hub, outputs, uneven
+from tests.streaming.distributed.test_engine import HUBS, Frame, batch_of, hub, load_ratios, outputs
 from tests.streaming.distributed.test_engine import SCHEMAS as GRAPH
 from tests.support.tables import bag_of
 
@@ -46,7 +46,7 @@ LAW = settings(
 
 
 class Tasks:
-    """Those of one job."""
+    """The tasks of one job, run in this process."""
 
     def __init__(self, context: Context, parts: list[Any]) -> None:
         self._context, self._parts = context, parts
@@ -56,19 +56,23 @@ class Tasks:
         return self
 
     def collect(self) -> list[Any]:
-        rng, found = self._context.rng, []
+        rng, result = self._context.rng, []
         rng.shuffle(self._parts)
         for part in self._parts:
             attempts = []
             for _ in range(rng.choice(self._context.attempts)):
                 with patch.object(task, "CACHE", rng.choice(self._context.workers)):
                     attempts.append([*pickle.loads(self._run)([part])])
-            found += rng.choice(attempts)
-        return found
+            result += rng.choice(attempts)
+        return result
 
 
 class Context:
-    """Of two workers, one of which has little memory, and so many attempts at a task."""
+    """Stands for Spark's context: two workers, one of which caches only two cells.
+
+    Attributes:
+        attempts: The possible numbers of attempts at a task.
+    """
 
     defaultParallelism = 3
     attempts: tuple[int, ...] = (1, 1, 2, 3)
@@ -87,8 +91,8 @@ class Context:
         return Tasks(self, list(parts))
 
 
-class Run:
-    """A distributed engine as a sink has it, from a directory on."""
+class EngineRun:
+    """A distributed engine on a state directory, driven as a sink drives it."""
 
     def __init__(self, circuit: Circuit, files: LocalFiles, cells: int) -> None:
         self.engine = DistributedEngine(circuit, cells=cells, files=files, keep=2)
@@ -107,24 +111,24 @@ class Run:
         return {name: bag_of(table) for name, table in answer.deltas.items()}
 
 
-def follow(data: st.DataObject) -> None:
-    """Random SQL in cells, whose grids are chosen anew whenever they can be."""
+def check_random_sql(data: st.DataObject) -> None:
+    """Compare random SQL in cells with one process; the grids change as often as possible."""
     cells = data.draw(st.sampled_from([1, 2, 3, 4, 8, 12]), "cells")
     spec = compile_sql(data.draw(selects()), SCHEMAS).spec
     context = Context(data.draw(st.integers(0, 99), "seed"))
     embedded, world = Circuit(spec), World()
     with (
         TemporaryDirectory() as name,
-        patch.object(planning, "MIN_KNOWN_ROWS", 1),
-        patch.object(evenness, "MIN_MEAN_ROWS", 1),
-        patch.object(evenness, "MAX_LOAD_RATIO", 1.0),
+        patch.object(grid_planning, "MIN_KNOWN_ROWS", 1),
+        patch.object(load_balance, "MIN_MEAN_ROWS", 1),
+        patch.object(load_balance, "MAX_LOAD_RATIO", 1.0),
     ):
-        run = Run(Circuit(spec), LocalFiles(name), cells)
+        run = EngineRun(Circuit(spec), LocalFiles(name), cells)
         for number in range(data.draw(st.integers(2, 4), "steps")):
             tables = world.change(data.draw)
             if number and data.draw(st.integers(0, 3), "restart") == 0:
                 run.engine.versions.close()
-                run = Run(Circuit(spec), LocalFiles(name), cells)
+                run = EngineRun(Circuit(spec), LocalFiles(name), cells)
             expected = {name: bag_of(table) for name, table in embedded.step(tables).items()}
             assert run.step(tables, number, context) == expected
         run.engine.versions.close()
@@ -132,20 +136,20 @@ def follow(data: st.DataObject) -> None:
 
 @LAW
 @given(data=st.data())
-def test_random_sql_in_cells_gives_what_it_gives_in_one_process(data):
-    follow(data)
+def test_random_sql_gives_the_same_in_cells_and_in_one_process(data):
+    check_random_sql(data)
 
 
 @pytest.mark.slow
 @settings(LAW, max_examples=200)
 @given(data=st.data())
-def test_much_random_sql_in_cells_gives_what_it_gives_in_one_process(data):
-    follow(data)
+def test_much_random_sql_gives_the_same_in_cells_and_in_one_process(data):
+    check_random_sql(data)
 
 
-def distributed(place: Path) -> ViewSink:
+def distributed(folder: Path) -> ViewSink:
     circuit = compile_sql(HUBS, GRAPH)
-    return ViewSink(circuit, state_dir=place, mode="distributed", cells=8)
+    return ViewSink(circuit, state_dir=folder, mode="distributed", cells=8)
 
 
 def test_a_hub_that_grows_while_the_query_runs_is_spread(tmp_path):
@@ -167,52 +171,52 @@ def test_a_hub_that_grows_while_the_query_runs_is_spread(tmp_path):
         if number == 4:
             sink.close()
             sink = distributed(tmp_path)
-    assert max(uneven(tmp_path).values()) <= 1.5
+    assert max(load_ratios(tmp_path).values()) <= 1.5
     assert 2 <= len(set(layouts)) <= 4
     sink.close()
 
 
-READ: Counter[str] = Counter()
+READ_COUNTS: Counter[str] = Counter()
 
 
-class Read(LocalFiles):
-    """A directory that notes what is read of it."""
+class CountingFiles(LocalFiles):
+    """A directory that counts the reads of each file in `READ_COUNTS`."""
 
     def read(self, name: str) -> memoryview:
-        READ[name] += 1
+        READ_COUNTS[name] += 1
         return super().read(name)
 
 
-class Worker(ExecutorCache):
-    """Notes what is read to bring a cell to a version."""
+class CountingCache(ExecutorCache):
+    """Counts the files that are read to bring a cell to a version, in ``read_counts``."""
 
     def take(self, *arguments: Any) -> Any:
-        before = Counter(READ)
-        found = super().take(*arguments)
-        self.__dict__.setdefault("read", Counter()).update(READ - before)
-        return found
+        before = Counter(READ_COUNTS)
+        result = super().take(*arguments)
+        self.__dict__.setdefault("read_counts", Counter()).update(READ_COUNTS - before)
+        return result
 
 
 def test_workers_that_take_turns_read_only_the_later_rows(tmp_path):
     schema = {"e": GRAPH["e"]}
     circuit = compile_sql("SELECT src, max(dst) AS m FROM e GROUP BY src", schema)
-    run = Run(Circuit(circuit.spec), Read(tmp_path), 1)
-    workers, context = [Worker(), Worker()], Context(0)
+    run = EngineRun(Circuit(circuit.spec), CountingFiles(tmp_path), 1)
+    workers, context = [CountingCache(), CountingCache()], Context(0)
     context.attempts = (1,)
-    READ.clear()
+    READ_COUNTS.clear()
     for number in range(12):
         context.workers = [workers[number % 2]]
         tables = {"e": pa.table({"src": [*range(40)], "dst": [number] * 40})}
         expected = {name: bag_of(table) for name, table in circuit.step(tables).items()}
         assert run.step(tables, number, context) == expected
     for worker in workers:
-        read = worker.__dict__["read"]
+        read = worker.__dict__["read_counts"]
         assert len(read) >= 6 and set(read.values()) == {1}
     run.engine.versions.close()
 
 
 def test_loads_are_the_rows_of_the_cells(tmp_path):
-    run = Run(compile_sql(HUBS, GRAPH), LocalFiles(tmp_path), 4)
+    run = EngineRun(compile_sql(HUBS, GRAPH), LocalFiles(tmp_path), 4)
     edges = pa.table({"src": [*range(100)], "dst": [*range(1, 101)]})
     run.step({"e": edges}, 0, Context(3))
     cells = read_newest_cells(LocalFiles(tmp_path))
@@ -226,10 +230,10 @@ def test_loads_are_the_rows_of_the_cells(tmp_path):
     run.engine.versions.close()
 
 
-def test_a_count_of_all_is_added_up_by_the_driver_without_a_job(tmp_path):
+def test_a_count_of_all_rows_is_summed_by_the_driver_without_a_job(tmp_path):
     text = "SELECT count(*) AS n, sum(src) AS s FROM e"
     circuit, context = compile_sql(text, {"e": GRAPH["e"]}), Context(4)
-    run = Run(Circuit(circuit.spec), LocalFiles(tmp_path), 4)
+    run = EngineRun(Circuit(circuit.spec), LocalFiles(tmp_path), 4)
     for number in range(3):
         tables = {"e": pa.table({"src": [*range(9 * number)], "dst": [number] * 9 * number})}
         expected = {name: bag_of(table) for name, table in circuit.step(tables).items()}

@@ -26,34 +26,36 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[3]
 HOME = Path(pyspark.__file__).parent
-PATIENCE = 150  # seconds for whatever a process does
+TIMEOUT_S = 150  # for each step of a process
 BATCHES = 5
-KILLED_IN = 2  # whose rows are shuffled
+KILL_BATCH = 2  # the micro-batch in which a process is killed; its rows are shuffled
 
 
 def changes() -> list[pa.Table]:
-    """Edges that come and go."""
+    """Insert and delete edges."""
     rng = random.Random("cluster")
-    there: list[tuple[int, int]] = []
-    found = []
+    present: list[tuple[int, int]] = []
+    result = []
     for _ in range(BATCHES):
         rows = []
         for _ in range(60):
-            if there and rng.random() < 0.3:
-                rows.append((*there.pop(rng.randrange(len(there))), -1))
+            if present and rng.random() < 0.3:
+                rows.append((*present.pop(rng.randrange(len(present))), -1))
             else:
-                there.append((rng.randrange(12), rng.randrange(12)))
-                rows.append((*there[-1], 1))
+                present.append((rng.randrange(12), rng.randrange(12)))
+                rows.append((*present[-1], 1))
         columns = zip(*rows, strict=True)
-        found.append(pa.table(dict(zip(("src", "dst", "weight"), map(list, columns), strict=True))))
-    return found
+        result.append(
+            pa.table(dict(zip(("src", "dst", "weight"), map(list, columns), strict=True)))
+        )
+    return result
 
 
 class Processes:
-    """Processes of one test, all of which have ended after it."""
+    """The processes of one test; `close` ends them."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._started: list[subprocess.Popen[str]] = []
         try:
             use_java()
@@ -71,7 +73,7 @@ class Processes:
         }
 
     def start(self, name: str, *command: str) -> subprocess.Popen[str]:
-        with (self.place / f"{name}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -85,15 +87,15 @@ class Processes:
         return process
 
     def spark(self, name: str, kind: str, *arguments: str) -> subprocess.Popen[str]:
-        """A master or a worker."""
+        """Start a master or a worker of Spark."""
         spark_class = str(HOME / "bin" / "spark-class")
         return self.start(name, spark_class, f"org.apache.spark.deploy.{kind}", *arguments)
 
     def output(self, name: str) -> str:
-        return (self.place / f"{name}.log").read_text(errors="replace")
+        return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def wait_for(self, name: str, text: str, times: int = 1) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT_S
         while self.output(name).count(text) < times:
             assert time.monotonic() < end, (
                 f"{name} did not say {text!r}: {self.output(name)[-3000:]}"
@@ -116,9 +118,9 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         path = tmp_path / "in" / f"{number}.parquet"
         pq.write_table(table, path)
         os.utime(path, (10**9 + number,) * 2)
-    found = Processes(tmp_path)
-    yield found
-    found.close()
+    result = Processes(tmp_path)
+    yield result
+    result.close()
 
 
 def end_worker(worker: subprocess.Popen[str]) -> None:
@@ -130,11 +132,11 @@ def end_worker(worker: subprocess.Popen[str]) -> None:
 def end_executor(driver: subprocess.Popen[str]) -> None:
     """Kill one of the executors that a driver has started."""
     own = []
-    for place in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = (place / "cmdline").read_bytes()
+            command = (process / "cmdline").read_bytes()
             if b"CoarseGrainedExecutorBackend" in command and b"java" in command.split(b"\0")[0]:
-                own += [int(place.name)] * (os.getsid(int(place.name)) == driver.pid)
+                own += [int(process.name)] * (os.getsid(int(process.name)) == driver.pid)
         except OSError:  # it has ended meanwhile
             continue
     assert own, "the driver has no executors of its own"
@@ -146,8 +148,8 @@ def run(
     master: str,
     kill: Callable[[subprocess.Popen[str]], None],
 ) -> None:
-    """Run the driver to its end, kill something on the way, and compare all that it gave out."""
-    place = processes.place
+    """Run the driver to its end, kill a process on the way, and compare all published deltas."""
+    place = processes.folder
     driver = processes.start(
         "driver", sys.executable, "-m", "tests.support.cluster_driver", str(place), master
     )
@@ -155,27 +157,27 @@ def run(
     for batch in range(BATCHES):
         line = driver.stdout.readline().strip()
         assert line == f"batch {batch}", f"{line!r}: {processes.output('driver')[-4000:]}"
-        if batch == KILLED_IN:
+        if batch == KILL_BATCH:
             time.sleep(0.2)  # into the jobs of the micro-batch
             kill(driver)
     line = driver.stdout.readline().strip()
     assert line == "done", f"{line!r}: {processes.output('driver')[-4000:]}"
-    assert driver.wait(PATIENCE) == 0
+    assert driver.wait(TIMEOUT_S) == 0
     circuit = views()
     for batch, table in enumerate(changes()):
         for view, delta in circuit.step({"e": table}).items():
-            found = pq.read_table(place / "out" / f"{batch}-{view}.parquet")
-            assert bag_of(found) == bag_of(delta), f"micro-batch {batch}, {view}"
+            result = pq.read_table(place / "out" / f"{batch}-{view}.parquet")
+            assert bag_of(result) == bag_of(delta), f"micro-batch {batch}, {view}"
     assert "Lost executor" in processes.output("driver") or "lost" in processes.output("driver")
 
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    for listener in sockets:
+        listener.bind(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 
@@ -193,7 +195,7 @@ def test_the_view_stays_exact_when_a_worker_of_a_standalone_cluster_is_killed(pr
             "worker.Worker",
             *local,
             *("-c", "1", "-m", "1g", "--webui-port", str(ui[number])),
-            *("-d", str(processes.place / f"work{number}"), master),
+            *("-d", str(processes.folder / f"work{number}"), master),
         )
         for number in (1, 2)
     ]

@@ -1,4 +1,4 @@
-"""A sink in mode "distributed" publishes what the embedded one does; its state is elsewhere."""
+"""A sink in mode "distributed" publishes what the embedded sink does; its state is in cells."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ VIEWS = """
         FROM e LEFT JOIN p ON e.src = p.id GROUP BY p.name;
     CREATE VIEW loops AS SELECT src FROM e WHERE src = dst;
 """
-RULES = {"p": InputOptions(keys=("id",), retain=Retention("at", 6))}
-WIDE = {
+INPUT_OPTIONS = {"p": InputOptions(keys=("id",), retain=Retention("at", 6))}
+TAGGED_COLUMNS = {
     "relation": pa.string(),
     "src": pa.int64(),
     "dst": pa.int64(),
@@ -69,7 +69,7 @@ WIDE = {
 
 
 class Frame:
-    """A micro-batch of rows that are there, in a session."""
+    """Stands for the DataFrame of a micro-batch, whose rows are an Arrow table."""
 
     def __init__(self, spark: Any, table: pa.Table) -> None:
         self.sparkSession = spark
@@ -84,32 +84,32 @@ class Frame:
 
 
 def batch_of(*rows: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist([{"weight": 1} | row for row in rows], pa.schema(WIDE))
+    return pa.Table.from_pylist([{"weight": 1} | row for row in rows], pa.schema(TAGGED_COLUMNS))
 
 
 def batches(count: int, seed: str) -> list[pa.Table]:
-    """Edges that come and go, and people by key, the third micro-batch empty."""
+    """Insert and delete edges, and upsert people; the third micro-batch is empty."""
     rng = random.Random(seed)
-    there: list[tuple[int, int]] = []
-    found = []
+    present: list[tuple[int, int]] = []
+    result = []
     for number in range(count):
         rows: list[dict[str, Any]] = []
         for _ in range(rng.randrange(6, 16)):
-            if there and rng.random() < 0.3:
-                src, dst = there.pop(rng.randrange(len(there)))
+            if present and rng.random() < 0.3:
+                src, dst = present.pop(rng.randrange(len(present)))
                 rows.append({"relation": "e", "src": src, "dst": dst, "weight": -1})
             else:
                 src, dst = rng.randrange(7), rng.randrange(7)
-                there.append((src, dst))
+                present.append((src, dst))
                 rows.append({"relation": "e", "src": src, "dst": dst})
         for id in rng.sample(range(8), 3):
             rows.append({"relation": "p", "id": id, "name": f"n{id % 3}", "at": 3 * number})
-        found.append(batch_of(*(rows if number != 2 else [])))
-    return found
+        result.append(batch_of(*(rows if number != 2 else [])))
+    return result
 
 
-def definition() -> CircuitSpec:
-    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).spec
+def circuit_spec() -> CircuitSpec:
+    return compile_sql(VIEWS, SCHEMAS, input_options=INPUT_OPTIONS).spec
 
 
 def outputs(sink: ViewSink) -> dict[str, Counter]:
@@ -120,23 +120,25 @@ def outputs(sink: ViewSink) -> dict[str, Counter]:
 
 
 def distributed(place: Any, *, cells: int = 4, **options: Any) -> ViewSink:
-    circuit = Circuit(definition())
+    circuit = Circuit(circuit_spec())
     return ViewSink(circuit, state_dir=place, mode="distributed", cells=cells, **options)
 
 
 @pytest.mark.parametrize(
-    "few", [pipeline.MAX_DRIVER_ROWS, -1], ids=["by the driver", "by executors"]
+    "max_driver_rows", [pipeline.MAX_DRIVER_ROWS, -1], ids=["by the driver", "by executors"]
 )
 def test_it_publishes_what_the_embedded_sink_publishes_over_restarts_and_replays(
-    spark, tmp_path, monkeypatch, few
+    spark, tmp_path, monkeypatch, max_driver_rows
 ):
-    monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", few)
-    embedded = ViewSink(Circuit(definition()))
+    monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", max_driver_rows)
+    embedded = ViewSink(Circuit(circuit_spec()))
     sink = distributed(tmp_path, keep=2)
     for number, table in enumerate(batches(4, "restarts")):
         frame = Frame(spark, table)
         embedded(frame, number)
-        with patch.object(Pipeline, "_stage", None if not table.num_rows else Pipeline._stage):
+        with patch.object(
+            Pipeline, "_run_stage", None if not table.num_rows else Pipeline._run_stage
+        ):
             sink(frame, number)  # without rows there is no job
         assert outputs(sink) == outputs(embedded)
         if number == 1:
@@ -150,40 +152,42 @@ def test_it_publishes_what_the_embedded_sink_publishes_over_restarts_and_replays
         Manifest.decode(path.read_bytes(), path.name) for path in (tmp_path / "manifests").iterdir()
     ]
     assert {manifest.batch_id for manifest in manifests} == {2, 3}
-    there = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
+    present = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
     named = {name for manifest in manifests for name in manifest.file_names}
-    assert there == named, "files that no version names, or the other way round"
+    assert present == named, "a file that no version names, or a name without a file"
     assert "grid    4 cells" in sink.explain()
     assert embedded.explain().startswith("triangles")
     rows = sum(n for name, (n, _) in manifests[-1].sizes.items() if name.startswith("stage"))
     assert rows > 0
 
 
-class Failing(LocalFiles):
-    """A disk on which the commit fails when it is told to."""
+class FailingFiles(LocalFiles):
+    """A disk on which the commit fails while ``fails`` is True."""
 
     fails = False
 
     def rename_new(self, old: str, new: str) -> None:
-        if Failing.fails:
+        if FailingFiles.fails:
             raise OSError("no room")
         super().rename_new(old, new)
 
 
 def test_a_commit_that_fails_changes_nothing_though_cells_have_stepped(spark, tmp_path):
-    embedded = ViewSink(Circuit(definition()))
-    sink = distributed(Failing(tmp_path), cells=2)
+    embedded = ViewSink(Circuit(circuit_spec()))
+    sink = distributed(FailingFiles(tmp_path), cells=2)
     for number, table in enumerate(batches(2, "commit")):
-        Failing.fails = True
+        FailingFiles.fails = True
         with pytest.raises(StateError, match="no room"):
             sink(Frame(spark, table), number)
-        Failing.fails = False
+        FailingFiles.fails = False
         embedded(Frame(spark, table), number)
         sink(Frame(spark, table), number)
         assert outputs(sink) == outputs(embedded)
 
 
-def test_ids_rows_that_differ_and_bad_rows_are_treated_as_by_the_embedded_sink(spark, tmp_path):
+def test_wrong_batch_ids_different_rows_and_bad_rows_are_treated_as_by_the_embedded_sink(
+    spark, tmp_path
+):
     sink = distributed(tmp_path, bad_rows="dead_letter")
     edge = {"relation": "e", "src": 1, "dst": 1}
     with pytest.raises(BatchOrderError, match="not 0"):
@@ -203,18 +207,18 @@ def test_ids_rows_that_differ_and_bad_rows_are_treated_as_by_the_embedded_sink(s
         distributed(tmp_path)(Frame(spark, batch_of(edge | {"relation": "f"})), 2)
 
 
-def test_an_error_in_a_cell_is_the_engine_s_and_nothing_has_happened(spark, tmp_path):
+def test_an_error_in_a_cell_is_raised_by_the_sink_and_changes_nothing(spark, tmp_path):
     schema = {"r": pa.schema([("k", pa.int64()), ("x", pa.int64())])}
     circuit = compile_sql("SELECT k, sum(x) AS total FROM r GROUP BY k", schema)
     sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
 
-    def given(*rows: tuple[int, int]) -> Frame:
+    def frame_of(*rows: tuple[int, int]) -> Frame:
         return Frame(spark, pa.table({"k": [k for k, _ in rows], "x": [x for _, x in rows]}))
 
-    sink(given((1, 2**62), (2, 5)), 0)
+    sink(frame_of((1, 2**62), (2, 5)), 0)
     with pytest.raises(EvaluationError, match="beyond int64"):
-        sink(given((1, 2**62), (2, 5)), 1)
-    sink(given((2, 5)), 1)
+        sink(frame_of((1, 2**62), (2, 5)), 1)
+    sink(frame_of((2, 5)), 1)
     assert outputs(sink)["view"] == {(2, 10): 1, (2, 5): -1}
 
 
@@ -247,13 +251,13 @@ def test_columns_of_types_that_spark_lacks_join_in_their_cells(spark, tmp_path):
     both = pa.concat_tables(
         [table.append_column("relation", pa.array([name] * 12)) for name in ("r", "s")]
     )
-    found = []
+    result = []
     for options in ({}, {"state_dir": tmp_path, "mode": "distributed", "cells": 4}):
         sink = ViewSink(compile_sql(text, schemas), **options)
         sink(Frame(spark, both), 0)
-        found.append(outputs(sink))
-    assert found[0] == found[1]
-    assert sum(found[0]["view"].values()) == 4
+        result.append(outputs(sink))
+    assert result[0] == result[1]
+    assert sum(result[0]["view"].values()) == 4
 
 
 HUBS = """
@@ -264,36 +268,36 @@ HUBS = """
 
 
 def hub(edges: int) -> list[dict[str, Any]]:
-    """Half of all edges go to node 7."""
+    """Return edges, half of which go to node 7."""
     rng = random.Random("hub")
     rows = [(number, 7 if number % 2 else rng.randrange(edges)) for number in range(edges)]
     return [{"relation": "e", "src": src, "dst": dst} for src, dst in rows]
 
 
-def uneven(place: Any) -> dict[int, float]:
-    """By join of the newest version the rows of its fullest cell, by the mean."""
+def load_ratios(place: Any) -> dict[int, float]:
+    """Return, for each join of the newest version, the rows of its fullest cell by the mean."""
     stages = circuit_stages(compile_sql(HUBS, SCHEMAS)).stages
     cells = read_newest_cells(LocalFiles(place))
     assert cells is not None
     loads = {
-        one.number: count_loads(one, cells.stage_manifests(one.number))
-        for one in stages
-        if one.atoms
+        stage.number: count_loads(stage, cells.stage_manifests(stage.number))
+        for stage in stages
+        if stage.atoms
     }
-    return {number: max(one) * len(one) / sum(one) for number, one in loads.items()}
+    return {number: max(rows) * len(rows) / sum(rows) for number, rows in loads.items()}
 
 
 def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(spark, tmp_path):
-    """Also of a small table's rows, and when the first micro-batch has to be done again."""
+    """The join with a small table is balanced, too, also if the first micro-batch is repeated."""
     embedded = ViewSink(compile_sql(HUBS, SCHEMAS))
     options: dict[str, Any] = {"mode": "distributed", "cells": 8}
-    sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=Failing(tmp_path), **options)
+    sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=FailingFiles(tmp_path), **options)
     rows = [*hub(2400), *({"relation": "p", "id": number} for number in range(40))]
     first = batch_of(*rows)
-    Failing.fails = True
+    FailingFiles.fails = True
     with pytest.raises(StateError, match="no room"):
         sink(Frame(spark, first), 0)
-    Failing.fails = False
+    FailingFiles.fails = False
     layouts = []
     for number, table in enumerate((first.take(pa.array(range(2440)[::-1])), batch_of(*rows[:99]))):
         embedded(Frame(spark, table), number)
@@ -303,14 +307,14 @@ def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(
         sink.close()
         sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=tmp_path, **options)
     assert layouts[0] == layouts[1]
-    assert all(1 < one <= 2 for one in uneven(tmp_path).values())
-    told = sink.explain()  # of the directory, before the first micro-batch
-    assert told.count("heavy   v") >= 2 and " = 7; atom " in told
-    assert len(re.findall(r"kept .* in the fullest, 1\.\d+ times the mean", told)) >= 2
+    assert all(1 < ratio <= 2 for ratio in load_ratios(tmp_path).values())
+    text = sink.explain()  # of the directory, before the first micro-batch
+    assert text.count("heavy   v") >= 2 and " = 7; atom " in text
+    assert len(re.findall(r"kept .* in the fullest, 1\.\d+ times the mean", text)) >= 2
 
 
-def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
-    circuit = Circuit(definition())
+def test_circuits_and_options_that_cannot_be_distributed_are_refused_before_anything_runs(tmp_path):
+    circuit = Circuit(circuit_spec())
     options: dict[str, Any] = {"mode": "distributed", "cells": 4}
     with pytest.raises(StateError, match=r"give ViewSink\(state_dir=...\)"):
         ViewSink(circuit, **options)
@@ -334,19 +338,19 @@ def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_of_another_mode_or_number_of_cells_is_refused_with_how_to_move_it(
+def test_a_directory_of_another_mode_or_number_of_cells_is_refused_with_the_rescale_command(
     spark, tmp_path
 ):
     frame = Frame(spark, batches(1, "other")[0])
     with_cells, alone = tmp_path / "with", tmp_path / "alone"
-    for sink in (distributed(with_cells), ViewSink(Circuit(definition()), state_dir=alone)):
+    for sink in (distributed(with_cells), ViewSink(Circuit(circuit_spec()), state_dir=alone)):
         sink(frame, 0)
         sink.close()
     refused = distributed(with_cells, cells=8)
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --cells 8"):
         refused(frame, 1)  # it releases the directory, although it is not closed
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --embedded"):
-        ViewSink(Circuit(definition()), state_dir=with_cells)(frame, 1)
+        ViewSink(Circuit(circuit_spec()), state_dir=with_cells)(frame, 1)
     with pytest.raises(StateMismatchError, match=r"is embedded in .* rescale .*/alone --cells 4"):
         distributed(alone)(frame, 1)
     for file in (with_cells / "data").glob("*-0.0-*.arrow"):
@@ -370,12 +374,12 @@ def test_a_session_of_spark_connect_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "few", [pipeline.MAX_DRIVER_ROWS, -1], ids=["by the driver", "by executors"]
+    "max_driver_rows", [pipeline.MAX_DRIVER_ROWS, -1], ids=["by the driver", "by executors"]
 )
-def test_a_cell_that_makes_too_much_ends_the_query_with_the_name_of_the_view(
-    spark, tmp_path, monkeypatch, few
+def test_a_cell_that_exceeds_its_limits_ends_the_query_with_the_name_of_the_view(
+    spark, tmp_path, monkeypatch, max_driver_rows
 ):
-    monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", few)
+    monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", max_driver_rows)
     circuit = compile_sql(
         "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst",
         {"e": SCHEMAS["e"]},
@@ -393,6 +397,6 @@ def test_a_cell_that_makes_too_much_ends_the_query_with_the_name_of_the_view(
         StepLimitError, match=r"^view 'paths': cell \d of stage 0: .*max_step_rows=200"
     ):
         sink(frame(star), 0)
-    sink(frame(star[50:70]), 0)  # nothing of it has happened
+    sink(frame(star[50:70]), 0)  # the failed attempt has changed nothing
     assert sink.last is not None
     assert sink.last.outputs["paths"].num_rows == 9 * 11

@@ -1,4 +1,4 @@
-"""The grid of a stage: counts from arrangements, the choice by them, and its printed form."""
+"""The grid of a stage: counts from arrangements, the choice by counts, and its printed form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streaming.distributed.planning.grid_planning import (
     count_in_tables,
     stage_grid,
 )
-from streaming.distributed.planning.shares import JoinInput, choose_shares, weigh_atoms
+from streaming.distributed.planning.shares import JoinAtom, choose_shares, weigh_atoms
 from streaming.distributed.planning.stages import Stages, atom_name, cut_stages
 from streaming.errors import StreamingError
 
@@ -33,8 +33,8 @@ TRIANGLES = (
     "SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src JOIN e z ON z.src = x.src "
     "AND z.dst = y.dst"
 )
-NAMESAKES = "SELECT a.town, b.town AS other FROM p a JOIN p b ON a.name = b.name"
-COMPARED = f"{NAMESAKES} WHERE a.id < b.id"
+SAME_NAME = "SELECT a.town, b.town AS other FROM p a JOIN p b ON a.name = b.name"
+SAME_NAME_ORDERED = f"{SAME_NAME} WHERE a.id < b.id"
 
 
 def stages_of(text: str) -> Stages:
@@ -61,8 +61,10 @@ def rows_of(name: str) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize(("query", "name"), [(TRIANGLES, "e"), (NAMESAKES, "p"), (COMPARED, "p")])
-def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
+@pytest.mark.parametrize(
+    ("query", "name"), [(TRIANGLES, "e"), (SAME_NAME, "p"), (SAME_NAME_ORDERED, "p")]
+)
+def test_counts_from_the_arrangements_of_cells_equal_counts_from_the_rows(query, name):
     stages = stages_of(query)
     stage = next(stage for stage in stages.stages if stage.atoms)
     table = rows_of(name)
@@ -84,21 +86,21 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
         states.append(State(1, runs, {n: [strings] for n, strings in step.dictionaries.items()}))
 
-    found = count_in_cells(stage, spec, states, grid)
+    actual = count_in_cells(stage, spec, states, grid)
 
     expected = count_in_tables(stage, tables)
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for key, counts in expected.items():
         first, *_ = counts.values
         of_rows = Counter(dict(zip(first.to_pylist(), counts.rows.tolist(), strict=True)))
-        counted = found[key]
+        counted = actual[key]
         of_cells = dict(zip(counted.values[0].to_pylist(), counted.rows.tolist(), strict=True))
         assert of_cells == of_rows, key
-        assert found[key].total == counts.total
+        assert actual[key].total == counts.total
 
 
-def test_a_plan_says_which_values_are_heavy_and_how_they_are_spread():
-    stages = stages_of(NAMESAKES)
+def test_explain_names_the_heavy_values_and_their_parts():
+    stages = stages_of(SAME_NAME)
     stage = next(stage for stage in stages.stages if stage.atoms)
     columns = [field.name for field in stage.relations[0].fields]
     tables = {relation.name: rows_of("p").select(columns) for relation in stage.relations}
@@ -110,20 +112,20 @@ def test_a_plan_says_which_values_are_heavy_and_how_they_are_spread():
     assert "a cell keeps 480 of 2,720 rows of all atoms, 1.59 times the ideal" in text
 
 
-def test_a_group_by_two_keys_is_as_even_as_the_pairs():
+def test_a_group_by_two_keys_is_hashed_by_the_pairs():
     stages = stages_of("SELECT src, dst, count(*) AS n FROM e GROUP BY src, dst")
     (stage,) = (stage for stage in stages.stages)
     grid = stage_grid(stage, 8)
     relation = stage.relations[0].name
-    found = place_rows(relation, [pa.array([1] * 800), pa.array(range(800))], grid)
-    assert max(Counter(found.cells.tolist()).values()) < 140
+    result = place_rows(relation, [pa.array([1] * 800), pa.array(range(800))], grid)
+    assert max(Counter(result.cells.tolist()).values()) < 140
 
 
-def test_shares_weigh_changed_rows_like_kept_rows():
+def test_shares_weigh_changed_rows_like_stored_rows():
     atoms = [
-        JoinInput("fact", {"k": 0, "x": 1}),
-        JoinInput("dim", {"x": 0}),
-        JoinInput("other", {"k": 0}),
+        JoinAtom("fact", {"k": 0, "x": 1}),
+        JoinAtom("dim", {"x": 0}),
+        JoinAtom("other", {"k": 0}),
     ]
     kept = choose_shares(weigh_atoms(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
     assert kept.parts["k"] == 8

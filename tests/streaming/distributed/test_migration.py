@@ -40,7 +40,7 @@ from tests.support.tables import bag_of
 
 
 class Cells:
-    """A circuit in stages of cells, in this process."""
+    """A circuit in stages, each in cells; all cells are in this process."""
 
     def __init__(self, circuit: Circuit, count: int) -> None:
         self.circuit = circuit
@@ -59,10 +59,10 @@ class Cells:
             given = {r.name: sent.get(f"relation {r.name}", []) for r in stage.relations}
             rows = pack_relations(stage, given)
             for circuit, part in zip(circuits, self._parts(stage, grid, rows), strict=True):
-                for name, found in group_by_destination(
+                for name, result in group_by_destination(
                     circuit.step(split_relations(stage, part))
                 ).items():
-                    sent.setdefault(name, []).extend(found)
+                    sent.setdefault(name, []).extend(result)
         return {
             name: bag_of(sum_tables(self.circuit.schema(name), sent.get(f"view {name}", [])))
             for name in self.circuit.outputs
@@ -73,7 +73,7 @@ class Cells:
         cells = sent.column(CELL).to_numpy()
         return [sent.filter(pa.array(cells == cell)) for cell in range(grid.cells)]
 
-    def wholes(self) -> list[Any]:
+    def gathered_states(self) -> list[Any]:
         return [
             gather_state(
                 stage,
@@ -85,18 +85,20 @@ class Cells:
             )
         ]
 
-    def fill(self, wholes: list[Any], count: int) -> None:
-        """Have other grids, chosen by what is there."""
-        for k, (stage, whole) in enumerate(zip(self.stages.stages, wholes, strict=True)):
+    def fill(self, gathered_states: list[Any], count: int) -> None:
+        """Distribute gathered states to new grids, chosen from the rows."""
+        for k, (stage, gathered) in enumerate(
+            zip(self.stages.stages, gathered_states, strict=True)
+        ):
             tables = {
                 atom.relation: table
-                for atom, table in zip(stage.atoms, whole, strict=False)
+                for atom, table in zip(stage.atoms, gathered, strict=False)
                 if table is not None and table.num_rows
             }
             counts = count_in_tables(stage, tables) if tables else None
             self.grids[k] = stage_grid(stage, count, counts=counts)
             self.cells[k] = []
-            for state in scatter_state(stage, self.grids[k], whole):
+            for state in scatter_state(stage, self.grids[k], gathered):
                 circuit = Circuit(self.specs[k])
                 state_import = StateImport(circuit, steps=3, watermarks={})
                 state_import.add_operator(stateful_operator(circuit), state)
@@ -108,14 +110,14 @@ class Cells:
         state_import = StateImport(circuit, steps=3, watermarks=self.driver.snapshot().watermarks)
         for name in circuit.input_options:
             state_import.add_relation(name, export_relation(self.driver, name))
-        for stage, whole in zip(self.stages.stages, self.wholes(), strict=True):
-            state_import.add_operator(stage.node, whole)
+        for stage, gathered in zip(self.stages.stages, self.gathered_states(), strict=True):
+            state_import.add_operator(stage.node, gathered)
         state_import.finish()
         return circuit
 
 
 def cells_of(circuit: Circuit, count: int) -> Cells:
-    """An embedded circuit, with its state, in cells."""
+    """Distribute an embedded circuit, with its state, over cells."""
     cells = Cells(Circuit(circuit.spec), count)
     cells.fill([export_state(circuit, stage.node) for stage in cells.stages.stages], count)
     import_dictionaries(cells.driver, export_dictionaries(circuit))
@@ -126,41 +128,43 @@ def cells_of(circuit: Circuit, count: int) -> Cells:
     return cells
 
 
-def moved(now: Circuit | Cells, to: int) -> Circuit | Cells:
-    """The same in so many cells, or in one process."""
+def migrate(now: Circuit | Cells, cells: int) -> Circuit | Cells:
+    """Move the state to this number of cells; to one process if it is 0."""
     if isinstance(now, Circuit):
-        return cells_of(now, to) if to else now
-    if not to:
+        return cells_of(now, cells) if cells else now
+    if not cells:
         return now.embedded()
-    now.fill(now.wholes(), to)
+    now.fill(now.gathered_states(), cells)
     return now
 
 
-def follow(spec: CircuitSpec, changes: list[dict[str, pa.Table]], ways: list[int]) -> None:
-    """Step a circuit that never moves, and one that moves after every step."""
-    steady, now = Circuit(spec), Circuit(spec)
-    for tables, to in zip(changes, ways, strict=True):
-        expected = {name: bag_of(table) for name, table in steady.step(tables).items()}
-        found = now.step(tables)
-        found = {n: bag_of(t) if isinstance(t, pa.Table) else t for n, t in found.items()}
-        assert found == expected
-        now = moved(now, to)
+def check_migration(
+    spec: CircuitSpec, changes: list[dict[str, pa.Table]], cell_counts: list[int]
+) -> None:
+    """Compare a circuit that never moves with one that moves after every step."""
+    unmoved, now = Circuit(spec), Circuit(spec)
+    for tables, cells in zip(changes, cell_counts, strict=True):
+        expected = {name: bag_of(table) for name, table in unmoved.step(tables).items()}
+        actual = now.step(tables)
+        actual = {n: bag_of(t) if isinstance(t, pa.Table) else t for n, t in actual.items()}
+        assert actual == expected
+        now = migrate(now, cells)
         if isinstance(now, Circuit):
             for stage in circuit_stages(now).stages:
-                # A later trace may be one that saves work, which depends on what came together.
+                # Only the first trace depends on the rows alone; later ones depend on the steps.
                 kept = len(stage.atoms) or 1
                 parts = zip(
-                    export_state(now, stage.node), export_state(steady, stage.node), strict=True
+                    export_state(now, stage.node), export_state(unmoved, stage.node), strict=True
                 )
                 for one, other in [*parts][:kept]:
                     assert (one is None) == (other is None)
                     assert one is None or bag_of(one) == bag_of(other)
 
 
-WAYS = st.sampled_from([0, 1, 2, 3, 6])
+CELL_COUNTS = st.sampled_from([0, 1, 2, 3, 6])  # 0 for one process
 
 
-# Making a circuit for each cell after each move takes its time, and shrinking would take hours.
+# Each move creates a circuit for each cell, so shrinking would take hours.
 LAW = settings(
     max_examples=6,
     deadline=None,
@@ -171,29 +175,29 @@ LAW = settings(
 
 @LAW
 @given(data=st.data())
-def test_random_sql_that_moves_gives_what_it_gives_where_it_is(data):
-    move_about(data)
+def test_random_sql_gives_the_same_with_and_without_moves(data):
+    check_random_migration(data)
 
 
 @pytest.mark.slow
 @settings(LAW, max_examples=150)
 @given(data=st.data())
-def test_much_random_sql_that_moves_gives_what_it_gives_where_it_is(data):
-    move_about(data)
+def test_much_random_sql_gives_the_same_with_and_without_moves(data):
+    check_random_migration(data)
 
 
-def move_about(data: st.DataObject) -> None:
+def check_random_migration(data: st.DataObject) -> None:
     spec = compile_sql(data.draw(selects()), SCHEMAS).spec
     world = World()
     changes = [world.change(data.draw) for _ in range(data.draw(st.integers(2, 3)))]
-    follow(spec, changes, [data.draw(WAYS) for _ in changes])
+    check_migration(spec, changes, [data.draw(CELL_COUNTS) for _ in changes])
 
 
 PEOPLE = {
     "e": pa.schema([("src", pa.string()), ("dst", pa.string()), ("at", pa.int64())]),
     "p": pa.schema([("id", pa.string()), ("pay", pa.decimal128(25, 2)), ("note", pa.binary())]),
 }
-ALL = """
+VIEWS = """
     CREATE VIEW triangles AS SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src
         JOIN e z ON z.src = x.src AND z.dst = y.dst GROUP BY x.src;
     CREATE VIEW paid AS SELECT src, sum(pay) AS pay, min(note) AS note, max(pay) AS most,
@@ -206,36 +210,36 @@ ALL = """
     CREATE VIEW ends AS SELECT DISTINCT dst FROM e EXCEPT SELECT id FROM p WHERE pay > 2;
     CREATE VIEW worth AS SELECT sum(pay) AS worth, count(*) AS n FROM e JOIN p ON dst = id;
 """
-RULES = {"e": InputOptions(retain=Retention("at", 9)), "p": InputOptions(keys=("id",))}
+INPUT_OPTIONS = {"e": InputOptions(retain=Retention("at", 9)), "p": InputOptions(keys=("id",))}
 
 
 def people(count: int, seed: int) -> list[dict[str, pa.Table]]:
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for number in range(count):
         names = [f"n{k}" for k in rng.integers(0, 9, 40)]
         edges = [names[:20], names[20:], [3 * number] * 20]
         ids = [f"n{k}" for k in rng.choice(9, 4, replace=False)]
         pays = pa.array([int(k) for k in rng.integers(0, 9, 4)]).cast(PEOPLE["p"][1].type)
         notes = [b"x" * int(k) for k in rng.integers(0, 4, 4)]
-        found.append(
+        result.append(
             {
-                "e": pa.Table.from_arrays([pa.array(one) for one in edges], schema=PEOPLE["e"]),
+                "e": pa.Table.from_arrays([pa.array(edge) for edge in edges], schema=PEOPLE["e"]),
                 "p": pa.Table.from_arrays(
                     [pa.array(ids), pays, pa.array(notes)], schema=PEOPLE["p"]
                 ),
             }
         )
-    return found
+    return result
 
 
-def test_all_kinds_of_state_and_rules_move_to_and_fro():
-    spec = compile_sql(ALL, PEOPLE, input_options=RULES).spec
-    follow(spec, people(6, 1), [0, 4, 3, 0, 2, 0])
+def test_all_kinds_of_state_and_input_options_move_between_cells_and_one_process():
+    spec = compile_sql(VIEWS, PEOPLE, input_options=INPUT_OPTIONS).spec
+    check_migration(spec, people(6, 1), [0, 4, 3, 0, 2, 0])
 
 
-def test_state_that_is_not_where_its_grid_wants_it_is_refused():
-    circuit = Circuit(compile_sql(ALL, PEOPLE, input_options=RULES).spec)
+def test_state_in_the_wrong_cells_is_refused():
+    circuit = Circuit(compile_sql(VIEWS, PEOPLE, input_options=INPUT_OPTIONS).spec)
     circuit.step(people(1, 2)[0])
     cells = cells_of(circuit, 4)
     stage = next(stage for stage in cells.stages.stages if len(stage.atoms) == 3)
@@ -251,8 +255,8 @@ def test_state_that_is_not_where_its_grid_wants_it_is_refused():
         gather_state(stage, grid, lost)
 
 
-def test_parts_of_different_moments_are_refused():
-    spec = compile_sql(ALL, PEOPLE, input_options=RULES).spec
+def test_states_of_different_steps_are_refused():
+    spec = compile_sql(VIEWS, PEOPLE, input_options=INPUT_OPTIONS).spec
     circuits = [Circuit(spec) for _ in range(2)]
     for circuit, tables in zip(circuits, people(2, 3), strict=True):
         circuit.step(tables)

@@ -23,26 +23,26 @@ from tests.streaming.distributed.test_engine import (
     Frame,
     batch_of,
     batches,
-    definition,
+    circuit_spec,
     distributed,
     outputs,
 )
 
 
 def rescale(state_dir: Path, *arguments: str) -> tuple[int, str]:
-    found = CliRunner().invoke(app, ["rescale", str(state_dir), *arguments])
-    return found.exit_code, (found.stdout + found.stderr).strip()
+    result = CliRunner().invoke(app, ["rescale", str(state_dir), *arguments])
+    return result.exit_code, (result.stdout + result.stderr).strip()
 
 
 def sink_of(state_dir: Path, cells: int | None) -> ViewSink:
     if cells is None:
-        return ViewSink(Circuit(definition()), state_dir=state_dir)
+        return ViewSink(Circuit(circuit_spec()), state_dir=state_dir)
     return distributed(state_dir, cells=cells)
 
 
 @pytest.mark.spark
 def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_deltas(spark, tmp_path):
-    never_moved = ViewSink(Circuit(definition()))
+    never_moved = ViewSink(Circuit(circuit_spec()))
     forms: list[int | None] = [None, 4, 3, None]
     sink, number = sink_of(tmp_path, None), 0
     for number, table in enumerate(batches(8, "rescale")):
@@ -106,11 +106,11 @@ def test_a_failed_rescale_is_one_line_and_does_not_change_the_directory(tmp_path
 def test_a_directory_of_an_earlier_version_says_what_to_do_and_its_pickle_is_not_read(tmp_path):
     write_state(tmp_path)
     (tmp_path / "views.json").unlink()
-    (tmp_path / "views.pickle").write_bytes(pickle.dumps(Evil()))
+    (tmp_path / "views.pickle").write_bytes(pickle.dumps(PrintsWhenUnpickled()))
     status, message = rescale(tmp_path, "--cells", "4")
     assert status == 2 and "views.json is missing" in message and "start the query once" in message
     assert "views.pickle, of an earlier version, is not read" in message and "never" not in message
-    (tmp_path / "views.json").write_bytes(pickle.dumps(Evil()))
+    (tmp_path / "views.json").write_bytes(pickle.dumps(PrintsWhenUnpickled()))
     status, message = rescale(tmp_path, "--cells", "4")
     assert status == 2 and "does not have the checksum" in message and "never" not in message
     sink = sink_of(tmp_path, None)  # which writes the file again
@@ -119,13 +119,13 @@ def test_a_directory_of_an_earlier_version_says_what_to_do_and_its_pickle_is_not
     assert rescale(tmp_path, "--cells", "4")[0] == 0
 
 
-class Evil:
+class PrintsWhenUnpickled:
     def __reduce__(self) -> Any:
         return print, ("never",)
 
 
 def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_command(tmp_path):
-    circuit = Circuit(definition())
+    circuit = Circuit(circuit_spec())
     plain = Circuit(replace(circuit.spec, source=None))
     sink = ViewSink(plain, state_dir=tmp_path)
     for number, table in enumerate(batches(2, "cli")):
@@ -156,7 +156,7 @@ def test_materialized_views_cannot_be_distributed(tmp_path):
     assert status == 2 and "names: materialized views are not available" in message
 
 
-def test_the_grid_of_as_many_cells_is_chosen_again_from_the_state(tmp_path):
+def test_rescaling_to_the_same_number_of_cells_chooses_the_grid_again(tmp_path):
     write_state(tmp_path)
     assert rescale(tmp_path, "--cells", "8")[0] == 0
     name = tmp_path / manifest_name(1)

@@ -16,28 +16,28 @@ from pyspark.sql import types as t
 from streaming.distributed.execution.placement import hash_values, place_rows
 from streaming.distributed.execution.routing import CELL, RELATION, ROLES, coordinate, route_rows
 from streaming.distributed.execution.xxhash import xxhash64
-from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares
+from streaming.distributed.planning.grid import Grid, HeavyGroup
+from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares
 
 pytestmark = pytest.mark.spark
 
-TRIANGLE = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+TRIANGLE = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
 
 
-def sent(spark, table, relation, columns, grid):
-    """Rows with their cell and roles, in plain Python."""
+def routed_rows(spark, table, relation, columns, grid):
+    """Return the routed rows, with their cells and roles, as tuples."""
     rows = spark.createDataFrame(table).withColumn(RELATION, f.lit(0))
-    found = route_rows(rows, {relation: columns}, grid).toArrow()
-    values = [found.column(name).to_pylist() for name in (*columns, CELL, ROLES)]
+    result = route_rows(rows, {relation: columns}, grid).toArrow()
+    values = [result.column(name).to_pylist() for name in (*columns, CELL, ROLES)]
     return list(zip(*values, strict=True))
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 8, 12, 27])
-def test_the_edges_of_a_triangle_meet_in_one_cell_in_their_roles(spark, cells):
+def test_the_edges_of_a_triangle_are_in_one_common_cell_in_their_roles(spark, cells):
     grid = Grid(choose_shares(TRIANGLE, cells))
     edges = [(a, b) for a in range(9) for b in range(9) if (a * b + a) % 3]
     table = pa.table({"src": [a for a, _ in edges], "dst": [b for _, b in edges]})
-    rows = sent(spark, table, "e", ["src", "dst"], grid)
+    rows = routed_rows(spark, table, "e", ["src", "dst"], grid)
     assert len({(a, b, cell) for a, b, cell, _ in rows}) == len(rows), "once to each cell"
     assert all(0 <= cell < grid.cells and 0 < roles < 8 for *_, cell, roles in rows)
     wanted: dict[tuple[int, int, int], set[int]] = {}
@@ -53,21 +53,21 @@ def test_the_edges_of_a_triangle_meet_in_one_cell_in_their_roles(spark, cells):
 
 
 @pytest.mark.parametrize("cells", [4, 8, 27])
-def test_copies_and_loads_are_what_theory_says(spark, cells):
+def test_copies_and_loads_are_as_predicted(spark, cells):
     grid = Grid(choose_shares(TRIANGLE, cells))
     rng = np.random.default_rng(3)
     table = pa.table({"src": rng.integers(0, 1 << 40, 6000), "dst": rng.integers(0, 1 << 40, 6000)})
-    rows = sent(spark, table, "e", ["src", "dst"], grid)
+    rows = routed_rows(spark, table, "e", ["src", "dst"], grid)
     assert len(rows) / 6000 == pytest.approx(grid.shares.copies("e"), rel=0.05)
     loads = Counter(cell for *_, cell, _ in rows)
     assert len(loads) == grid.cells
     assert max(loads.values()) <= 1.3 * len(rows) / grid.cells
 
 
-def test_a_relation_that_no_variable_splits_goes_to_all_cells(spark):
-    atoms = (JoinInput("big", {"a": 0}, 1000.0), JoinInput("small", {}, 1.0))
+def test_a_relation_without_a_split_variable_is_sent_to_all_cells(spark):
+    atoms = (JoinAtom("big", {"a": 0}, 1000.0), JoinAtom("small", {}, 1.0))
     grid = Grid(choose_shares(atoms, 4))
-    rows = sent(spark, pa.table({"x": [7]}), "small", ["x"], grid)
+    rows = routed_rows(spark, pa.table({"x": [7]}), "small", ["x"], grid)
     assert rows == [(7, cell, 1) for cell in range(4)]
 
 
@@ -79,54 +79,54 @@ def test_a_relation_that_no_variable_splits_goes_to_all_cells(spark):
     ],
 )
 def test_equal_values_of_different_types_have_one_coordinate(spark, values, types):
-    found = []
+    result = []
     for type in types:
         frame = spark.createDataFrame([(value,) for value in values], t.StructType().add("x", type))
         column = frame.select(coordinate(f.col("x"), type, 2, 1 << 20).alias("k"))
-        found.append(column.toArrow().column("k").to_pylist())
-    assert all(one == found[0] for one in found)
+        result.append(column.toArrow().column("k").to_pylist())
+    assert all(one == result[0] for one in result)
     if 0.0 in values:
-        assert found[0][0] == found[0][1]
-    assert len(set(found[0])) >= 3
+        assert result[0][0] == result[0][1]
+    assert len(set(result[0])) >= 3
 
 
 GRIDS = {
     "triangle": Grid(
         Shares(tuple(TRIANGLE), {"a": 4, "b": 3, "c": 2}),
         (
-            Heavy("a", (2, 1, 2), (1, 2)),
-            Heavy("a", (3, 1, 1), (3,)),
-            Heavy("b", (1, 3, 1), (3,)),
-            Heavy("c", (1, 1, 2), (1, 3)),
+            HeavyGroup("a", (2, 1, 2), (1, 2)),
+            HeavyGroup("a", (3, 1, 1), (3,)),
+            HeavyGroup("b", (1, 3, 1), (3,)),
+            HeavyGroup("c", (1, 1, 2), (1, 3)),
         ),
     ),
     "two by a key, with payloads": Grid(
-        Shares((JoinInput("e", {"k": 1}), JoinInput("f", {"k": 0})), {"k": 7}),
-        (Heavy("k", (2, 3), (1,)), Heavy("k", (7, 1), (2,))),
+        Shares((JoinAtom("e", {"k": 1}), JoinAtom("f", {"k": 0})), {"k": 7}),
+        (HeavyGroup("k", (2, 3), (1,)), HeavyGroup("k", (7, 1), (2,))),
     ),
     "a pair of keys": Grid(
         Shares(
-            (JoinInput("e", {"k": 0, "l": 1}), JoinInput("f", {"k": 1, "l": 0})), {"k": 5, "l": 1}
+            (JoinAtom("e", {"k": 0, "l": 1}), JoinAtom("f", {"k": 1, "l": 0})), {"k": 5, "l": 1}
         ),
-        (Heavy("k", (2, 2), (2,)),),
+        (HeavyGroup("k", (2, 2), (2,)),),
     ),
 }
 
 
-def named(grid):
-    """The grid with hashes for the small values that stand in it; a pair has one value twice."""
+def with_hashes(grid):
+    """Replace each small value in the grid by its hash; a pair of keys has the value twice."""
     heavy = []
     for one in grid.heavy:
         together = len(grid.shares.together[one.variable])
         values = [pa.array(one.hashes, pa.int64())] * together
-        hashes = hash_values(values, grid.numbers[one.variable])
-        heavy.append(Heavy(one.variable, one.parts, tuple(hashes.tolist())))
+        hashes = hash_values(values, grid.variable_numbers[one.variable])
+        heavy.append(HeavyGroup(one.variable, one.parts, tuple(hashes.tolist())))
     return Grid(grid.shares, tuple(heavy))
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_spark_sends_rows_as_the_grid_says_whatever_values_are_heavy(spark, name):
-    grid = named(GRIDS[name])
+def test_spark_and_numpy_send_rows_to_the_same_cells_whatever_values_are_heavy(spark, name):
+    grid = with_hashes(GRIDS[name])
     rng = random.Random(7)
     rows = [(rng.randrange(5), rng.randrange(5), rng.choice([0.5, -0.0, 0.0])) for _ in range(60)]
     relations = list(dict.fromkeys(atom.relation for atom in grid.shares.atoms))
@@ -139,15 +139,15 @@ def test_spark_sends_rows_as_the_grid_says_whatever_values_are_heavy(spark, name
         }
     )
     columns = {relation: ["x", "y", "z"] for relation in relations}
-    found = route_rows(spark.createDataFrame(table), columns, grid)
+    actual = route_rows(spark.createDataFrame(table), columns, grid)
     got = Counter(
-        map(tuple, zip(*(column.to_pylist() for column in found.toArrow().columns), strict=True))
+        map(tuple, zip(*(column.to_pylist() for column in actual.toArrow().columns), strict=True))
     )
     expected: Counter = Counter()
-    for place, relation in enumerate(relations):
-        mine = table.filter(pa.array([one == place for one in number]))
-        sent = place_rows(relation, mine.columns[:3], grid)
-        rows = [tuple(row.values()) for row in mine.to_pylist()]
+    for position, relation in enumerate(relations):
+        relation_rows = table.filter(pa.array([one == position for one in number]))
+        sent = place_rows(relation, relation_rows.columns[:3], grid)
+        rows = [tuple(row.values()) for row in relation_rows.to_pylist()]
         for row, cell, roles in zip(sent.rows, sent.cells, sent.roles, strict=True):
             expected[(*rows[row], int(cell), int(roles))] += 1
     assert got == expected
@@ -177,6 +177,6 @@ def test_values_are_hashed_as_spark_hashes_them(spark, type, values):
     other = pa.array(range(len(column)))
     frame = spark.createDataFrame(pa.table({"x": column, "y": other}))
     hashes = [f.xxhash64(*names, f.lit(3)).alias("h".join(names)) for names in ("xy", "yx")]
-    found = frame.select(*hashes).toArrow()
-    assert xxhash64([column, other], 3).tolist() == found["xhy"].to_pylist()
-    assert xxhash64([other, column], 3).tolist() == found["yhx"].to_pylist()
+    result = frame.select(*hashes).toArrow()
+    assert xxhash64([column, other], 3).tolist() == result["xhy"].to_pylist()
+    assert xxhash64([other, column], 3).tolist() == result["yhx"].to_pylist()

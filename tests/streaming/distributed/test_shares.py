@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import DeltaQuery, Query
 from dbsp_wcoj.query import Atom as QueryAtom
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.shares import JoinAtom, choose_shares
 from streaming.errors import StreamingError
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
@@ -30,17 +30,15 @@ QUERIES = (
 )
 
 
-def atoms_of(query: Query, sizes: dict[str, float]) -> list[JoinInput]:
+def atoms_of(query: Query, sizes: dict[str, float]) -> list[JoinAtom]:
     return [
-        JoinInput(
-            atom.relation, {v.name: k for k, v in enumerate(atom.terms)}, sizes[atom.relation]
-        )
+        JoinAtom(atom.relation, {v.name: k for k, v in enumerate(atom.terms)}, sizes[atom.relation])
         for atom in query.body
     ]
 
 
-def least_load(atoms: list[JoinInput], cells: int) -> float:
-    """By trying all shares of all variables."""
+def least_load(atoms: list[JoinAtom], cells: int) -> float:
+    """Return the least load, by trying all shares of all variables."""
     names = sorted({name for atom in atoms for name in atom.columns})
     loads = []
     for parts in itertools.product(range(1, cells + 1), repeat=len(names)):
@@ -52,9 +50,7 @@ def least_load(atoms: list[JoinInput], cells: int) -> float:
 
 ATOMS = st.lists(
     st.builds(
-        lambda relation, names, rows: JoinInput(
-            relation, {v: k for k, v in enumerate(names)}, rows
-        ),
+        lambda relation, names, rows: JoinAtom(relation, {v: k for k, v in enumerate(names)}, rows),
         st.sampled_from("rst"),
         st.lists(st.sampled_from(NAMES), min_size=1, max_size=3),
         st.integers(1, 1000),
@@ -66,50 +62,50 @@ ATOMS = st.lists(
 
 @LAW
 @given(ATOMS, st.integers(1, 13))
-def test_no_shares_have_less_load(atoms, cells):
-    found = choose_shares(atoms, cells)
-    assert found.cells <= cells
-    assert found.load == pytest.approx(least_load(atoms, cells))
+def test_the_chosen_shares_have_the_least_load(atoms, cells):
+    result = choose_shares(atoms, cells)
+    assert result.cells <= cells
+    assert result.load == pytest.approx(least_load(atoms, cells))
 
 
 def test_shares_of_a_triangle_are_equal_and_small_relations_are_sent_to_all():
-    edges = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+    edges = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
     assert dict(choose_shares(edges, 64).parts) == {"a": 4, "b": 4, "c": 4}
     assert choose_shares(edges, 64).load == 3 / 16
-    star = [JoinInput("fact", {"k": 0, "x": 1}, 10**6), JoinInput("small", {"x": 0}, 10)]
+    star = [JoinAtom("fact", {"k": 0, "x": 1}, 10**6), JoinAtom("small", {"x": 0}, 10)]
     assert choose_shares(star, 8).replication(star[1]) * 10 < 10**3
     with pytest.raises(StreamingError, match="cells=0"):
         choose_shares(edges, 0)
 
 
 def test_shares_of_thousands_of_cells_and_many_variables_are_found_among_powers_of_two():
-    cycle = [JoinInput("e", {f"v{i}": 0, f"v{(i + 1) % 7}": 1}) for i in range(7)]
-    found = choose_shares(cycle, 4096)
-    assert found.cells == 4096
+    cycle = [JoinAtom("e", {f"v{i}": 0, f"v{(i + 1) % 7}": 1}) for i in range(7)]
+    result = choose_shares(cycle, 4096)
+    assert result.cells == 4096
 
 
 def coordinate(value: int, variable: int, parts: int) -> int:
     return (value * 2654435761 + variable * 97 + (value >> 3)) % 1_000_003 % parts
 
 
-def sent(grid: Grid, relation: str, row: tuple[int, ...]) -> dict[tuple[int, int], int]:
-    """The cells and atoms (by their number among all) that want a row."""
+def readers_of(grid: Grid, relation: str, row: tuple[int, ...]) -> dict[tuple[int, int], int]:
+    """Return the pairs (cell, position of an atom) that need a row, each with weight 1."""
     numbers = {name: number for number, name in enumerate(grid.shares.parts)}
-    wanted = {}
+    readers = {}
     for number, atom in enumerate(grid.shares.atoms):
         if atom.relation != relation:
             continue
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for name, place in atom.columns.items():
-            found[name] = coordinate(row[place], numbers[name], grid.shares.parts[name])
-        home = grid.home(atom, found)
+            result[name] = coordinate(row[place], numbers[name], grid.shares.parts[name])
+        home = grid.home(atom, result)
         for offset in grid.offsets(atom):
-            wanted[home + offset, number] = 1
-    return wanted
+            readers[home + offset, number] = 1
+    return readers
 
 
 def unrolled(query: Query) -> Query:
-    """The query with a relation of its own for each atom."""
+    """Return the query with a separate relation for each atom."""
     body = tuple(
         QueryAtom(f"{atom.relation}_{number}", atom.terms) for number, atom in enumerate(query.body)
     )
@@ -131,20 +127,20 @@ def test_the_deltas_of_the_cells_add_up_to_the_delta_of_the_view(data):
         parts: list[dict] = [{} for _ in own]
         for name, delta in deltas.items():
             for row, weight in delta.items():
-                for cell, number in sent(grid, name, row):
+                for cell, number in readers_of(grid, name, row):
                     parts[cell].setdefault(f"{name}_{number}", {})[row] = weight
-        found = [
+        actual = [
             view.step({name: zset(rows, arity=2) for name, rows in part.items()}).to_dict()
             for view, part in zip(own, parts, strict=True)
         ]
         expected = whole.step({name: zset(delta, arity=2) for name, delta in deltas.items()})
-        assert add(*found) == expected.to_dict()
+        assert add(*actual) == expected.to_dict()
 
 
-def test_copies_are_what_theory_says():
-    edges = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+def test_copies_are_as_predicted():
+    edges = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
     rows = np.random.default_rng(1).integers(0, 1 << 30, (4000, 2)).tolist()
     for cells in (4, 8, 27, 64):
         grid = Grid(choose_shares(edges, cells))
-        sizes = [len({cell for cell, _ in sent(grid, "e", (x, y))}) for x, y in rows]
+        sizes = [len({cell for cell, _ in readers_of(grid, "e", (x, y))}) for x, y in rows]
         assert np.mean(sizes) == pytest.approx(grid.shares.copies("e"), rel=0.05)

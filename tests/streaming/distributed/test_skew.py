@@ -14,33 +14,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.distributed.execution.placement import hash_values, place_rows
-from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares
+from streaming.distributed.planning.grid import Grid, HeavyGroup
+from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares
 from streaming.distributed.planning.skew import count_values, heavy_values, skew_grid
 from streaming.errors import StreamingError
 from tests.generators.strategies import LAW
 
 TRIANGLE = (
-    JoinInput("e", {"a": 0, "b": 1}),
-    JoinInput("e", {"b": 0, "c": 1}),
-    JoinInput("e", {"a": 0, "c": 1}),
+    JoinAtom("e", {"a": 0, "b": 1}),
+    JoinAtom("e", {"b": 0, "c": 1}),
+    JoinAtom("e", {"a": 0, "c": 1}),
 )
-JOINS: dict[str, tuple[JoinInput, ...]] = {
+JOINS: dict[str, tuple[JoinAtom, ...]] = {
     "triangle": TRIANGLE,
-    "two by one key, with payloads": (JoinInput("r", {"k": 0}), JoinInput("s", {"k": 1})),
-    "star": (JoinInput("f", {"x": 0, "y": 1}), JoinInput("r", {"x": 0}), JoinInput("s", {"y": 0})),
-    "a pair of keys": (JoinInput("r", {"k": 0, "l": 1}), JoinInput("s", {"l": 0, "k": 1})),
+    "two by one key, with payloads": (JoinAtom("r", {"k": 0}), JoinAtom("s", {"k": 1})),
+    "star": (JoinAtom("f", {"x": 0, "y": 1}), JoinAtom("r", {"x": 0}), JoinAtom("s", {"y": 0})),
+    "a pair of keys": (JoinAtom("r", {"k": 0, "l": 1}), JoinAtom("s", {"l": 0, "k": 1})),
     "path": (
-        JoinInput("e", {"a": 0, "b": 1}),
-        JoinInput("r", {"b": 0, "c": 1}),
-        JoinInput("e", {"c": 0, "d": 1}),
+        JoinAtom("e", {"a": 0, "b": 1}),
+        JoinAtom("r", {"b": 0, "c": 1}),
+        JoinAtom("e", {"c": 0, "d": 1}),
     ),
     "loop": (
-        JoinInput("e", {"a": 0}),
-        JoinInput("e", {"a": 0, "b": 1}),
-        JoinInput("e", {"b": 0, "a": 1}),
+        JoinAtom("e", {"a": 0}),
+        JoinAtom("e", {"a": 0, "b": 1}),
+        JoinAtom("e", {"b": 0, "a": 1}),
     ),
-    "product": (JoinInput("r", {"a": 0}), JoinInput("s", {"b": 0})),
+    "product": (JoinAtom("r", {"a": 0}), JoinAtom("s", {"b": 0})),
 }
 VALUE = st.integers(0, 3)
 ROWS = st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=1, max_size=7, unique=True)
@@ -48,11 +48,11 @@ ROWS = st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=1, max_size=7, unique=T
 
 @st.composite
 def grids(draw: st.DrawFn) -> Grid:
-    """Any shares, and any of the values 0 to 3 spread in any way."""
+    """Draw shares, and spread some of the values 0 to 3 in some way."""
     atoms = JOINS[draw(st.sampled_from(sorted(JOINS)))]
     names = sorted({name for atom in atoms for name in atom.columns})
     shares = Shares(atoms, {name: draw(st.integers(1, 6)) for name in names})
-    number = {name: place for place, name in enumerate(shares.parts)}
+    number = {name: position for position, name in enumerate(shares.parts)}
     heavy = []
     for name in names:
         tuples = [*product(range(4), repeat=len(shares.together[name]))]
@@ -66,13 +66,13 @@ def grids(draw: st.DrawFn) -> Grid:
             hashes = hash_values(
                 [pa.array(column) for column in zip(*chosen, strict=True)], number[name]
             )
-            heavy.append(Heavy(name, tuple(parts), tuple(hashes.tolist())))
+            heavy.append(HeavyGroup(name, tuple(parts), tuple(hashes.tolist())))
     return Grid(shares, tuple(heavy))
 
 
-def joined(atoms: tuple[JoinInput, ...], rows: list[list[tuple[int, ...]]]) -> Counter:
-    """The combinations of rows, one of each atom, that agree on all variables."""
-    found: Counter = Counter()
+def joined(atoms: tuple[JoinAtom, ...], rows: list[list[tuple[int, ...]]]) -> Counter:
+    """Return the combinations of rows, one of each atom, that agree on all variables."""
+    result: Counter = Counter()
     for combination in product(*rows):
         values: dict[str, int] = {}
         pairs = [
@@ -81,43 +81,43 @@ def joined(atoms: tuple[JoinInput, ...], rows: list[list[tuple[int, ...]]]) -> C
             for name, place in atom.columns.items()
         ]
         if all(values.setdefault(name, value) == value for name, value in pairs):
-            found[combination] += 1
-    return found
+            result[combination] += 1
+    return result
 
 
 @LAW
 @given(grids(), st.data())
 def test_the_joins_of_the_cells_add_up_to_the_join_whatever_values_are_heavy(grid, data):
-    """Σ over cells of their join = the join: each combination once."""
+    """The sum of the joins of the cells is the join: each combination occurs once."""
     atoms = grid.shares.atoms
     relations = {atom.relation: data.draw(ROWS, atom.relation) for atom in atoms}
-    got: list[list[list]] = [[[] for _ in atoms] for _ in range(grid.cells)]
+    actual: list[list[list]] = [[[] for _ in atoms] for _ in range(grid.cells)]
     for name, rows in relations.items():
-        found = place_rows(name, [pa.array(column) for column in zip(*rows, strict=True)], grid)
-        readers = [place for place, atom in enumerate(atoms) if atom.relation == name]
-        for row, cell, roles in zip(found.rows, found.cells, found.roles, strict=True):
-            for bit, place in enumerate(readers):
+        result = place_rows(name, [pa.array(column) for column in zip(*rows, strict=True)], grid)
+        readers = [position for position, atom in enumerate(atoms) if atom.relation == name]
+        for row, cell, roles in zip(result.rows, result.cells, result.roles, strict=True):
+            for bit, position in enumerate(readers):
                 if roles >> bit & 1:
-                    got[cell][place].append(rows[row])
+                    actual[cell][position].append(rows[row])
     summed: Counter = Counter()
-    for cell in got:
+    for cell in actual:
         summed += joined(atoms, cell)
     assert summed == joined(atoms, [relations[atom.relation] for atom in atoms])
     assert Grid.of_json(json.loads(json.dumps(grid.to_json()))) == grid
 
 
 def hub_graph(edges: int = 4000) -> list[tuple[int, int]]:
-    """Half of all edges leave node 0."""
+    """Return edges, half of which leave node 0."""
     rng = np.random.default_rng(5)
     others = rng.integers(1, edges, (edges // 2, 2)).tolist()
     return [*((0, node) for node in range(1, edges // 2 + 1)), *map(tuple, others)]
 
 
-def kept(grid: Grid, rows: list[tuple[int, int]]) -> np.ndarray:
-    """The rows that each cell keeps, by atoms."""
-    found = place_rows("e", [pa.array(column) for column in zip(*rows, strict=True)], grid)
-    bits = sum((found.roles >> bit) & 1 for bit in range(len(grid.shares.atoms)))
-    return np.bincount(found.cells, bits, grid.cells)
+def count_stored(grid: Grid, rows: list[tuple[int, int]]) -> np.ndarray:
+    """Return the number of rows that each cell stores, summed over the atoms."""
+    result = place_rows("e", [pa.array(column) for column in zip(*rows, strict=True)], grid)
+    bits = sum((result.roles >> bit) & 1 for bit in range(len(grid.shares.atoms)))
+    return np.bincount(result.cells, bits, grid.cells)
 
 
 @pytest.mark.parametrize("cells", [8, 27, 64, 512])
@@ -127,57 +127,57 @@ def test_a_hub_of_half_of_all_edges_leaves_no_cell_with_twice_the_mean(cells, to
     columns = [pa.array(column) for column in zip(*rows, strict=True)]
     shares = choose_shares(TRIANGLE, cells)
     counts = {
-        (place, name): count_values([columns[column]])
-        for place, atom in enumerate(TRIANGLE)
+        (position, name): count_values([columns[column]])
+        for position, atom in enumerate(TRIANGLE)
         for name, column in atom.columns.items()
     }
     grid = skew_grid(shares, counts)
-    assert any("0" in heavy.names for heavy in grid.heavy)
-    spread, alone = kept(grid, rows), kept(Grid(shares), rows)
+    assert any("0" in heavy.texts for heavy in grid.heavy)
+    spread, alone = count_stored(grid, rows), count_stored(Grid(shares), rows)
     assert spread.max() <= 1.3 * spread.mean()
     assert spread.max() < 0.85 * alone.max()
-    atoms = tuple(JoinInput(a.relation, a.columns, float(len(rows))) for a in TRIANGLE)
-    told = Grid(Shares(atoms, shares.parts), grid.heavy).load
-    assert told == pytest.approx(spread.mean(), rel=0.05)
+    atoms = tuple(JoinAtom(a.relation, a.columns, float(len(rows))) for a in TRIANGLE)
+    predicted = Grid(Shares(atoms, shares.parts), grid.heavy).load
+    assert predicted == pytest.approx(spread.mean(), rel=0.05)
 
 
-def test_a_heavy_key_of_a_join_of_two_is_a_grid_of_rows_by_rows():
-    atoms = (JoinInput("r", {"k": 0}), JoinInput("s", {"k": 0}))
+def test_a_heavy_key_of_a_binary_join_splits_the_rows_of_both_atoms():
+    atoms = (JoinAtom("r", {"k": 0}), JoinAtom("s", {"k": 0}))
     key = pa.array([7] * 1000 + [*range(1000)])
     counts = {(place, "k"): count_values([key]) for place in (0, 1)}
     (heavy,) = heavy_values(choose_shares(atoms, 16), counts)
     assert heavy.parts == (4, 4)
-    assert heavy.names == ("7",)
+    assert heavy.texts == ("7",)
 
 
 def test_even_values_are_not_spread():
     counts = {(place, "k"): count_values([pa.array(range(5000))]) for place in (0, 1)}
     assert (
-        heavy_values(choose_shares([JoinInput("r", {"k": 0}), JoinInput("s", {"k": 0})], 8), counts)
+        heavy_values(choose_shares([JoinAtom("r", {"k": 0}), JoinAtom("s", {"k": 0})], 8), counts)
         == ()
     )
 
 
 def test_keys_of_one_group_are_hashed_together():
-    atoms = (JoinInput("r", {"country": 0, "user": 1}), JoinInput("s", {"country": 1, "user": 0}))
+    atoms = (JoinAtom("r", {"country": 0, "user": 1}), JoinAtom("s", {"country": 1, "user": 0}))
     grid = Grid(choose_shares(atoms, 8))
     rows = [[1] * 800, [*range(800)]]
-    found = place_rows("r", [pa.array(column) for column in rows], grid)
-    assert Counter(found.cells.tolist()).most_common()[0][1] < 140
+    result = place_rows("r", [pa.array(column) for column in rows], grid)
+    assert Counter(result.cells.tolist()).most_common()[0][1] < 140
     other = place_rows("s", [pa.array(column) for column in reversed(rows)], grid)
-    assert found.cells.tolist() == other.cells.tolist()
+    assert result.cells.tolist() == other.cells.tolist()
 
 
 def test_a_spread_that_does_not_fit_is_refused():
     shares = Shares(TRIANGLE, {"a": 4, "b": 2, "c": 1})
     for heavy in (
-        Heavy("a", (3, 1, 2), (1,)),
-        Heavy("a", (1, 2, 1), (1,)),
-        Heavy("a", (2, 1), (1,)),
-        Heavy("z", (1, 1, 1), (1,)),
+        HeavyGroup("a", (3, 1, 2), (1,)),
+        HeavyGroup("a", (1, 2, 1), (1,)),
+        HeavyGroup("a", (2, 1), (1,)),
+        HeavyGroup("z", (1, 1, 1), (1,)),
     ):
         with pytest.raises(StreamingError, match="give one number for each atom"):
             Grid(shares, (heavy,))
     with pytest.raises(StreamingError, match="in two groups of heavy values"):
-        Grid(shares, (Heavy("a", (2, 1, 1), (1,)), Heavy("a", (1, 1, 2), (1, 2))))
+        Grid(shares, (HeavyGroup("a", (2, 1, 1), (1,)), HeavyGroup("a", (1, 1, 2), (1, 2))))
     assert math.prod(shares.parts.values()) == 8

@@ -34,40 +34,34 @@ NAMES = (
 
 
 def summed(tables: list[pa.Table]) -> dict:
-    found: Counter = Counter()
+    result: Counter = Counter()
     for table in tables:
         for *row, weight in _rows(table):
-            found[_comparable(tuple(row))] += weight
-    return {row: weight for row, weight in found.items() if weight}
+            result[_comparable(tuple(row))] += weight
+    return {row: weight for row, weight in result.items() if weight}
 
 
-class Feeds:
-    """The pieces that the driver makes."""
+class Driver:
+    """Computes the parts that the driver sends to the first stages."""
 
     def __init__(self, circuit: Circuit) -> None:
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
         self.stages: Stages = cut_stages(incrementalize(circuit.plans, fields))
-        self.feeds = {
-            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
-        }
-        self.constants = Circuit(cell.constants_spec(self.stages))
+        self._circuit = Circuit(cell.driver_spec(circuit.spec, self.stages))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        given = dict(self.constants.step({}))
-        for name, table in tables.items():
-            given |= self.feeds[name].step({name: table})
-        return given
+        return dict(self._circuit.step(tables))
 
 
-def changes(rng: random.Random, there: list[tuple[int, int]]) -> dict[str, pa.Table]:
+def changes(rng: random.Random, present: list[tuple[int, int]]) -> dict[str, pa.Table]:
     rows, weights = [], []
     for _ in range(rng.randrange(1, 30)):
-        if there and rng.random() < 0.4:
-            rows.append(there.pop(rng.randrange(len(there))))
+        if present and rng.random() < 0.4:
+            rows.append(present.pop(rng.randrange(len(present))))
             weights.append(-1)
         else:
             rows.append((rng.randrange(12), rng.randrange(12)))
-            there.append(rows[-1])
+            present.append(rows[-1])
             weights.append(1)
     tables = {
         "e": pa.table({"src": [a for a, _ in rows], "dst": [b for _, b in rows], "weight": weights})
@@ -81,23 +75,23 @@ def changes(rng: random.Random, there: list[tuple[int, int]]) -> dict[str, pa.Ta
 
 
 @pytest.mark.parametrize("query", [TRIANGLES, NAMES], ids=["triangles", "outer join"])
-def test_stages_on_executors_give_what_the_embedded_circuit_gives(spark, tmp_path, query):
+def test_stages_on_executors_give_the_deltas_of_the_embedded_circuit(spark, tmp_path, query):
     embedded = compile_sql(query, SCHEMAS)
-    feeds = Feeds(compile_sql(query, SCHEMAS))
+    driver = Driver(compile_sql(query, SCHEMAS))
     rng = random.Random(query)
-    there: list[tuple[int, int]] = []
+    present: list[tuple[int, int]] = []
     files = LocalFiles(tmp_path)
     cells: CellManifests = {}
-    pipeline = Pipeline(feeds.stages, cells=4, files=files, state_id="s")
+    pipeline = Pipeline(driver.stages, cells=4, files=files, state_id="s")
     for batch_id in range(3):
-        tables = changes(rng, there)
-        given = feeds.step(tables)
+        tables = changes(rng, present)
+        parts = driver.step(tables)
         if batch_id == 1:  # an attempt that is not committed, and then another one
-            pipeline.step(spark, given, batch_id, cells)
-        found = pipeline.step(spark, given, batch_id, cells)
-        cells = found.cells
+            pipeline.step(spark, parts, batch_id, cells)
+        result = pipeline.step(spark, parts, batch_id, cells)
+        cells = result.cells
         for name, table in embedded.step(tables).items():
-            assert summed(found.outputs[name]) == summed([table])
-    for (stage, number), sealed in cells.items():
-        manifest = Manifest.decode(sealed, f"{stage}.{number}")
-        assert all(files.size(name) == mark.size for name, mark in manifest.files.items())
+            assert summed(result.outputs[name]) == summed([table])
+    for (stage, number), manifest_bytes in cells.items():
+        manifest = Manifest.decode(manifest_bytes, f"{stage}.{number}")
+        assert all(files.size(name) == file.size for name, file in manifest.files.items())

@@ -1,6 +1,6 @@
 """Stages in cells, run in this process: their deltas add up to those of the embedded circuit.
 
-Rows are sent by a hash of this file's own; Spark's way is tested with Spark.
+This file sends rows by its own hash; the routing of Spark is tested with Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
 from streaming.distributed.execution import cell
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.shares import JoinAtom, choose_shares
 from streaming.distributed.planning.stages import Relation, Stage, atom_name, cut_stages
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World, _comparable, _rows
 from tests.generators.sql_generator import selects
@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 
 
 class Distributed:
-    """A circuit in stages of cells."""
+    """A circuit in stages, each in cells; all cells are in this process."""
 
     def __init__(self, circuit: Circuit, cells: int) -> None:
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
@@ -36,30 +36,24 @@ class Distributed:
             [Circuit(cell.cell_spec(stage, self.stages)) for _ in range(grid.cells)]
             for stage, grid in zip(self.stages.stages, self.grids, strict=True)
         ]
-        self.feeds = {
-            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
-        }
-        self.constants = Circuit(cell.constants_spec(self.stages))
+        self.driver = Circuit(cell.driver_spec(circuit.spec, self.stages))
 
     def _grid(self, stage: Stage, cells: int) -> Grid:
         if stage.atoms:
             return Grid(choose_shares(stage.atoms, cells))
         (relation,) = stage.relations
         assert relation.keys is not None
-        atom = JoinInput(relation.name, {f"k{key}": key for key in relation.keys})
+        atom = JoinAtom(relation.name, {f"k{key}": key for key in relation.keys})
         return Grid(choose_shares([atom], cells))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, dict[Row, int]]:
         sent: dict[str, list[pa.Table]] = {}
 
-        def take(given: dict[str, pa.Table]) -> None:
-            for name, found in cell.group_by_destination(given).items():
-                sent.setdefault(name, []).extend(found)
+        def take(outputs: dict[str, pa.Table]) -> None:
+            for name, result in cell.group_by_destination(outputs).items():
+                sent.setdefault(name, []).extend(result)
 
-        take(self.constants.step({}))
-        for name, feed in self.feeds.items():
-            if name in tables:
-                take(feed.step({name: tables[name]}))
+        take(self.driver.step(tables))
         for stage, grid, circuits in zip(self.stages.stages, self.grids, self.cells, strict=True):
             parts: list[dict[str, list[Row]]] = [{} for _ in circuits]
             for relation in stage.relations:
@@ -90,10 +84,10 @@ def _send(
 ) -> None:
     atoms = grid.shares.atoms
     for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        for place, atom in enumerate(atoms):
+        for position, atom in enumerate(atoms):
             if atom.relation != relation.name:
                 continue
-            name = atom_name(atom.relation, place) if stage.atoms else relation.name
+            name = atom_name(atom.relation, position) if stage.atoms else relation.name
             coordinates = {
                 v: hash((v, _comparable((row[column],)))) % grid.shares.parts[v]
                 for v, column in atom.columns.items()
@@ -114,14 +108,14 @@ def test_cells_of_stages_add_up_to_the_embedded_circuit(data):
     for _ in range(data.draw(st.integers(1, 3))):
         tables = world.change(data.draw)
         expected = embedded.step(tables)
-        found = distributed.step(tables)
+        actual = distributed.step(tables)
         for name, table in expected.items():
-            assert _summed([table]) == found[name], text
+            assert _summed([table]) == actual[name], text
 
 
 def _summed(tables: list[pa.Table]) -> dict[Row, int]:
-    found: Counter[Row] = Counter()
+    result: Counter[Row] = Counter()
     for table in tables:
         for *row, weight in _rows(table):
-            found[_comparable(tuple(row))] += weight
-    return {row: weight for row, weight in found.items() if weight}
+            result[_comparable(tuple(row))] += weight
+    return {row: weight for row, weight in result.items() if weight}

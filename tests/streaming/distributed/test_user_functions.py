@@ -14,7 +14,7 @@ from circuits import Circuit, compile_sql, udf
 from streaming import RowError, StateMismatchError, ViewSink
 from streaming.distributed.rescaling import rescale_state
 from streaming.state.local_files import LocalFiles
-from tests.streaming.distributed.test_attempts import Context, Run
+from tests.streaming.distributed.test_attempts import Context, EngineRun
 from tests.streaming.distributed.test_engine import Frame
 
 SCHEMAS = {"t": "k bigint, x string", "u": "k bigint, y bigint"}
@@ -63,16 +63,18 @@ def check_tickets(numbered: Counter[Any]) -> None:
     assert all(weight > 0 for weight in numbered.values())
 
 
-def test_cells_delete_what_was_inserted_over_restarts_and_repeated_tasks(tmp_path: Path) -> None:
+def test_deletions_remove_all_inserted_rows_over_restarts_and_repeated_tasks(
+    tmp_path: Path,
+) -> None:
     totals: dict[str, Counter[Any]] = {"numbered": Counter(), "groups": Counter()}
     context = Context(seed=3)
-    run = Run(circuit(), LocalFiles(tmp_path), 3)
+    run = EngineRun(circuit(), LocalFiles(tmp_path), 3)
     steps = [rows(range(20), 1), rows(range(10, 30), 1), rows(range(15), -1)]
     steps += [rows(range(15, 20), -1), rows(range(10, 30), -1)]
     for number, step in enumerate(steps):
         if number in (1, 3):
             run.engine.versions.close()
-            run = Run(circuit(), LocalFiles(tmp_path), 3)
+            run = EngineRun(circuit(), LocalFiles(tmp_path), 3)
         for name, delta in run.step(step, number, context).items():
             add(totals[name], delta)
         check_tickets(totals["numbered"])
@@ -88,7 +90,7 @@ def tagged(tables: dict[str, pa.Table]) -> pa.Table:
     return pa.concat_tables(parts, promote_options="default")
 
 
-def test_a_rescaled_state_takes_back_what_was_inserted_before(tmp_path: Path) -> None:
+def test_a_rescaled_state_deletes_rows_that_were_inserted_before(tmp_path: Path) -> None:
     sink = ViewSink(circuit(), state_dir=tmp_path)
     sink(Frame(None, tagged(rows(range(20), 1))), 0)
     total = Counter(counted(sink, "numbered"))
@@ -96,7 +98,7 @@ def test_a_rescaled_state_takes_back_what_was_inserted_before(tmp_path: Path) ->
     with pytest.raises(StateMismatchError, match="ticket"):
         rescale_state(LocalFiles(tmp_path), cells=3)
     rescale_state(LocalFiles(tmp_path), cells=3, functions=FUNCTIONS)
-    run = Run(circuit(), LocalFiles(tmp_path), 3)
+    run = EngineRun(circuit(), LocalFiles(tmp_path), 3)
     add(total, run.step(rows(range(12), -1), 1, Context(seed=1))["numbered"])
     check_tickets(total)
     run.engine.versions.close()

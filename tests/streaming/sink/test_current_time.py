@@ -22,7 +22,7 @@ def rows(*minutes: int) -> Frame:
     return Frame(pa.table({"id": list(minutes), "ts": times}, SCHEMA))
 
 
-class World:
+class SinkWithClock:
     """A sink with a state directory and a clock that tests set; it can be restarted."""
 
     def __init__(self, folder):
@@ -49,10 +49,10 @@ class World:
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     monkeypatch.setattr(ViewSink, "_publish", lambda *_: None)
-    return World(tmp_path / "state")
+    return SinkWithClock(tmp_path / "state")
 
 
-def test_rows_leave_in_a_micro_batch_without_rows(world):
+def test_rows_are_deleted_in_a_micro_batch_without_rows(world):
     assert world.run(0, 0, 3) == [(0, 1), (3, 1)]
     world.now += 6 * MINUTE
     assert world.run(1) == [(0, -1)]
@@ -77,7 +77,7 @@ def test_time_does_not_go_back_after_a_restart(world):
     assert world.run(2, 1, 2) == [(2, 1)]
 
 
-def test_cells_have_no_time(tmp_path):
+def test_a_view_that_reads_now_cannot_be_distributed(tmp_path):
     with pytest.raises(StreamingError, match=r"compares with now\(\)"):
         ViewSink(
             compile_sql(QUERY, {"r": SCHEMA}),

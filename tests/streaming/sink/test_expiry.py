@@ -39,7 +39,7 @@ def batch(*rows: tuple[int, int]) -> Frame:
 
 @pytest.mark.parametrize(("on_expiry", "left"), [("keep", {1, 2, 3, 4}), ("retract", {3, 4})])
 @pytest.mark.parametrize("mode", ["delta", "upsert"])
-def test_rows_of_a_table_stay_or_go_with_their_retention(tmp_path, on_expiry, left, mode):
+def test_expired_rows_are_kept_in_a_table_or_deleted_by_on_expiry(tmp_path, on_expiry, left, mode):
     target = SqlTarget(lambda: sqlite3.connect(tmp_path / "shop.db"))
 
     def sink() -> ViewSink:
@@ -53,7 +53,7 @@ def test_rows_of_a_table_stay_or_go_with_their_retention(tmp_path, on_expiry, le
     running = sink()
     for number, rows in enumerate(steps):
         running(rows, number)
-        running(rows, number)  # again, as after a crash before Spark has noted it
+        running(rows, number)  # a replay, as after a crash before Spark recorded the commit
         last = running.last
         running.close()
         running = sink()
@@ -74,7 +74,7 @@ def test_rows_of_a_table_stay_or_go_with_their_retention(tmp_path, on_expiry, le
         assert {nr for (nr,) in database.execute(query)} == expected
 
 
-def test_a_sink_says_once_what_becomes_of_results_where_it_was_not_chosen(caplog):
+def test_a_sink_warns_once_about_the_default_of_on_expiry(caplog):
     with caplog.at_level(logging.WARNING):
         ViewSink(circuit(), lambda frame, number: None)
     (notice,) = [r.getMessage() for r in caplog.records if "on_expiry" in r.getMessage()]
@@ -87,7 +87,7 @@ def test_a_sink_says_once_what_becomes_of_results_where_it_was_not_chosen(caplog
     assert not caplog.records
 
 
-def test_cells_cannot_keep_results_and_say_so(tmp_path):
+def test_on_expiry_keep_cannot_be_distributed(tmp_path):
     kept = compile_sql(
         "SELECT nr FROM shipments",
         {"shipments": SHIPMENTS},

@@ -14,16 +14,14 @@ from tests.support.fed_sink import check, feed, sink_on, write_state
 
 BATCH = 3
 SAMPLES = 50
-# Where state in memory and on disk change hands.
-FILES = tuple(
-    f"{state_dir}.py"
-    for state_dir in (
-        "streaming/state/store",
-        "streaming/state/versions",
-        "streaming/state/volatile",
-        "streaming/view_sink",
-        "circuits/step",
-    )
+#: The files whose lines are interrupted: those that change the state in memory or on disk.
+FILES = (
+    "streaming/state/store.py",
+    "streaming/state/versions.py",
+    "streaming/state/memory_store.py",
+    "streaming/engine/engine.py",
+    "streaming/sink/view_sink.py",
+    "circuits/circuit.py",
 )
 
 
@@ -33,21 +31,21 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interrupted(line):
-    """Raise before the line of that number is run, counting those of `FILES`; gives the count."""
+    """Raise `Interrupted` before the line of this number in `FILES`; yield the counted lines."""
     counted = [0]
 
-    def entered(frame, event, argument):
-        return ran if frame.f_code.co_filename.endswith(FILES) else None
+    def trace_call(frame, event, argument):
+        return trace_line if frame.f_code.co_filename.endswith(FILES) else None
 
-    def ran(frame, event, argument):
+    def trace_line(frame, event, argument):
         if event == "line":
             counted[0] += 1
             if counted[0] == line:
                 raise Interrupted
-        return ran
+        return trace_line
 
     before = sys.gettrace()
-    sys.settrace(entered)
+    sys.settrace(trace_call)
     try:
         yield counted
     except Interrupted:
@@ -58,7 +56,7 @@ def interrupted(line):
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory):
-    """The lines of a micro-batch at which to interrupt it."""
+    """Return the numbers of the lines of a micro-batch at which to interrupt it."""
     sink = sink_on(tmp_path_factory.mktemp("state"), keep=2)
     feed(sink, *range(BATCH))
     with interrupted(None) as counted:
@@ -86,8 +84,8 @@ def test_an_interrupted_micro_batch_is_applied_once_by_its_replay(lines, tmp_pat
         shutil.rmtree(state_dir)
 
 
-def test_without_a_directory_it_is_done_once_or_the_sink_says_that_its_state_is_lost(lines):
-    done = 0
+def test_without_a_directory_it_is_applied_once_or_the_sink_reports_its_lost_state(lines):
+    applied = 0
     for line in lines:
         sink = sink_on(None)
         feed(sink, *range(BATCH))
@@ -99,28 +97,28 @@ def test_without_a_directory_it_is_done_once_or_the_sink_says_that_its_state_is_
             assert "failed during its commit" in str(error)
         else:
             check(sink, BATCH + 2)
-            done += 1
-    assert done > len(lines) / 2
+            applied += 1
+    assert applied > len(lines) / 2
 
 
-class Unruly(LocalFiles):
-    """Files of a file system whose errors are of its own kind."""
+class FailingRemovals(LocalFiles):
+    """Files whose removal raises an error that is not an OSError, while ``fails`` is True."""
 
-    unruly = False
+    fails = False
 
     def remove(self, name):
-        if self.unruly:
+        if self.fails:
             raise RuntimeError("no right to delete")
         super().remove(name)
 
 
 def test_an_error_after_the_commit_loses_nothing(tmp_path):
-    files = Unruly(tmp_path)
+    files = FailingRemovals(tmp_path)
     sink = sink_on(files, keep=2)
     feed(sink, *range(BATCH))
-    files.unruly = True
+    files.fails = True
     with pytest.raises(RuntimeError, match="no right"):
         feed(sink, BATCH)
-    files.unruly = False
+    files.fails = False
     feed(sink, BATCH, BATCH + 1)
     check(sink, BATCH + 2)

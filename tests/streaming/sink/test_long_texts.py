@@ -13,7 +13,8 @@ from tests.streaming.sink.test_view_sink import Frame, RecordingTarget
 
 LONG = "x" * 2**20
 
-POISON = {
+#: A text of n that would be too long, by the expression that would create it.
+TOO_LONG = {
     "repeat(s, n)": ("ab", 3_000_000_000),
     "lpad(s, n, 'x')": ("ab", 3_000_000_000),
     "rpad(s, n, 'xyz')": ("ab", 2**62),
@@ -29,9 +30,9 @@ POISON = {
 }
 
 
-@pytest.mark.parametrize("sql", POISON)
+@pytest.mark.parametrize("sql", TOO_LONG)
 def test_only_the_row_whose_text_would_be_too_long_becomes_a_dead_letter(tmp_path, sql):
-    text, n = POISON[sql]
+    text, n = TOO_LONG[sql]
     circuit = compile_sql(f"SELECT k, length({sql}) AS n FROM r", SCHEMA, dialect="spark")
     seen = RecordingTarget()
     sink = ViewSink(circuit, seen, state_dir=tmp_path, bad_rows="dead_letter")

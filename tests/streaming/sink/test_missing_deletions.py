@@ -11,7 +11,7 @@ from tests.circuits.inputs.test_missing_deletions import JOINED, E, table_of
 from tests.streaming.sink.test_view_sink import Frame
 
 
-def test_a_sink_counts_such_rows_in_its_metrics_and_warns_once(tmp_path, caplog):
+def test_a_sink_counts_missing_deletions_in_its_metrics_and_warns_once(tmp_path, caplog):
     sink = ViewSink(compile_sql(JOINED, E), None, state_dir=tmp_path)
     with caplog.at_level(logging.WARNING):
         sink(Frame(table_of([(1, 2, 1)]), "q"), 0)
@@ -19,7 +19,7 @@ def test_a_sink_counts_such_rows_in_its_metrics_and_warns_once(tmp_path, caplog)
         for number in (1, 2):
             sink(Frame(table_of([(7, number, -1), (8, number, -1)]), "q"), number)
         sink(Frame(table_of([(7, 2, -1)]), "q"), 2 + 1)
-    assert [one.missing_deletions["e"] for one in sink.metrics] == [0, 2, 2, 1]
+    assert [metric.missing_deletions["e"] for metric in sink.metrics] == [0, 2, 2, 1]
     assert caplog.text.count("input 'e': micro-batch 1 deletes 2 rows more often") == 1
     assert caplog.text.count("more often than they were inserted") == 1
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()

@@ -11,7 +11,7 @@ from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import batch, views
 
 
-class Events(SinkObserver):
+class RecordingObserver(SinkObserver):
     def __init__(self):
         self.events = []
 
@@ -27,7 +27,7 @@ class Events(SinkObserver):
         self.events.append((type(error).__name__, batch_id))
 
 
-class Failing(SinkObserver):
+class FailingObserver(SinkObserver):
     def batch_started(self, batch_id):
         raise ValueError("no")
 
@@ -35,8 +35,8 @@ class Failing(SinkObserver):
 
 
 def test_each_micro_batch_starts_and_completes_or_fails():
-    events = Events()
-    sink = ViewSink(views(), observers=[Failing(), events])
+    events = RecordingObserver()
+    sink = ViewSink(views(), observers=[FailingObserver(), events])
     sink(Frame(batch(0), "q"), 0)
     sink(Frame(batch(0), "q"), 0)
     with pytest.raises(BatchOrderError):
@@ -52,7 +52,7 @@ def test_each_micro_batch_starts_and_completes_or_fails():
 
 
 def test_a_pickled_sink_leaves_its_observers_behind(tmp_path):
-    events = Events()
+    events = RecordingObserver()
     with_observer = ViewSink(views(), state_dir=tmp_path, observers=[events])
     copy = pickle.loads(pickle.dumps(with_observer))
     copy(Frame(batch(0), "q"), 0)

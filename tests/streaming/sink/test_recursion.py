@@ -23,7 +23,7 @@ VIEWS = """
         ) SELECT src, dst FROM tc;
     CREATE VIEW many AS SELECT src, count(*) AS n FROM reach GROUP BY src;
 """
-# Edges come and go again four micro-batches later, among them all those of some cycles.
+# Each edge is deleted four micro-batches after its insertion, also those of cycles.
 EDGES = [(n % 5, (3 * n + 1) % 7) for n in range(16)]
 
 
@@ -42,55 +42,55 @@ def expected(batches: int) -> Counter:
 
 
 class RecordingTarget:
-    """A target that adds up what it is given, each micro-batch once."""
+    """A target that adds up the deltas of each view; a replay must repeat its delta."""
 
     def __init__(self) -> None:
         self.batches: dict[int, dict[str, Counter]] = {}
 
-    def write(self, given: Any) -> None:
-        of = self.batches.setdefault(given.batch_id, {})
-        assert of.setdefault(given.view, bag_of(given.table)) == bag_of(given.table)
+    def write(self, delta: Any) -> None:
+        bags = self.batches.setdefault(delta.batch_id, {})
+        assert bags.setdefault(delta.view, bag_of(delta.table)) == bag_of(delta.table)
 
     def total(self, view: str) -> Counter:
         total: Counter = Counter()
-        for of in self.batches.values():
-            total.update(of.get(view, {}))
+        for bags in self.batches.values():
+            total.update(bags.get(view, {}))
         return Counter({row: n for row, n in total.items() if n})
 
 
 def test_a_recursive_view_survives_restarts_and_replays(tmp_path):
-    seen = RecordingTarget()
+    target = RecordingTarget()
     for number in range(len(EDGES)):
-        sink = ViewSink(circuit(), seen, state_dir=tmp_path)
-        for given in (max(0, number - 1), number):  # the one before again
-            sink(Frame(batch(given), "q"), given)
-        assert bag_of(sink.table("reach")) == expected(number + 1) == seen.total("reach")
+        sink = ViewSink(circuit(), target, state_dir=tmp_path)
+        for batch_id in (max(0, number - 1), number):  # first a replay of the last one
+            sink(Frame(batch(batch_id), "q"), batch_id)
+        assert bag_of(sink.table("reach")) == expected(number + 1) == target.total("reach")
         sink.close()
 
 
-def test_a_micro_batch_without_end_is_refused_and_the_state_stays_usable(tmp_path):
+def test_a_recursion_without_end_is_refused_and_the_state_stays_usable(tmp_path):
     text = VIEWS.replace("UNION SELECT", "UNION ALL SELECT")
-    made = compile_sql(text, {"e": EDGE}, materialize=True, max_iterations=30)
-    sink = ViewSink(made, RecordingTarget(), state_dir=tmp_path)
+    circuit_with_limit = compile_sql(text, {"e": EDGE}, materialize=True, max_iterations=30)
+    sink = ViewSink(circuit_with_limit, RecordingTarget(), state_dir=tmp_path)
     sink(Frame(table_of(EDGE, [(1, 2), (2, 3)], [1, 1]), "q"), 0)
     with pytest.raises(RowError, match=r"view .reach.: the recursion of .tc. still changes"):
         sink(Frame(table_of(EDGE, [(3, 1)], [1]), "q"), 1)
     sink(Frame(table_of(EDGE, [(3, 4)], [1]), "q"), 1)
-    found = bag_of(sink.table("reach"))
+    result = bag_of(sink.table("reach"))
     sink.close()
     restarted = ViewSink(
         compile_sql(text, {"e": EDGE}, materialize=True), RecordingTarget(), state_dir=tmp_path
     )
     restarted(Frame(table_of(EDGE, [(3, 4)], [1]), "q"), 1)
-    assert bag_of(restarted.table("reach")) == found
-    assert found == Counter({(a, b): 1 for a in range(1, 5) for b in range(a + 1, 5)})
+    assert bag_of(restarted.table("reach")) == result
+    assert result == Counter({(a, b): 1 for a in range(1, 5) for b in range(a + 1, 5)})
     restarted.close()
 
 
-def test_a_recursive_circuit_that_is_to_be_distributed_runs_embedded_and_says_so(tmp_path, caplog):
-    seen = RecordingTarget()
+def test_a_recursive_circuit_in_mode_distributed_runs_embedded_with_a_warning(tmp_path, caplog):
+    target = RecordingTarget()
     with caplog.at_level(logging.WARNING):
-        sink = ViewSink(circuit(), seen, state_dir=tmp_path, mode="distributed", cells=4)
+        sink = ViewSink(circuit(), target, state_dir=tmp_path, mode="distributed", cells=4)
     assert "the recursive views 'tc' are not distributed over executors" in caplog.text
     sink(Frame(batch(0), "q"), 0)
     assert bag_of(sink.table("reach")) == expected(1)

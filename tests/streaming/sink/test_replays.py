@@ -1,4 +1,4 @@
-"""Replays to a sink whose options or files differ from before, and leftovers of failed attempts."""
+"""Replays to a sink with other options, and dead letters of failed attempts."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def test_a_replayed_micro_batch_is_not_published_in_another_mode(tmp_path, befor
     sink = ViewSink(views(), outputs_of(RecordingTarget(), before), state_dir=tmp_path)
     feed(sink, 0, 1)
     sink.close()
-    seen = RecordingTarget()
-    sink = ViewSink(views(), outputs_of(seen, now), state_dir=tmp_path)
-    forms = [str(before), str(now)]
-    if forms[0] != forms[1]:
+    target = RecordingTarget()
+    sink = ViewSink(views(), outputs_of(target, now), state_dir=tmp_path)
+    modes = [str(before), str(now)]
+    if modes[0] != modes[1]:
         with pytest.raises(
             TargetError, match=r"'cities': micro-batch 1 was published as"
-        ) as caught:
+        ) as raised:
             feed(sink, 1)
-        assert all(form in str(caught.value) for form in forms)
-        assert [given.view for given in seen.deltas] == ["paths"]
+        assert all(mode in str(raised.value) for mode in modes)
+        assert [delta.view for delta in target.deltas] == ["paths"]
     else:
         feed(sink, 1)
     feed(sink, 2)
-    assert str(seen.deltas[-1].mode) == forms[1].partition("(")[0]
-    assert seen.deltas[-1].table.schema.metadata is None
+    assert str(target.deltas[-1].mode) == modes[1].partition("(")[0]
+    assert target.deltas[-1].table.schema.metadata is None
     check(sink, 3)
 
 
@@ -58,7 +58,7 @@ def bad():
     return table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
 
 
-def test_a_micro_batch_that_is_done_is_not_judged_again(tmp_path):
+def test_a_committed_micro_batch_is_not_checked_for_bad_rows_again(tmp_path):
     sink = sink_of(tmp_path, None, bad_rows="dead_letter")
     sink(Frame(bad(), "q"), 0)
     sink.close()
@@ -69,21 +69,23 @@ def test_a_micro_batch_that_is_done_is_not_judged_again(tmp_path):
     assert sink.metrics[-1].replayed and sink.metrics[-1].dead_letters_total == 1
 
 
-def test_dead_letters_need_a_place_to_be_kept_in():
+def test_dead_letters_need_a_state_directory():
     with pytest.raises(StateError, match="state_dir"):
         ViewSink(views(), bad_rows="dead_letter")
 
 
-class Cut(BaseException):
-    """The process ends."""
+class ProcessEnds(BaseException):
+    """Stands for the end of the process."""
 
 
-class Failing(LocalFiles):
+class FailingCommit(LocalFiles):
+    """Files whose commit fails while ``fails`` is True, as if the process ended."""
+
     fails = False
 
     def rename_new(self, old, new):
         if self.fails:
-            raise Cut
+            raise ProcessEnds
         super().rename_new(old, new)
 
     def remove(self, name):
@@ -92,12 +94,12 @@ class Failing(LocalFiles):
 
 
 def test_dead_letters_of_an_uncommitted_micro_batch_are_removed_if_its_replay_has_none(tmp_path):
-    files = Failing(tmp_path)
+    files = FailingCommit(tmp_path)
     sink = sink_of(files, CheckingTarget(), bad_rows="dead_letter")
     feed(sink, 0, 1)
     kept = tmp_path / "dead_letters" / f"{2:020}.parquet"
     files.fails = True
-    with pytest.raises(Cut):
+    with pytest.raises(ProcessEnds):
         sink(Frame(bad(), "q"), 2)
     assert pq.read_table(kept).num_rows == 1
     sink.close()
@@ -107,15 +109,15 @@ def test_dead_letters_of_an_uncommitted_micro_batch_are_removed_if_its_replay_ha
     assert sink.metrics[-1].dead_letters_total == 0
 
 
-class Odd(LocalFiles):
-    """A file system that does not add to a file."""
+class FailingAppends(LocalFiles):
+    """A file system that cannot append to a file."""
 
     def append(self, name, text):
         raise OSError("not here")
 
 
-def test_metrics_that_cannot_be_kept_do_not_fail_a_micro_batch(tmp_path, caplog):
-    sink = sink_of(Odd(tmp_path), CheckingTarget())
+def test_metrics_that_cannot_be_written_do_not_fail_a_micro_batch(tmp_path, caplog):
+    sink = sink_of(FailingAppends(tmp_path), CheckingTarget())
     with caplog.at_level(logging.WARNING):
         feed(sink, 0, 1)
     assert "metrics of micro-batch 1 were not written: not here" in caplog.text

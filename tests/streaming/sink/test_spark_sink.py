@@ -36,8 +36,8 @@ SHOP = """
     CREATE VIEW carriers AS SELECT carrier, count(*) AS n, sum(price) AS worth
         FROM orders JOIN shipments USING (nr) GROUP BY carrier;
 """
-# (relation, row, weight): what comes in each micro-batch
-STORY = [
+# The changes (relation, row, weight) of each micro-batch.
+CHANGES = [
     [("orders", (1, "pen", 2), 1), ("orders", (2, "ink", 5), 1)],
     [("shipments", (1, "post"), 1), ("orders", (3, "pen", 7), 1)],
     [("shipments", (3, "post"), 1), ("shipments", (2, "bike"), 1)],
@@ -48,8 +48,8 @@ STORY = [
 
 
 def shop_after(batches: int) -> dict[str, Counter]:
-    """The views, by loops over rows."""
-    rows = sum_weights(((r, *row), n) for batch in STORY[:batches] for r, row, n in batch)
+    """Compute the views by loops over rows."""
+    rows = sum_weights(((r, *row), n) for batch in CHANGES[:batches] for r, row, n in batch)
     orders = [row[1:] for row in rows if row[0] == "orders"]
     shipments = [row[1:] for row in rows if row[0] == "shipments"]
     sent = [(nr, item, price, c) for nr, item, price in orders for at, c in shipments if at == nr]
@@ -66,13 +66,13 @@ def shop_after(batches: int) -> dict[str, Counter]:
 
 @pytest.fixture
 def shop(spark, tmp_path):
-    """Run the files that are there so far through a sink; each call is a new query."""
+    """Return a function that writes a micro-batch and runs a new query over all files so far."""
     for name in SCHEMAS:
         (tmp_path / name).mkdir()
 
     def run(sink, batch):
         for name, schema in SCHEMAS.items():
-            rows = [(row, n) for relation, row, n in STORY[batch] if relation == name]
+            rows = [(row, n) for relation, row, n in CHANGES[batch] if relation == name]
             if rows:
                 table = table_of(schema, [row for row, _ in rows], [n for _, n in rows])
                 pq.write_table(table, tmp_path / name / f"{batch}.parquet")
@@ -106,21 +106,21 @@ def test_two_streams_are_one_sink_with_three_kinds_of_output_over_restarts(shop,
             state_dir=tmp_path / "state",
         )
 
-    for batch in range(len(STORY)):
-        sink = durable()  # each micro-batch in a sink of its own: all comes from the directory
+    for batch in range(len(CHANGES)):
+        sink = durable()  # a new sink for each micro-batch, which loads the state directory
         shop(sink, batch)
         now = shop_after(batch + 1)
         for view, bag in now.items():
             rows = sink.view(view, spark).collect()
             assert Counter({tuple(row)[:-1]: row["weight"] for row in rows}) == bag, view
         with closing(sqlite3.connect(tmp_path / "shop.db")) as shop_db:
-            found = shop_db.execute("SELECT nr, item, price FROM open_orders").fetchall()
-        assert Counter(found) == now["open"]
+            result = shop_db.execute("SELECT nr, item, price FROM open_orders").fetchall()
+        assert Counter(result) == now["open"]
         (metrics,) = sink.metrics
         assert (metrics.batch_id, metrics.replayed) == (batch, False)
-        assert sum(metrics.rows_in.values()) == len(STORY[batch])
+        assert sum(metrics.rows_in.values()) == len(CHANGES[batch])
         sink.close()
-    views = [shop_after(n)["sent"] for n in range(len(STORY) + 1)]
+    views = [shop_after(n)["sent"] for n in range(len(CHANGES) + 1)]
     deltas = [
         sum_weights([*new.items(), *((row, -n) for row, n in old.items())])
         for old, new in pairwise(views)
@@ -128,14 +128,14 @@ def test_two_streams_are_one_sink_with_three_kinds_of_output_over_restarts(shop,
     assert frames == list(enumerate(deltas))
     last = pq.read_table(tmp_path / "lake" / "carriers").to_pylist()
     whole = {tuple(row.values())[:-1]: row["weight"] for row in last}
-    assert Counter(whole) == shop_after(len(STORY))["carriers"]
+    assert Counter(whole) == shop_after(len(CHANGES))["carriers"]
     lines = (tmp_path / "state" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["batch_id"] for line in lines] == list(range(len(STORY)))
+    assert [json.loads(line)["batch_id"] for line in lines] == list(range(len(CHANGES)))
 
 
 def test_the_rate_source_is_counted_exactly_over_a_stop_in_the_middle(spark, tmp_path):
     circuit_of = lambda: compile_sql(  # noqa: E731
-        "CREATE VIEW n AS SELECT value % 3 AS rest, count(*) AS n, sum(value) AS total "
+        "CREATE VIEW n AS SELECT value % 3 AS remainder, count(*) AS n, sum(value) AS total "
         "FROM rate GROUP BY value % 3;"
         "CREATE VIEW twice AS SELECT value FROM rate GROUP BY value HAVING count(*) > 1;",
         {"rate": pa.schema([("value", pa.int64())])},
@@ -153,24 +153,24 @@ def test_the_rate_source_is_counted_exactly_over_a_stop_in_the_middle(spark, tmp
             .trigger(processingTime="0 seconds")
             .start()
         )
-        patience = time.monotonic() + 120
+        deadline = time.monotonic() + 120
         while sink.last is None or sink.last.batch_id < goal:
             assert query.isActive, query.exception()
-            assert time.monotonic() < patience
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         query.stop()
         sink.close()
     sink = ViewSink(circuit_of(), state_dir=tmp_path / "state")
-    rows = {rest: (n, total) for rest, n, total in bag_of(sink.table("n"))}
+    rows = {remainder: (n, total) for remainder, n, total in bag_of(sink.table("n"))}
     count = sum(n for n, _ in rows.values())
     assert count > 0
-    for rest in range(3):
-        values = range(rest, count, 3)
-        assert rows[rest] == (len(values), sum(values))
+    for remainder in range(3):
+        values = range(remainder, count, 3)
+        assert rows[remainder] == (len(values), sum(values))
     assert sink.table("twice").num_rows == 0
     text = (tmp_path / "state" / "metrics.jsonl").read_text()
-    taken = [json.loads(line) for line in text.splitlines()]
-    assert sum(m["rows_in"]["rate"] for m in taken if not m["replayed"]) == count
+    metrics = [json.loads(line) for line in text.splitlines()]
+    assert sum(m["rows_in"]["rate"] for m in metrics if not m["replayed"]) == count
 
 
 def lines(folder, number, *events):
@@ -181,7 +181,7 @@ def lines(folder, number, *events):
 
 @pytest.fixture
 def texts(spark, tmp_path):
-    """Run the text files that are there so far through a sink."""
+    """Return a function that runs a query over all text files so far."""
 
     def run(sink, with_metrics=False):
         stream = spark.readStream.text(str(tmp_path / "in"))
@@ -227,9 +227,9 @@ def test_debezium_events_with_bad_ones_among_them_keep_a_view_and_dead_letters(t
         change("d", pen, None, 5),
     )
     sink = durable("fail")
-    with pytest.raises(StreamingQueryException, match="micro-batch 1") as caught:
+    with pytest.raises(StreamingQueryException, match="micro-batch 1") as raised:
         texts(sink)
-    assert "{no json" in str(caught.value) or "much!" in str(caught.value)
+    assert "{no json" in str(raised.value) or "much!" in str(raised.value)
     assert bag_of(sink.table("sums")) == {("pen", 2): 1, ("ink", 5): 1}  # nothing half applied
     sink.close()
     sink = durable("dead_letter")
@@ -251,7 +251,7 @@ VISITS = pa.schema(
 )
 
 
-def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tmp_path):
+def test_the_watermark_of_spark_and_the_newest_time_delete_old_rows(spark, tmp_path):
     def durable():
         return ViewSink(
             compile_sql(
@@ -275,21 +275,21 @@ def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tm
         )
         sink = durable()
         start_query(stream, sink, tmp_path / "checkpoint").awaitTermination()
-        found = bag_of(sink.table("pages"))
+        result = bag_of(sink.table("pages"))
         letters = sink.metrics[-1].dead_letters_total
         sink.close()
-        return found, letters
+        return result, letters
 
     day = "2024-01-01T12:"
     first = run(0, ("ann", "home", f"{day}00:00Z"), ("bob", "home", f"{day}06:00Z"))
     assert first == ({("home", 2): 1}, 0)
     # Spark's watermark is 5 minutes behind the newest event, from the next micro-batch on; rows
-    # within 10 minutes of the newest stay anyhow, as long as the watermark has not passed them.
-    found, letters = run(1, ("eve", "shop", f"{day}20:00Z"), ("old", "home", f"{day}01:00Z"))
-    assert found == {("shop", 1): 1}
+    # within 10 minutes of the newest are kept, as long as the watermark has not passed them.
+    result, letters = run(1, ("eve", "shop", f"{day}20:00Z"), ("old", "home", f"{day}01:00Z"))
+    assert result == {("shop", 1): 1}
     assert letters == 0
-    found, letters = run(2, ("joe", "shop", f"{day}21:00Z"), ("old", "home", f"{day}02:00Z"))
-    assert found == {("shop", 2): 1}
+    result, letters = run(2, ("joe", "shop", f"{day}21:00Z"), ("old", "home", f"{day}02:00Z"))
+    assert result == {("shop", 2): 1}
     assert letters == 1
     rows = pq.read_table(tmp_path / "state" / "dead_letters").to_pylist()
     assert [row["row"] for row in rows if '"old"' not in row["row"]] == []
@@ -317,7 +317,7 @@ def test_two_queries_in_one_driver_have_a_sink_each_and_do_not_mix(spark, tmp_pa
         query.awaitTermination()
     for name, factor in (("a", 1), ("b", 10)):
         assert bag_of(sinks[name].table("sums")) == {(n, 10 * factor): 1 for n in range(3)}
-    # The state of one is not taken for that of the other.
+    # A sink refuses the state of another query.
     sinks["a"].close()
     other = ViewSink(
         compile_sql(

@@ -20,11 +20,11 @@ from tests.support.fed_sink import batch, check, expected, feed, sink_on, views,
 from tests.support.tables import bag_of
 
 BATCHES = 12
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 
 
-class Held:
-    """A micro-batch that is read slowly: until it is let go."""
+class SlowFrame:
+    """A micro-batch whose rows can be read only after ``go_on`` is set."""
 
     def __init__(self, number: int) -> None:
         self._frame = Frame(batch(number), "q")
@@ -35,7 +35,7 @@ class Held:
 
     def toArrow(self) -> pa.Table:
         self.is_reached.set()
-        assert self.go_on.wait(PATIENCE)
+        assert self.go_on.wait(TIMEOUT_S)
         return self._frame.toArrow()
 
 
@@ -44,10 +44,10 @@ def test_views_are_those_before_the_micro_batch_that_runs(durable, tmp_path):
     state_dir = tmp_path / "state" if durable else None
     sink = sink_on(state_dir)
     feed(sink, 0, 1)
-    held = Held(2)
+    slow_frame = SlowFrame(2)
     with ThreadPoolExecutor(4) as pool:
-        running = pool.submit(sink, held, 2)
-        assert held.is_reached.wait(PATIENCE)
+        running = pool.submit(sink, slow_frame, 2)
+        assert slow_frame.is_reached.wait(TIMEOUT_S)
         try:
             check(sink, 2)
             rows = sink.circuit.query("SELECT city || '?' AS c FROM link")
@@ -57,9 +57,9 @@ def test_views_are_those_before_the_micro_batch_that_runs(durable, tmp_path):
             with pytest.raises(TimeoutError):
                 second.result(0.2)
         finally:
-            held.go_on.set()
-        running.result(PATIENCE)
-        second.result(PATIENCE)
+            slow_frame.go_on.set()
+        running.result(TIMEOUT_S)
+        second.result(TIMEOUT_S)
     check(sink, 4)
     sink.close()
 
@@ -67,17 +67,17 @@ def test_views_are_those_before_the_micro_batch_that_runs(durable, tmp_path):
 def test_a_reader_of_a_sink_that_starts_again_waits_for_its_state_only(tmp_path):
     write_state(tmp_path / "state", 3)
     sink = sink_on(tmp_path / "state")
-    held = Held(3)
+    slow_frame = SlowFrame(3)
     with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(sink, held, 3)
+        running = pool.submit(sink, slow_frame, 3)
         try:
             # Also if the sink is still loading.
             assert (
-                bag_of(pool.submit(sink.table, "cities").result(PATIENCE)) == expected(3)["cities"]
+                bag_of(pool.submit(sink.table, "cities").result(TIMEOUT_S)) == expected(3)["cities"]
             )
         finally:
-            held.go_on.set()
-        running.result(PATIENCE)
+            slow_frame.go_on.set()
+        running.result(TIMEOUT_S)
     check(sink, 4)
     sink.close()
 
@@ -91,16 +91,16 @@ def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(dura
     state = {"low": 0, "high": 0}
     failed: list[BaseException] = []
 
-    def reading(read: Callable[[], Callable[[int], bool]]) -> Callable[[], None]:
+    def repeat_read(read: Callable[[], Callable[[int], bool]]) -> Callable[[], None]:
         def work() -> None:
             seen = 0
             try:
                 while not failed:
                     last = state["low"] == BATCHES
                     low = state["low"]
-                    is_it = read()
+                    is_state_after = read()
                     high = state["high"]
-                    fits = [n for n in range(max(low, seen), high + 1) if is_it(n)]
+                    fits = [n for n in range(max(low, seen), high + 1) if is_state_after(n)]
                     assert fits, (read, low, seen, high)
                     seen = fits[0]
                     if last:
@@ -117,32 +117,32 @@ def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(dura
 
         return read
 
-    asked = iter(range(10**9))
+    query_numbers = iter(range(10**9))
 
     def query() -> Callable[[int], bool]:
-        mark = f"new {next(asked)}"
+        suffix = f"new {next(query_numbers)}"
         rows = sink.circuit.query(
-            f"SELECT city || '{mark}' AS c, count(*) AS n FROM link GROUP BY 1"
+            f"SELECT city || '{suffix}' AS c, count(*) AS n FROM link GROUP BY 1"
         )
         bag = bag_of(rows)
         return lambda n: (
-            Counter({(city + mark, many): 1 for (city, many) in known[n]["cities"]}) == bag
+            Counter({(city + suffix, count): 1 for (city, count) in known[n]["cities"]}) == bag
         )
 
     def page() -> Callable[[int], bool]:
-        whole = history.snapshot()
-        json.dumps([whole, history.since(0)])
-        taken = whole["batches"]
-        assert taken == len(whole["recent"])
-        return lambda n: taken in (n - 1, n)
+        snapshot = history.snapshot()
+        json.dumps([snapshot, history.since(0)])
+        batches = snapshot["batches"]
+        assert batches == len(snapshot["recent"])
+        return lambda n: batches in (n - 1, n)
 
-    def told() -> Callable[[int], bool]:
-        done = len(sink.metrics)
+    def metrics() -> Callable[[int], bool]:
+        batches = len(sink.metrics)
         sink.explain()
-        return lambda n: done in (n - 1, n)
+        return lambda n: batches in (n - 1, n)
 
-    readers = [table("paths"), table("cities"), query, query, page, told]
-    threads = [threading.Thread(target=reading(read), daemon=True) for read in readers]
+    readers = [table("paths"), table("cities"), query, query, page, metrics]
+    threads = [threading.Thread(target=repeat_read(read), daemon=True) for read in readers]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -153,7 +153,7 @@ def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(dura
             sink(Frame(batch(number), "q"), number)
             state["low"] = number + 1
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_S)
     finally:
         sys.setswitchinterval(before)
     if failed:

@@ -1,3 +1,5 @@
+"""ViewSink: micro-batches are applied once, in order, and published; mistakes are refused."""
+
 from __future__ import annotations
 
 import shutil
@@ -17,8 +19,8 @@ from streaming import BatchOrderError, ReplayError, RowError, UntaggedBatchError
 from tests.support.spark_queries import start_query
 from tests.support.tables import bag_of, whole
 
-EDGE = whole("src", "dst")  # a schema of integers
-MARK = whole("node")
+EDGE_SCHEMA = whole("src", "dst")  # a schema of integers
+NODE_SCHEMA = whole("node")
 TRIANGLES = """
     SELECT count(*) AS n
     FROM link ab JOIN link bc ON bc.src = ab.dst JOIN link ac ON ac.src = ab.src AND ac.dst = bc.dst
@@ -67,7 +69,7 @@ class RecordingTarget:
 
 
 def triangles(on_delta=None):
-    return ViewSink(compile_sql(TRIANGLES, {"link": EDGE}, name="triangles"), on_delta)
+    return ViewSink(compile_sql(TRIANGLES, {"link": EDGE_SCHEMA}, name="triangles"), on_delta)
 
 
 def change(table):
@@ -80,24 +82,24 @@ def total(outputs):
 
 
 def test_a_micro_batch_is_read_exactly_once_and_its_delta_is_published():
-    seen = RecordingTarget()
-    sink = triangles(seen)
+    target = RecordingTarget()
+    sink = triangles(target)
     frame = Frame(edges((1, 2), (2, 3), (1, 3)))
     sink(frame, 0)
     sink(Frame(edges((1, 3), weight=-1)), 1)
     assert frame.reads == 1
-    assert seen.totals == [(0, 1), (1, -1)]
+    assert target.totals == [(0, 1), (1, -1)]
     assert sink.last.batch_id == 1
 
 
 def test_a_replayed_micro_batch_publishes_the_same_delta_and_changes_nothing():
-    seen = RecordingTarget()
-    sink = triangles(seen)
+    target = RecordingTarget()
+    sink = triangles(target)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     replayed = Frame(edges((1, 2), (2, 3), (1, 3)))
     sink(replayed, 0)
     sink(Frame(edges((1, 3), weight=-1)), 1)
-    assert seen.totals == [(0, 1), (0, 1), (1, -1)]
+    assert target.totals == [(0, 1), (0, 1), (1, -1)]
     assert replayed.reads == 1
 
 
@@ -144,17 +146,19 @@ def test_after_a_refused_micro_batch_the_corrected_one_gives_the_right_delta():
 
 
 def test_when_publishing_fails_the_replay_publishes_again_without_a_second_step():
-    seen = RecordingTarget(fails=1)
-    sink = triangles(seen)
+    target = RecordingTarget(fails=1)
+    sink = triangles(target)
     with pytest.raises(OSError, match="downstream"):
         sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     sink(Frame(edges((1, 3), weight=-1)), 1)
-    assert seen.totals == [(0, 1), (0, 1), (1, -1)]
+    assert target.totals == [(0, 1), (0, 1), (1, -1)]
 
 
 def two_inputs():
-    return compile_datalog("both(a, b) :- link(a, b), mark(b).", {"link": EDGE, "mark": MARK})
+    return compile_datalog(
+        "both(a, b) :- link(a, b), mark(b).", {"link": EDGE_SCHEMA, "mark": NODE_SCHEMA}
+    )
 
 
 def test_a_tagged_union_feeds_several_relations_in_one_micro_batch():
@@ -260,8 +264,8 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
         "payment": pa.schema({name: columns[name] for name in ("person", "day", "amount")}),
     }
     first, second, old = date(2024, 1, 5), date(2024, 2, 7), date(2023, 12, 31)
-    seen = RecordingTarget()
-    sink = ViewSink(compile_sql(views, schemas), seen)
+    target = RecordingTarget()
+    sink = ViewSink(compile_sql(views, schemas), target)
     for number, rows in enumerate(
         [
             [
@@ -285,7 +289,7 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
             "relation string, person string, city string, day date, amount decimal(9, 2), "
             "weight long",
         )
-    assert [bag_of(delta.table) for delta in seen.deltas] == [
+    assert [bag_of(delta.table) for delta in target.deltas] == [
         {("Köln", second, Decimal("10.10")): 1, (None, first, Decimal("0.30")): 1},
         {("Köln", second, Decimal("10.10")): -1, ("Köln", first, Decimal("10.10")): 1},
         {
@@ -298,26 +302,26 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
 
 @pytest.mark.spark
 def test_a_query_restarted_in_the_process_continues(stream, tmp_path):
-    seen = RecordingTarget()
-    sink = triangles(seen)
+    target = RecordingTarget()
+    sink = triangles(target)
     write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
     stream(sink)
     write(tmp_path / "in", 1, edges((1, 3), weight=-1))
     stream(sink)
-    assert seen.totals == [(0, 1), (1, -1)]
+    assert target.totals == [(0, 1), (1, -1)]
 
 
 @pytest.mark.spark
 def test_a_micro_batch_whose_commit_spark_forgot_is_not_applied_twice(stream, tmp_path):
-    seen = RecordingTarget()
-    sink = triangles(seen)
+    target = RecordingTarget()
+    sink = triangles(target)
     write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
     stream(sink)
     for file in (tmp_path / "checkpoint" / "commits").glob("*0*"):
         file.unlink()  # as after a crash between the function and the commit log
     write(tmp_path / "in", 1, edges((1, 3), weight=-1))
     stream(sink)
-    assert seen.totals == [(0, 1), (0, 1), (1, -1)]
+    assert target.totals == [(0, 1), (0, 1), (1, -1)]
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Warnings about inputs with keys whose changes nothing orders: once, and only if needed."""
+"""Warnings about inputs with keys whose changes have no order: once, and only if needed."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, 
     assert has_order(feed, columns) is expected
 
 
-def sink_of(**rules):
-    rules = {"orders": InputOptions(**rules)}
-    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, input_options=rules))
+def sink_of(**options_of_orders):
+    options_of_orders = {"orders": InputOptions(**options_of_orders)}
+    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, input_options=options_of_orders))
 
 
 def orders(**more):
@@ -81,7 +81,7 @@ def test_a_sink_warns_once_and_says_what_to_do(caplog):
 
 
 @pytest.mark.parametrize(
-    ("rules", "table"),
+    ("options_of_orders", "table"),
     [
         ({}, orders()),
         ({"keys": ("nr",), "sequence": "at"}, orders()),
@@ -90,13 +90,13 @@ def test_a_sink_warns_once_and_says_what_to_do(caplog):
     ],
     ids=["no keys", "a rule", "a column", "an envelope"],
 )
-def test_a_sink_does_not_warn_of_what_has_an_order(caplog, rules, table):
+def test_a_sink_does_not_warn_about_ordered_changes(caplog, options_of_orders, table):
     with caplog.at_level(logging.WARNING):
-        sink_of(**rules)(Frame(table), 0)
+        sink_of(**options_of_orders)(Frame(table), 0)
     assert WARNING not in caplog.text
 
 
-def test_a_sink_warns_of_an_envelope_that_brings_no_order(caplog):
+def test_a_sink_warns_about_an_envelope_without_sequences(caplog):
     with caplog.at_level(logging.WARNING):
         sink_of(keys=("nr",))(Frame(enveloped([None, None])), 0)
     assert caplog.text.count(WARNING) == 1
@@ -145,7 +145,7 @@ def test_the_command_line_warns_before_spark_starts(tmp_path, capsys):
     "words",
     [(), ("keys=nr", "sequence=at"), ("keys=nr", "feed=debezium"), ("keys=nr", "feed=canal")],
 )
-def test_the_command_line_does_not_warn_of_what_has_an_order(tmp_path, capsys, words):
+def test_the_command_line_does_not_warn_about_ordered_changes(tmp_path, capsys, words):
     with pytest.raises(SparkStarted):
         run(source_of(tmp_path, *words))
     assert WARNING not in capsys.readouterr().err
@@ -159,7 +159,7 @@ def test_the_command_line_does_not_warn_of_what_has_an_order(tmp_path, capsys, w
         (("keys=nr", "sequence=tag"), "the sequence 'tag' is of type string, whose codes have no"),
     ],
 )
-def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path, words, message):
+def test_an_invalid_sequence_is_refused_before_spark_starts(tmp_path, words, message):
     from dbsp_wcoj.errors import DbspWcojError
 
     with pytest.raises(DbspWcojError, match=message):

@@ -1,3 +1,5 @@
+"""Dead letters: rows as JSON, policies for invalid rows, and messages of bounded length."""
+
 from __future__ import annotations
 
 import json
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import streaming.sources.dead_letters as letters_module
 from streaming import RowError, StreamingError
+from streaming.sources import dead_letters
 from streaming.sources.dead_letters import (
     DEAD_LETTER_SCHEMA,
     DeadLetters,
@@ -37,7 +39,7 @@ def test_rows_as_json_are_read_back_by_a_json_parser(rows):
     assert [json.loads(text) for text in texts] == table.to_pylist()
 
 
-def test_values_of_other_types_are_written_as_json_can():
+def test_values_of_other_types_become_json():
     table = pa.table(
         {
             "f": [1.5, math.inf, None],
@@ -56,7 +58,7 @@ def test_values_of_other_types_are_written_as_json_can():
     assert second["f"] == "inf"
 
 
-def test_dead_letters_are_stored_with_their_batch_if_the_policy_says_so():
+def test_the_policy_dead_letter_adds_the_batch_id():
     letters = DeadLetters.from_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
     kept = apply_policy(letters, bad_rows="dead_letter", batch_id=7).table
     assert kept.schema == DEAD_LETTER_SCHEMA
@@ -65,12 +67,12 @@ def test_dead_letters_are_stored_with_their_batch_if_the_policy_says_so():
     }  # fmt: skip
 
 
-def test_the_policy_to_fail_names_batch_row_relation_reason_and_the_way_out():
+def test_the_policy_fail_names_batch_row_relation_and_reason_and_how_to_continue():
     letters = DeadLetters.from_rows("r", pa.table({"n": [1, 2, 3]}), "column 'n' is wrong")
-    with pytest.raises(RowError) as caught:
+    with pytest.raises(RowError) as raised:
         apply_policy(letters, bad_rows="fail", batch_id=7)
     for words in ("micro-batch 7", '{"n": 1}', "'r'", "'n' is wrong", "2 more", "dead_letter"):
-        assert words in str(caught.value)
+        assert words in str(raised.value)
 
 
 def test_without_dead_letters_no_policy_fails_and_an_unknown_policy_is_refused():
@@ -79,25 +81,25 @@ def test_without_dead_letters_no_policy_fails_and_an_unknown_policy_is_refused()
         check_policy("skip")
 
 
-def test_a_long_row_is_shortened_in_the_message_and_whole_in_the_letter():
+def test_a_long_row_is_shortened_in_the_message_but_not_in_the_dead_letter():
     letters = DeadLetters.from_texts(None, pa.array(["x" * 9000]), "poisoned")
-    with pytest.raises(RowError, match=r"\(9000 characters\)") as caught:
+    with pytest.raises(RowError, match=r"\(9000 characters\)") as raised:
         apply_policy(letters, bad_rows="fail", batch_id=0)
-    assert len(str(caught.value)) < 1000
+    assert len(str(raised.value)) < 1000
     assert len(letters.table["row"][0].as_py()) == 9000
 
 
 def test_rows_that_are_too_long_for_one_array_of_texts_become_json_in_pieces(monkeypatch):
     rows = pa.table({"s": ["x" * 50, None, "z" * 9], "n": [1, 2, 3]})
     whole = rows_as_json(rows).to_pylist()
-    monkeypatch.setattr(letters_module, "MAX_JSON_BYTES", 20)
-    found = rows_as_json(rows)
-    assert (found.num_chunks, found.to_pylist()) == (3, whole)
+    monkeypatch.setattr(dead_letters, "MAX_JSON_BYTES", 20)
+    result = rows_as_json(rows)
+    assert (result.num_chunks, result.to_pylist()) == (3, whole)
 
 
 def test_a_relation_or_a_reason_of_ten_megabytes_is_shortened_in_the_message():
     long = "x" * 10**7
     letters = DeadLetters.from_texts(long, pa.array([long]), long)
-    with pytest.raises(RowError, match=r"\(10000000 characters\)") as caught:
+    with pytest.raises(RowError, match=r"\(10000000 characters\)") as raised:
         apply_policy(letters, bad_rows="fail", batch_id=0)
-    assert len(str(caught.value)) < 4000
+    assert len(str(raised.value)) < 4000

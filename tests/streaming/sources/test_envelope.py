@@ -1,3 +1,5 @@
+"""The envelope: rows are split by relation, and invalid rows become dead letters."""
+
 from __future__ import annotations
 
 import json
@@ -18,9 +20,9 @@ from streaming.sources.change_feeds.uncastable_rows import safe_cast
 from streaming.sources.envelope import decode_batch
 
 ORDERS = pa.schema([pa.field("nr", pa.int32(), nullable=False), ("item", pa.string())])
-MARKS = pa.schema([("nr", pa.string()), ("mark", pa.int8())])
-INPUTS = {"orders": Schema.of("orders", ORDERS), "marks": Schema.of("marks", MARKS)}
-ONE = {"orders": INPUTS["orders"]}
+GRADES = pa.schema([("nr", pa.string()), ("grade", pa.int8())])
+INPUTS = {"orders": Schema.of("orders", ORDERS), "grades": Schema.of("grades", GRADES)}
+ONE_INPUT = {"orders": INPUTS["orders"]}
 KEYED = {"orders": SimpleNamespace(keys=("nr",))}
 
 
@@ -29,7 +31,7 @@ def reasons(changes):
 
 
 def test_flat_rows_of_one_input_need_no_tag_and_count_once_without_weight():
-    changes = decode_batch(pa.table({"nr": [1, 2], "item": ["a", None]}), ONE)
+    changes = decode_batch(pa.table({"nr": [1, 2], "item": ["a", None]}), ONE_INPUT)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1},
         {"nr": 2, "item": None, "weight": 1},
@@ -39,12 +41,17 @@ def test_flat_rows_of_one_input_need_no_tag_and_count_once_without_weight():
 
 def test_tagged_rows_go_to_their_relations_with_their_columns():
     table = pa.table(
-        {"relation": ["orders", "marks"], "nr": ["1", "x"], "item": ["a", None], "mark": [None, 3]}
+        {
+            "relation": ["orders", "grades"],
+            "nr": ["1", "x"],
+            "item": ["a", None],
+            "grade": [None, 3],
+        }
     )
-    inputs = {"orders": Schema.of("orders", MARKS.remove(1)), "marks": INPUTS["marks"]}
+    inputs = {"orders": Schema.of("orders", GRADES.remove(1)), "grades": INPUTS["grades"]}
     changes = decode_batch(table, inputs)
     assert changes.tables["orders"].to_pylist() == [{"nr": "1", "weight": 1}]
-    assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
+    assert changes.tables["grades"].to_pylist() == [{"nr": "x", "grade": 3, "weight": 1}]
 
 
 @pytest.mark.parametrize(
@@ -66,12 +73,12 @@ def test_tagged_rows_go_to_their_relations_with_their_columns():
         ),
     ],
 )
-def test_what_is_wrong_with_a_column_is_an_error_of_the_whole_micro_batch(table, error, words):
+def test_an_invalid_column_is_an_error_of_the_whole_micro_batch(table, error, words):
     with pytest.raises(error, match=words):
         decode_batch(pa.table(table), INPUTS)
 
 
-def test_rows_of_no_relation_are_put_aside_and_the_others_are_kept():
+def test_rows_of_unknown_relations_become_dead_letters_and_the_others_are_kept():
     table = pa.table(
         {"relation": ["orders", None, "edges"], "nr": [1, 2, 3], "item": ["a", "b", "c"]}
     )
@@ -79,7 +86,7 @@ def test_rows_of_no_relation_are_put_aside_and_the_others_are_kept():
     assert changes.tables["orders"].num_rows == 1
     assert changes.dead_letters.table["relation"].to_pylist() == [None, "edges"]
     assert "relation is NULL" in reasons(changes)[0]
-    assert "unknown relation edges; inputs are orders, marks" in reasons(changes)[1]
+    assert "unknown relation edges; inputs are orders, grades" in reasons(changes)[1]
     assert json.loads(changes.dead_letters.table["row"][1].as_py()) == {"nr": 3, "item": "c"}
 
 
@@ -96,21 +103,21 @@ WEIGHTS = [
 @pytest.mark.parametrize(
     ("weights", "kept"), WEIGHTS, ids=lambda value: str(getattr(value, "type", ""))
 )
-def test_a_weight_that_is_no_integer_of_64_bits_puts_its_row_aside(weights, kept):
+def test_a_row_whose_weight_is_not_an_int64_becomes_a_dead_letter(weights, kept):
     table = pa.table(
         {"nr": list(range(len(weights))), "item": ["a"] * len(weights), "weight": weights}
     )
-    changes = decode_batch(table, ONE)
+    changes = decode_batch(table, ONE_INPUT)
     assert changes.tables["orders"]["weight"].to_pylist() == kept
     assert len(changes.dead_letters) == len(weights) - len(kept)
     assert all("not an integer of 64 bits" in reason for reason in reasons(changes))
 
 
-def test_values_and_nulls_that_the_input_forbids_put_their_rows_aside():
+def test_rows_with_invalid_values_or_nulls_become_dead_letters():
     table = pa.table(
         {"nr": [1, None, 2**40, 3], "item": ["a", "b", "c", None], "weight": [1, 1, -1, 1]}
     )
-    changes = decode_batch(table, ONE)
+    changes = decode_batch(table, ONE_INPUT)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1},
         {"nr": 3, "item": None, "weight": 1},
@@ -124,7 +131,7 @@ def test_values_and_nulls_that_the_input_forbids_put_their_rows_aside():
     assert "is not a valid int32" in letters[1]["reason"]
 
 
-def test_of_a_deletion_by_key_only_the_key_is_read():
+def test_only_the_key_of_a_deletion_is_read():
     schema = pa.schema([("nr", pa.int64()), pa.field("n", pa.int8(), nullable=False)])
     inputs = {"orders": Schema.of("orders", schema)}
     table = pa.table(
@@ -148,10 +155,10 @@ def test_of_a_deletion_by_key_only_the_key_is_read():
 
 def test_deletions_by_key_need_no_other_column_at_all():
     table = pa.table({"nr": [1], "weight": [-1]})
-    changes = decode_batch(table, ONE, input_options=KEYED)
+    changes = decode_batch(table, ONE_INPUT, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [{"nr": 1, "item": None, "weight": -1}]
     with pytest.raises(SchemaError, match="column 'item' is missing"):
-        decode_batch(pa.table({"nr": [1], "weight": [1]}), ONE, input_options=KEYED)
+        decode_batch(pa.table({"nr": [1], "weight": [1]}), ONE_INPUT, input_options=KEYED)
 
 
 def envelope(**columns):
@@ -171,23 +178,25 @@ def envelope(**columns):
     return pa.table(whole | {n: pa.array(v) for n, v in columns.items() if n not in whole})
 
 
-def test_an_envelope_is_unfolded_and_its_errors_become_dead_letters_with_the_event_as_it_was():
+def test_an_envelope_is_split_by_relation_and_its_errors_become_dead_letters_with_the_event():
     table = envelope(
-        relation=["orders", "marks", "orders", None, "orders"],
+        relation=["orders", "grades", "orders", None, "orders"],
         weight=[1, -1, 1, 1, 1],
         sequence=[1, 2, 3, 4, 5],
         error=[None, None, "no row", "poisoned", None],
         raw=[None, None, "{1", "{2", None],
         row_orders=[{"nr": 1, "item": "a"}, None, None, None, None],
-        row_marks=[None, {"nr": "x", "mark": 3}, None, None, None],
+        row_grades=[None, {"nr": "x", "grade": 3}, None, None, None],
     )
     changes = decode_batch(table, INPUTS, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1, "sequence": 1}
     ]
-    assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": -1}]
-    found = [(x["relation"], x["row"], x["reason"]) for x in changes.dead_letters.table.to_pylist()]
-    assert found == [
+    assert changes.tables["grades"].to_pylist() == [{"nr": "x", "grade": 3, "weight": -1}]
+    result = [
+        (x["relation"], x["row"], x["reason"]) for x in changes.dead_letters.table.to_pylist()
+    ]
+    assert result == [
         ("orders", "{1", "no row"), (None, "{2", "poisoned"), ("orders", None, "the row is missing")
     ]  # fmt: skip
 
@@ -231,7 +240,7 @@ COLUMNS = [
 @pytest.mark.parametrize(
     ("array", "type"), COLUMNS, ids=lambda value: str(getattr(value, "type", value))
 )
-def test_the_mask_of_misfits_is_what_casting_each_value_alone_would_say(array, type):
+def test_the_mask_of_uncastable_values_equals_casting_each_value_alone(array, type):
     from circuits.types.codecs.codec import Codecs
     from circuits.types.safe_cast import cast_lossless
 
@@ -243,7 +252,7 @@ def test_the_mask_of_misfits_is_what_casting_each_value_alone_would_say(array, t
         return True
 
     cast, wrong = safe_cast(pa.chunked_array([array]), type)
-    expected = [not fits(array.slice(place, 1)) for place in range(len(array))]
+    expected = [not fits(array.slice(position, 1)) for position in range(len(array))]
     assert wrong.tolist() == expected
     assert cast.type == type
     good = array.filter(pa.array(~wrong))
@@ -253,41 +262,41 @@ def test_the_mask_of_misfits_is_what_casting_each_value_alone_would_say(array, t
     )
 
 
-@given(st.lists(st.tuples(st.sampled_from(["orders", "marks", "zzz", None]),
+@given(st.lists(st.tuples(st.sampled_from(["orders", "grades", "zzz", None]),
     st.none() | st.integers(-(2**40), 2**40), st.none() | st.integers(-200, 200),
     st.none() | st.sampled_from([1, -1, 0.5, 2, 1e30])), max_size=30))  # fmt: skip
-def test_every_row_is_either_taken_or_put_aside_once(rows):
+def test_every_row_is_either_accepted_or_a_dead_letter(rows):
     table = pa.table(
         {
             "relation": pa.array([r for r, *_ in rows], pa.string()),
             "nr": pa.array([n for _, n, *_ in rows], pa.int64()),
             "item": pa.array(["i"] * len(rows), pa.string()),
-            "mark": pa.array([m for _, _, m, _ in rows], pa.int64()),
+            "grade": pa.array([m for _, _, m, _ in rows], pa.int64()),
             "weight": pa.array([w for *_, w in rows], pa.float64()),
         }
     )
     inputs = {
         "orders": INPUTS["orders"],
-        "marks": Schema.of("m", MARKS.set(0, pa.field("nr", pa.int64()))),
+        "grades": Schema.of("m", GRADES.set(0, pa.field("nr", pa.int64()))),
     }
     changes = decode_batch(table, inputs)
     assert sum(t.num_rows for t in changes.tables.values()) + len(changes.dead_letters) == len(rows)
 
     def good(row):
-        relation, nr, mark, weight = row
+        relation, nr, grade, weight = row
         if relation not in inputs or weight is None or weight in (0.5, 1e30):
             return False
         if relation == "orders":
             return nr is not None and -(2**31) <= nr < 2**31
-        return mark is None or -128 <= mark <= 127
+        return grade is None or -128 <= grade <= 127
 
-    taken = {name: t.num_rows for name, t in changes.tables.items()}
+    accepted = {name: t.num_rows for name, t in changes.tables.items()}
     for name in inputs:
-        assert taken.get(name, 0) == sum(good(row) for row in rows if row[0] == name)
+        assert accepted.get(name, 0) == sum(good(row) for row in rows if row[0] == name)
 
 
-def test_many_rows_that_are_all_wrong_are_put_aside_by_whole_columns():
+def test_two_hundred_thousand_invalid_rows_become_dead_letters():
     size = 200_000
     table = pa.table({"nr": np.full(size, 2**40), "item": pa.array(["a"] * size)})
-    changes = decode_batch(table, ONE)
+    changes = decode_batch(table, ONE_INPUT)
     assert len(changes.dead_letters) == size and changes.tables["orders"].num_rows == 0

@@ -95,7 +95,7 @@ def test_each_malformed_event_is_one_dead_letter_with_its_text_and_the_others_ar
     assert len(dead_letters) == len(GARBAGE)
 
 
-def test_events_of_other_tables_and_changes_of_tables_are_skipped_if_an_option_says_so(reader):
+def test_events_of_other_tables_and_of_table_definitions_are_skipped(reader):
     texts = [event(), event(table="zzz"), event("m", table="zzz")]
     feed = DebeziumFeed(ignore_unknown_tables=True)
     changes = decode_batch(reader(feed, texts), INPUTS)
@@ -151,27 +151,27 @@ def test_tables_are_routed_by_their_longest_name_and_columns_renamed(reader):
         assert [(row["id"], row["name"]) for row in rows] == [(5, "x")]
 
 
-MARK = "__debezium_unavailable_value"
-TOASTED = pa.schema([("id", pa.int64()), ("data", pa.binary()), ("list", pa.string())])
+PLACEHOLDER = "__debezium_unavailable_value"
+UNLOGGED_SCHEMA = pa.schema([("id", pa.int64()), ("data", pa.binary()), ("list", pa.string())])
 
 
 @pytest.mark.parametrize("binary", ["base64", "hex"])
-@pytest.mark.parametrize("items", [[MARK], list(MARK.encode())])
+@pytest.mark.parametrize("items", [[PLACEHOLDER], list(PLACEHOLDER.encode())])
 def test_bytes_and_arrays_that_postgres_did_not_log_are_recognized(reader, binary, items):
     encode = {"base64": lambda b: base64.b64encode(b).decode(), "hex": bytes.hex}[binary]
     feed = DebeziumFeed(encoding=Encoding(binary=binary))
     before = {"id": 1, "data": encode(b"old"), "list": ["x"]}
-    after = {"id": 2, "data": encode(MARK.encode()), "list": items}
+    after = {"id": 2, "data": encode(PLACEHOLDER.encode()), "list": items}
     texts = [event("u", before, after), event("u", None, after), event("c", None, after)]
     for keys, letters in ((None, 2), (KEYS, 2)):
-        table = reader(feed, texts, keys=keys, schemas={"r": TOASTED})
-        changes = decode_batch(table, {"r": Schema.of("r", TOASTED)})
+        table = reader(feed, texts, keys=keys, schemas={"r": UNLOGGED_SCHEMA})
+        changes = decode_batch(table, {"r": Schema.of("r", UNLOGGED_SCHEMA)})
         new = {(row["data"], row["list"]) for row in changes.tables["r"].to_pylist()}
         assert new - {(None, None)} == {(b"old", '["x"]')}
         assert len(changes.dead_letters) == letters
 
 
-def test_a_text_that_is_no_utf8_is_a_dead_letter_and_never_altered(spark):
+def test_text_that_is_not_utf8_is_a_dead_letter_and_never_altered(spark):
     texts = [event(after=GOOD | {"name": "X"}).encode().replace(b"X", b) for b in (b"\xe9", b"e")]
     frame = spark.createDataFrame([(text, text) for text in texts], "key binary, value binary")
     for feed, keys in ((DebeziumFeed(), {}), (CompactedFeed("r", rename={"op": "name"}), KEYS)):
@@ -180,7 +180,7 @@ def test_a_text_that_is_no_utf8_is_a_dead_letter_and_never_altered(spark):
         assert "UTF-8" in reasons[0]
 
 
-def test_types_of_events_that_are_not_known_are_errors_and_never_skipped(reader):
+def test_unknown_types_of_events_are_errors_and_never_skipped(reader):
     types = ["INSERT", "upsert", "database-drop", "database-create", "bootstrap-complete"]
     texts = [to_json({"type": type, "table": "r", "database": "d", "data": GOOD}) for type in types]
     reasons = reader(MaxwellFeed(), texts)["error"].to_pylist()

@@ -108,7 +108,7 @@ def canal(relation, before, after, place):
     return to_json(event)
 
 
-TOLD = {
+FORMATS = {
     "debezium": (DebeziumFeed(encoding=Encoding(decimals="base64")), debezium),
     "maxwell": (MaxwellFeed(), maxwell),
     "canal": (CanalFeed(), canal),
@@ -121,15 +121,15 @@ def reader(spark):
 
 
 @settings(max_examples=4, suppress_health_check=list(HealthCheck))
-@given(many=st.lists(histories(), min_size=30, max_size=30))
-@pytest.mark.parametrize("format", list(TOLD))
-def test_the_events_of_a_history_add_up_to_its_tables(reader, format, many):
-    """Sum of the deltas = the tables; for each of many histories, told in one batch."""
-    feed, tell = TOLD[format]
+@given(histories_drawn=st.lists(histories(), min_size=30, max_size=30))
+@pytest.mark.parametrize("format", list(FORMATS))
+def test_the_decoded_events_of_a_history_add_up_to_its_tables(reader, format, histories_drawn):
+    """The deltas of a history sum up to its tables; one batch has the events of many histories."""
+    feed, write_event = FORMATS[format]
     texts, owners = [], []
-    for number, steps in enumerate(many):
-        for place, step in enumerate(steps):
-            texts.append(tell(*step, place))
+    for number, steps in enumerate(histories_drawn):
+        for position, step in enumerate(steps):
+            texts.append(write_event(*step, position))
             owners.append((number, step))
     changes = decode_batch(reader(feed, texts), INPUTS)
     assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
@@ -144,41 +144,41 @@ def test_the_events_of_a_history_add_up_to_its_tables(reader, format, many):
 
 
 def last_rows(table, key):
-    """The rows that are left when the greatest sequence of a key wins."""
-    found = {}
+    """Return the last row of each key by sequence, without deleted keys."""
+    result = {}
     for row in sorted(table.to_pylist(), key=lambda row: row["sequence"]):
         row.pop("sequence")
         weight = row.pop("weight")
-        found[row[key]] = tuple(row.values()) if weight > 0 else None
-    return {key: row for key, row in found.items() if row is not None}
+        result[row[key]] = tuple(row.values()) if weight > 0 else None
+    return {key: row for key, row in result.items() if row is not None}
 
 
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
-@given(many=st.lists(histories(), min_size=25, max_size=25))
-@pytest.mark.parametrize("format", [*TOLD, "compacted"])
-def test_events_by_key_leave_the_last_row_of_each_key(reader, format, many):
+@given(histories_drawn=st.lists(histories(), min_size=25, max_size=25))
+@pytest.mark.parametrize("format", [*FORMATS, "compacted"])
+def test_events_by_key_leave_the_last_row_of_each_key(reader, format, histories_drawn):
     texts, expected = [], {"r": {}, "s": {}}
-    for number, steps in enumerate(many):
+    for number, steps in enumerate(histories_drawn):
         for relation, before, after in steps:
             if relation == "s" and format == "compacted":
                 continue
-            given = [dict(row) if row else None for row in (before, after)]
-            for row in given:
-                if row is not None:  # a key of each history's own
+            images = [dict(row) if row else None for row in (before, after)]
+            for row in images:
+                if row is not None:  # make the keys of the histories distinct
                     row["id"] = (
                         row["id"] + 10 * number if relation == "r" else f"{row['id']}{number}"
                     )
-            before, after = given
+            before, after = images
             key = (after or before)["id"]
             expected[relation][key] = after and tuple(after.values())
             place = len(texts)
             if format == "compacted":
                 texts.append((to_json({"id": key}), after and to_json(after)))
             else:
-                text = TOLD[format][1](relation, before, after, place)
-                # An update without the row before, as of a table that does not log it.
+                text = FORMATS[format][1](relation, before, after, place)
+                # Without the before image, as of a table that does not log it.
                 texts.append(text.replace('"before": {', '"unlogged": {') if after else text)
-    feed = CompactedFeed("r", sequence="seq") if format == "compacted" else TOLD[format][0]
+    feed = CompactedFeed("r", sequence="seq") if format == "compacted" else FORMATS[format][0]
     changes = decode_batch(reader(feed, texts, keys=KEYS), INPUTS, input_options=RULES)
     assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
     for relation, table in changes.tables.items():

@@ -77,7 +77,7 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
         (CompactedFeed("r"), "is for one input with keys"),
     ],
 )
-def test_a_feed_that_lacks_something_is_refused_when_it_is_declared(spark, feed, words):
+def test_a_feed_that_lacks_a_column_relation_or_key_is_refused(spark, feed, words):
     frame = spark.createDataFrame([("{}", "{}")], "key string, value string")
     with pytest.raises(FeedError, match=words):
         feed.envelope(frame, SCHEMAS)
@@ -98,19 +98,19 @@ KEYED = {"r": ("id",)}
 
 
 def read(feed, frame, schemas=PAIR):
-    """Rows with their weights and sequences, and letters."""
+    """Return the decoded rows, with weights and sequences, and the dead letters."""
     table = feed.envelope(frame, schemas, keys=KEYED).toArrow()
     inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
     changes = decode_batch(table, inputs, input_options={"r": RULES["r"]})
     return changes.tables.get("r", pa.table({})).to_pylist(), changes.dead_letters.table.to_pylist()
 
 
-def test_a_flat_row_of_no_input_is_whole_in_its_letter(spark):
+def test_a_flat_row_of_an_unknown_relation_is_a_dead_letter_with_all_columns(spark):
     rows = [(1, "a", "r"), (2, "b", "zzz"), (3, "c", None)]
     frame = spark.createDataFrame(rows, "id long, name string, relation string")
-    taken, letters = read(AppendFeed(), frame, {**PAIR, "s": PAIR["r"]})
-    assert [row["id"] for row in taken] == [1]
-    assert [(json.loads(each["row"])["name"], each["reason"]) for each in letters] == [
+    accepted, letters = read(AppendFeed(), frame, {**PAIR, "s": PAIR["r"]})
+    assert [row["id"] for row in accepted] == [1]
+    assert [(json.loads(letter["row"])["name"], letter["reason"]) for letter in letters] == [
         ("b", "unknown relation zzz; inputs are r, s"),
         ("c", "unknown relation NULL; inputs are r, s"),
     ]
@@ -124,20 +124,20 @@ def test_a_flat_row_of_no_input_is_whole_in_its_letter(spark):
         ("string", ["x", "-1", "1.5", "1"], [-1, 1], 2),
     ],
 )
-def test_upserts_take_weights_that_are_integers_and_nothing_else(spark, type, values, weights, bad):
+def test_weights_of_upserts_must_be_integers(spark, type, values, weights, bad):
     rows = list(enumerate(values))
     frame = spark.createDataFrame(rows, f"id long, w {type}").selectExpr("*", "'a' AS name")
-    taken, letters = read(UpsertFeed(weight="w"), frame)
-    assert [row["weight"] for row in taken if row["weight"]] == weights
-    assert len(letters) == bad and all("the weight is" in each["reason"] for each in letters)
+    accepted, letters = read(UpsertFeed(weight="w"), frame)
+    assert [row["weight"] for row in accepted if row["weight"]] == weights
+    assert len(letters) == bad and all("the weight is" in letter["reason"] for letter in letters)
 
 
-def test_a_mark_of_deletion_that_is_neither_true_nor_false_is_a_letter(spark):
+def test_a_deletion_flag_that_is_neither_true_nor_false_is_a_dead_letter(spark):
     rows = [(1, "true"), (2, "maybe"), (3, None), (4, "f")]
     frame = spark.createDataFrame(rows, "id long, gone string").selectExpr("*", "'a' AS name")
-    taken, letters = read(UpsertFeed(deleted="gone"), frame)
-    assert [(row["id"], row["weight"]) for row in taken] == [(1, -1), (3, 1), (4, 1)]
-    assert [each["reason"] for each in letters] == ["gone is maybe, neither true nor false"]
+    accepted, letters = read(UpsertFeed(deleted="gone"), frame)
+    assert [(row["id"], row["weight"]) for row in accepted] == [(1, -1), (3, 1), (4, 1)]
+    assert [letter["reason"] for letter in letters] == ["gone is maybe, neither true nor false"]
 
 
 @pytest.mark.parametrize(

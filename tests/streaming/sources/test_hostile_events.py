@@ -1,7 +1,7 @@
 """Ten megabytes in any field of any format are rejected fast; good rows are processed.
 
-Regular expressions over values once took quadratic time: one event kept a task busy for ever. The
-time-outs here only guard against that; they are far longer than the events take.
+An earlier version matched values with regular expressions in quadratic time, so one event kept a
+task busy forever. The time-outs here only guard against that; the events take far less time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def texts(size):
     return {
         "digits and a letter": "1" * size + "x",
         "zeros": "0." + "0" * size,
-        "a digit behind zeros": "1." + "0" * size + "1",
+        "a digit after zeros": "1." + "0" * size + "1",
         "names of zones": "2020-01-01 00:00:00 " + "a/" * (size // 2) + "!",
         "letters": "A" * size,
         "signs": "e-" * (size // 2),
@@ -99,8 +99,8 @@ def decode(read, feed, events, keys=None):
     """Return the ids of the accepted rows, and the reasons of the rejected ones."""
     faulthandler.dump_traceback_later(GUARD_S, exit=True)
     table = read(feed, events, keys=keys, schemas={"r": R})
-    rules = {"r": SimpleNamespace(keys=(keys or {}).get("r", ()))}
-    changes = decode_batch(table, {"r": Schema.of("r", R)}, input_options=rules)
+    input_options = {"r": SimpleNamespace(keys=(keys or {}).get("r", ()))}
+    changes = decode_batch(table, {"r": Schema.of("r", R)}, input_options=input_options)
     rows = changes.tables.get("r")
     ids = set() if rows is None else set(rows["id"].to_pylist())
     dead_letters = changes.dead_letters.table
@@ -250,7 +250,7 @@ def test_long_keys_and_values_of_compacted_topics_are_refused(read, size):
     ids=str,
 )
 def test_long_texts_in_the_columns_of_flat_feeds_are_refused(spark, feed, column, size):
-    found = texts(size)
+    result = texts(size)
     accepted = {
         "weight": "1",
         "_change_type": "insert",
@@ -258,16 +258,18 @@ def test_long_texts_in_the_columns_of_flat_feeds_are_refused(spark, feed, column
         "relation": "r",
         "wide": "5",
     }
-    rows = [(1, value) for value in found.values()] + [(GOOD, accepted[column])]
+    rows = [(1, value) for value in result.values()] + [(GOOD, accepted[column])]
     frame = spark.createDataFrame(rows, f"id long, `{column}` string")
     if column == "relation":
         frame = frame.selectExpr("*", "1L AS w")
     schema = pa.schema([R.field("id"), *([R.field("wide")] if column == "wide" else [])])
     keys = {"r": ("id",)} if isinstance(feed, UpsertFeed) else {}
     envelope = frame if feed is None else feed.envelope(frame, {"r": schema}, keys=keys)
-    rules = {"r": SimpleNamespace(keys=keys.get("r", ()))}
-    changes = decode_batch(envelope.toArrow(), {"r": Schema.of("r", schema)}, input_options=rules)
+    input_options = {"r": SimpleNamespace(keys=keys.get("r", ()))}
+    changes = decode_batch(
+        envelope.toArrow(), {"r": Schema.of("r", schema)}, input_options=input_options
+    )
     assert GOOD in changes.tables["r"]["id"].to_pylist()
     reasons = changes.dead_letters.table["reason"].to_pylist()
-    assert len(reasons) >= len(found) - 2  # zeros may be a number
+    assert len(reasons) >= len(result) - 2  # zeros may be a number
     assert all(0 < len(reason) <= MAX_REASON for reason in reasons)

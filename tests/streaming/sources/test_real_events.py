@@ -1,7 +1,6 @@
 """Recorded events of Debezium, Maxwell, Canal and Delta add up to the tables that they describe.
 
-The expectation is made with the json module alone: a table per relation is kept as the events say,
-row by row.
+The expected tables are computed by the json module alone: they apply the events row by row.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ TEXT = pa.string()
 
 
 def events(*folders):
-    """The events of files, in order, and the text around them (licences) left out."""
-    found = []
+    """Return the events in the files, in order, without other lines (licences)."""
+    result = []
     for folder in folders:
         for file in sorted(Path(CDC, folder).rglob("*.txt")):
-            found += [line for line in file.read_text().splitlines() if line.startswith("{")]
-    return found
+            result += [line for line in file.read_text().splitlines() if line.startswith("{")]
+    return result
 
 
-def decoded(spark, feed, texts, schemas):
+def decode(spark, feed, texts, schemas):
     frame = spark.createDataFrame([(text,) for text in texts], "value string")
     table = feed.envelope(frame, schemas).toArrow()
     inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
@@ -54,15 +53,15 @@ def bag(table):
     return {row: weight for row, weight in rows.items() if weight}
 
 
-def state(steps):
-    """Rows with their weights, as the steps (relation, row, weight) leave them."""
-    found = {}
+def sum_steps(steps):
+    """Return the rows of each relation with their weights, after steps (relation, row, weight)."""
+    result = {}
     for relation, row, weight in steps:
-        rows = found.setdefault(relation, Counter())
+        rows = result.setdefault(relation, Counter())
         rows[tuple(row)] += weight
     return {
         name: {row: weight for row, weight in rows.items() if weight}
-        for name, rows in found.items()
+        for name, rows in result.items()
     }
 
 
@@ -89,14 +88,14 @@ def test_debezium_events_without_schema_add_up_to_the_tables_that_they_describe(
     texts = [t for t in events("debezium/table", "debezium/database") if '"schema"' not in t]
     parsed = [json.loads(text) for text in texts]
     tables = sorted({event["source"]["table"] for event in parsed} - {"test", "all_types_table"})
-    steps, wrong = [], 0
+    steps, incomplete = [], 0
     for event in parsed:
         table = event["source"]["table"]
         if table not in tables:
             continue
         before, after = event["before"], event["after"]
         if event["op"] == "u" and set(after) - set(before):
-            wrong += 1  # the row before is not whole
+            incomplete += 1  # the before image lacks columns
             continue
         steps += [(table, product(before), -1)] if event["op"] in "ud" else []
         steps += [(table, product(after), 1)] if event["op"] != "d" else []
@@ -105,27 +104,27 @@ def test_debezium_events_without_schema_add_up_to_the_tables_that_they_describe(
     )
     texts = [t for t, e in zip(texts, parsed, strict=True) if "_id" not in (e["after"] or {})]
     steps = [step for step in steps if step[1][0] is not None]
-    changes, found = decoded(spark, feed, texts, dict.fromkeys(tables, PRODUCT_SCHEMA))
-    assert found == state(steps)
-    assert len(changes.dead_letters) == wrong > 0
+    changes, result = decode(spark, feed, texts, dict.fromkeys(tables, PRODUCT_SCHEMA))
+    assert result == sum_steps(steps)
+    assert len(changes.dead_letters) == incomplete > 0
     assert "REPLICA IDENTITY FULL" in changes.dead_letters.table["reason"][0].as_py()
 
 
 def test_debezium_events_with_their_schema_are_read_the_same_way(spark):
     texts = events("debezium/table/schema/schemaevolution", "debezium/table/schema/include")
-    steps, wrong = [], 0
+    steps, incomplete = [], 0
     for event in (json.loads(text)["payload"] for text in texts):
         before, after, table = event["before"], event["after"], event["source"]["table"]
         if event["op"] == "u" and set(after) - set(before):
-            wrong += 1
+            incomplete += 1
             continue
         steps += [(table, product(before), -1)] if event["op"] in "ud" else []
         steps += [(table, product(after), 1)] if event["op"] != "d" else []
     schemas = {table: PRODUCT_SCHEMA for table, *_ in steps}
     feed = DebeziumFeed(rename={"weight": "mass"}, missing_columns_are_null=True)
-    changes, found = decoded(spark, feed, texts, schemas)
-    assert found == state(steps)
-    assert len(changes.dead_letters) == wrong
+    changes, result = decode(spark, feed, texts, schemas)
+    assert result == sum_steps(steps)
+    assert len(changes.dead_letters) == incomplete
 
 
 FULL_TYPES = pa.schema(
@@ -156,17 +155,19 @@ UNITS = {"time_c": "us", "datetime3_c": "ms", "datetime6_c": "us"}
 
 
 @pytest.mark.parametrize("file", ["exclude", "exclude-with-numeric-decimal", "include"])
-def test_all_types_of_debezium_are_read_whatever_way_they_are_written(spark, file):
-    given = json.loads((CDC / "debezium-mysql" / f"debezium-data-schema-{file}.json").read_text())
+def test_all_types_of_debezium_are_read_in_every_encoding(spark, file):
+    events_by_name = json.loads(
+        (CDC / "debezium-mysql" / f"debezium-data-schema-{file}.json").read_text()
+    )
     encoding = Encoding("base64", time_unit=UNITS, epoch_days=True)
-    texts = [json.dumps(event) for event in given.values()]
+    texts = [json.dumps(event) for event in events_by_name.values()]
     schema = FULL_TYPES
     if file == "include":  # the schema in the file gives this column a scale of 65 digits
         schema = schema.remove(schema.get_field_index("big_decimal_c"))
     feed = DebeziumFeed(relation="full_types", encoding=encoding)
-    changes, _ = decoded(spark, feed, texts, {"full_types": schema})
+    changes, _ = decode(spark, feed, texts, {"full_types": schema})
     reasons = changes.dead_letters.table["reason"].to_pylist()
-    # Here the schema in one event says int32 of what the event holds as bytes.
+    # The schema of one event declares a column as int32, and the event has bytes.
     assert reasons == (["column 'id': AQ== is not a valid int64"] if file == "include" else [])
     rows = changes.tables["full_types"].to_pylist()
     assert rows and all(row["weight"] in (1, -1) for row in rows)
@@ -219,7 +220,7 @@ def test_all_types_of_mysql_become_the_same_row(spark, kind):
         # A JSON number of 36 digits with a fraction fits the VARIANT's 38 digits exactly.
     else:
         texts, feed = events("canal/table/alltype"), CanalFeed(relation="t")
-    changes, _ = decoded(spark, feed, texts, {"t": ALL_TYPES})
+    changes, _ = decode(spark, feed, texts, {"t": ALL_TYPES})
     assert not len(changes.dead_letters), changes.dead_letters.table["reason"].to_pylist()
     row = changes.tables["t"].to_pylist()[0]
     at = "2023-03-23 14:30:05"
@@ -253,20 +254,20 @@ def test_maxwell_events_add_up_to_the_tables_that_they_describe(spark):
     texts = [text for text in texts if '"_id"' not in text]
     schemas = {table: PRODUCT_SCHEMA for table, *_ in steps}
     feed = MaxwellFeed(rename={"weight": "mass"})
-    changes, found = decoded(spark, feed, texts, schemas)
-    assert found == state(steps)
+    changes, result = decode(spark, feed, texts, schemas)
+    assert result == sum_steps(steps)
     assert not len(changes.dead_letters)
 
 
 def test_canal_events_of_all_files_add_up_to_the_tables_that_they_describe(spark):
-    """Every column is a text here; names are matched in any case; what has no table is refused."""
+    """All columns are texts, names match in any case, and events without a table are errors."""
     texts = [t for t in events("canal") if "_bigint_unsigned" not in t]
     parsed = [json.loads(text) for text in texts]
     columns: dict[str, dict[str, None]] = {}
     for event in parsed:
         if "table" in event and not event["isDdl"]:
-            mine = columns.setdefault(f"{event['database']}.{event['table']}", {})
-            mine.update(dict.fromkeys(name.lower() for r in event["data"] for name in r))
+            names_of_table = columns.setdefault(f"{event['database']}.{event['table']}", {})
+            names_of_table.update(dict.fromkeys(name.lower() for r in event["data"] for name in r))
     steps, nameless = [], 0
     for event in parsed:
         if event.get("isDdl"):
@@ -275,7 +276,7 @@ def test_canal_events_of_all_files_add_up_to_the_tables_that_they_describe(spark
             nameless += 1
             continue
         table = f"{event['database']}.{event['table']}"
-        for place, data in enumerate(event["data"]):
+        for position, data in enumerate(event["data"]):
             kind = event["type"]
 
             def row(image, table=table):
@@ -283,14 +284,14 @@ def test_canal_events_of_all_files_add_up_to_the_tables_that_they_describe(spark
                 return [lowered.get(name) for name in columns[table]]
 
             if kind == "UPDATE":
-                steps.append((table, row(overlay(data, event["old"][place])), -1))
+                steps.append((table, row(overlay(data, event["old"][position])), -1))
             steps.append((table, row(data), -1 if kind == "DELETE" else 1))
     schemas = {
         table: pa.schema([(name, TEXT) for name in names]) for table, names in columns.items()
     }
-    changes, found = decoded(spark, CanalFeed(match_case=False), texts, schemas)
-    assert {name: rows for name, rows in found.items() if rows} == {
-        name: rows for name, rows in state(steps).items() if rows
+    changes, result = decode(spark, CanalFeed(match_case=False), texts, schemas)
+    assert {name: rows for name, rows in result.items() if rows} == {
+        name: rows for name, rows in sum_steps(steps).items() if rows
     }
     assert len(changes.dead_letters) == nameless > 0
     assert len(schemas) >= 20
@@ -313,8 +314,8 @@ def test_the_change_feed_of_a_delta_table_adds_up_to_its_rows(spark):
     deltalake = pytest.importorskip("deltalake")
     table = deltalake.DeltaTable(str(CDC / "delta-cdf-non-partitioned"))
     feed = pa.table(table.load_cdf(starting_version=0).read_all())
-    plain = {pa.string_view(): pa.string(), pa.uint64(): pa.int64()}  # as Spark takes them
-    feed = feed.cast(pa.schema([(f.name, plain.get(f.type, f.type)) for f in feed.schema]))
+    spark_types = {pa.string_view(): pa.string(), pa.uint64(): pa.int64()}  # as Spark takes them
+    feed = feed.cast(pa.schema([(f.name, spark_types.get(f.type, f.type)) for f in feed.schema]))
     final = table.to_pyarrow_table()
     frame = spark.createDataFrame(feed)
     envelope = DeltaFeed().envelope(frame, {"people": PEOPLE}).toArrow()
@@ -324,12 +325,12 @@ def test_the_change_feed_of_a_delta_table_adds_up_to_its_rows(spark):
     assert bag(changes.tables["people"]) == dict(whole)
 
 
-def test_the_files_of_a_change_feed_are_what_changed_after_the_first_version(spark):
+def test_the_files_of_a_change_feed_have_the_changes_after_the_first_version(spark):
     files = str(CDC / "delta-cdf-non-partitioned" / "_change_data")
     frame = spark.read.parquet(files)
     plain = frame.toArrow().to_pylist()
     signs = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
-    expected = state(
+    expected = sum_steps(
         ("people", [row[name] for name in PEOPLE.names], signs[row["_change_type"]])
         for row in plain
     )

@@ -1,3 +1,5 @@
+"""Tagged unions: several streams become one, with one envelope."""
+
 from __future__ import annotations
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMAS = {
     "orders": pa.schema([("nr", pa.int64()), ("item", pa.string())]),
-    "marks": pa.schema([("nr", pa.string()), ("mark", pa.int32())]),
+    "grades": pa.schema([("nr", pa.string()), ("grade", pa.int32())]),
 }
 INPUTS = {name: Schema.of(name, schema) for name, schema in SCHEMAS.items()}
 
@@ -23,11 +25,11 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
     orders = spark.createDataFrame(
         [(1, "a", 2.0), (2, "b", 0.5)], "nr long, item string, weight double"
     )
-    marks = spark.createDataFrame([("x", 3)], "nr string, mark int")
+    grades = spark.createDataFrame([("x", 3)], "nr string, grade int")
     event = '{"type": "insert", "table": "orders", "data": {"nr": 9, "item": "z"}}'
     more = spark.createDataFrame([(event,), ("{",)], "value string")
     merged = merge(
-        {"orders": orders, "marks": marks, "more": more},
+        {"orders": orders, "grades": grades, "more": more},
         feeds={"more": MaxwellFeed()},
         inputs=SCHEMAS,
     )
@@ -35,15 +37,15 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 2}, {"nr": 9, "item": "z", "weight": 1}
     ]  # fmt: skip
-    assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
+    assert changes.tables["grades"].to_pylist() == [{"nr": "x", "grade": 3, "weight": 1}]
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert ["the weight is 0.5" in reasons[0], "not a JSON object" in reasons[1]] == [True, True]
-    merged_twice = merge({"all": merge({"orders": orders}), "marks": marks})
-    assert decode_batch(merged_twice.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}
+    merged_twice = merge({"all": merge({"orders": orders}), "grades": grades})
+    assert decode_batch(merged_twice.toArrow(), INPUTS).tables.keys() == {"orders", "grades"}
 
 
-def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp_path):
-    columns = {"orders": "nr long, item string", "marks": "nr string, mark int"}
+def test_a_micro_batch_of_merged_streams_has_the_new_rows_of_each_source(spark, tmp_path):
+    columns = {"orders": "nr long, item string", "grades": "nr string, grade int"}
     seen, streams = [], {}
     for name, schema in SCHEMAS.items():
         (tmp_path / name).mkdir()
@@ -51,12 +53,12 @@ def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp
         pq.write_table(pa.table(row, schema=schema), tmp_path / name / "0.parquet")
         streams[name] = spark.readStream.schema(columns[name]).parquet(str(tmp_path / name))
 
-    def see(df, batch_id):
+    def record(df, batch_id):
         seen.append(decode_batch(df.toArrow(), INPUTS))
 
-    start_query(merge(streams), see, tmp_path / "checkpoint").awaitTermination()
+    start_query(merge(streams), record, tmp_path / "checkpoint").awaitTermination()
     assert [{n: t.num_rows for n, t in changes.tables.items()} for changes in seen] == [
-        {"orders": 1, "marks": 1}
+        {"orders": 1, "grades": 1}
     ]
 
 

@@ -70,34 +70,34 @@ TIMES = pa.schema(
         ("word", "ann", "ann"),
     ],
 )
-def test_texts_and_numbers_are_read_as_types_or_refused(once, column, value, expected):
-    found, reason = once(column, value)
+def test_texts_and_numbers_are_read_as_types_or_refused(decoded_cases, column, value, expected):
+    actual, reason = decoded_cases(column, value)
     if expected is None:
         assert reason.startswith(f"column {column!r}: {value} is not a valid ")
     else:
-        assert (str(found), reason) == (expected, None)
+        assert (str(actual), reason) == (expected, None)
 
 
 @pytest.fixture(scope="module")
-def once(reader, request):
-    """The values of all cases, from one micro-batch."""
+def decoded_cases(reader, request):
+    """Return a function from a case to its decoded value and error, all from one micro-batch."""
     function = test_texts_and_numbers_are_read_as_types_or_refused
     (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
     texts = [to_json({"type": "insert", "table": "t", "data": {c: v}}) for c, v, _ in mark.args[1]]
     feed = MaxwellFeed(encoding=Encoding(time_unit={"ns": "us", "ms": "us"}))
     schemas = {"t": TIMES}
     table = reader(feed, texts, schemas=schemas)
-    found = {}
+    result = {}
     for (column, value, _), text in zip(mark.args[1], texts, strict=True):
-        mine = [row for row in table.to_pylist() if row["raw"] == text]
-        found[column, value] = (None, mine[0]["error"]) if mine else None
+        rejected = [row for row in table.to_pylist() if row["raw"] == text]
+        result[column, value] = (None, rejected[0]["error"]) if rejected else None
     changes = decode_batch(table, {"t": Schema.of("t", TIMES)})
-    assert len(changes.dead_letters) == sum(v is not None for v in found.values())
+    assert len(changes.dead_letters) == sum(v is not None for v in result.values())
     rows = iter(changes.tables["t"].to_pylist())
-    for (column, value), known in found.items():
+    for (column, value), known in result.items():
         if known is None:
-            found[column, value] = (next(rows)[column], None)
-    return lambda column, value: found[column, value]
+            result[column, value] = (next(rows)[column], None)
+    return lambda column, value: result[column, value]
 
 
 @pytest.mark.parametrize("type", [pa.float16(), pa.list_(pa.int8()), pa.month_day_nano_interval()])
@@ -117,8 +117,8 @@ NUMBERS = pa.schema(
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
-def told(after, *columns):
-    """An event of Debezium, with what its schema says of columns."""
+def debezium_event(after, *columns):
+    """Return an event of Debezium, with a schema if ``columns`` describe it."""
     payload = {"after": after, "op": "c", "source": {"table": "t"}}
     if not columns:
         return to_json(payload)
@@ -134,28 +134,28 @@ def column(name, type, logical=None, **parameters):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (told({"d": "1234.50"}), "1234.5"),
-        (told({"d": "12345"}), "12345"),
-        (told({"d": "12"}), "12"),
-        (told({"d": "AMg="}), "200E-17"),
-        (told({"d": "1234"}), "1234, a number and the base64 of another"),
-        (told({"n": "12345678"}), "12345678, a number and the base64 of another"),
-        (told({"n": "AMg="}), "200"),
-        (told({"n": "AMg"}), "base64 AMg is not a valid int64"),
-        (told({"d": "1234"}, column("d", "string")), "1234"),
-        (told({"d": "1234"}, column("d", "bytes", DECIMAL, scale="0")), "-2658824"),
-        (told({"d": "AMg="}, column("d", "bytes", DECIMAL, scale="-2")), "20000"),
-        (told({"d": {"scale": 1, "value": "AMg="}}), "20"),
-        (told({"d": {"scale": -1, "value": "AMg="}}), "2000"),
-        (told({"n": {"scale": 0, "value": "1234"}}), "-2658824"),
+        (debezium_event({"d": "1234.50"}), "1234.5"),
+        (debezium_event({"d": "12345"}), "12345"),
+        (debezium_event({"d": "12"}), "12"),
+        (debezium_event({"d": "AMg="}), "200E-17"),
+        (debezium_event({"d": "1234"}), "1234, a number and the base64 of another"),
+        (debezium_event({"n": "12345678"}), "12345678, a number and the base64 of another"),
+        (debezium_event({"n": "AMg="}), "200"),
+        (debezium_event({"n": "AMg"}), "base64 AMg is not a valid int64"),
+        (debezium_event({"d": "1234"}, column("d", "string")), "1234"),
+        (debezium_event({"d": "1234"}, column("d", "bytes", DECIMAL, scale="0")), "-2658824"),
+        (debezium_event({"d": "AMg="}, column("d", "bytes", DECIMAL, scale="-2")), "20000"),
+        (debezium_event({"d": {"scale": 1, "value": "AMg="}}), "20"),
+        (debezium_event({"d": {"scale": -1, "value": "AMg="}}), "2000"),
+        (debezium_event({"n": {"scale": 0, "value": "1234"}}), "-2658824"),
         (
-            told({"n": "AQA="}, column("n", "bytes", "io.debezium.data.Bits")),
+            debezium_event({"n": "AQA="}, column("n", "bytes", "io.debezium.data.Bits")),
             "AQA= is not a valid int64",
         ),
-        (told({"day": 5}), "1970-01-06"),
-        (told({"day": 5}, column("day", "int32", "io.debezium.time.Date")), "1970-01-06"),
+        (debezium_event({"day": 5}), "1970-01-06"),
+        (debezium_event({"day": 5}, column("day", "int32", "io.debezium.time.Date")), "1970-01-06"),
         (
-            told({"day": 5}, column("day", "int64", "io.debezium.time.Timestamp")),
+            debezium_event({"day": 5}, column("day", "int64", "io.debezium.time.Timestamp")),
             "5 is not a valid date32",
         ),
         (
@@ -163,13 +163,13 @@ def column(name, type, logical=None, **parameters):
             + ', "op": "c", "source": {"table": "t"}}',
             "rounded from more than 38 digits, is not a valid decimal128",
         ),
-        (told({"t": "x"}).replace('"x"', "1" * 45), "is not a valid string"),
-        (told({"t": "x"}).replace('"x"', "1E2"), "100.0 is not a valid string"),
-        (told({"t": "x"}).replace('"x"', "1.10"), "1.1"),
-        (told({"t": "1.1E5"}), "1.1E5"),
+        (debezium_event({"t": "x"}).replace('"x"', "1" * 45), "is not a valid string"),
+        (debezium_event({"t": "x"}).replace('"x"', "1E2"), "100.0 is not a valid string"),
+        (debezium_event({"t": "x"}).replace('"x"', "1.10"), "1.1"),
+        (debezium_event({"t": "1.1E5"}), "1.1E5"),
     ],
 )
-def test_numbers_of_debezium_are_exact_or_refused_however_they_are_written(numbers, text, expected):
+def test_numbers_of_debezium_are_exact_or_refused_in_every_encoding(numbers, text, expected):
     value, error = numbers(text)
     if error is not None:
         assert expected in error and " is not a valid " in error
@@ -181,16 +181,16 @@ def test_numbers_of_debezium_are_exact_or_refused_however_they_are_written(numbe
 
 @pytest.fixture(scope="module")
 def numbers(reader):
-    """The value of each of these events, from one micro-batch, and its error."""
-    function = test_numbers_of_debezium_are_exact_or_refused_however_they_are_written
+    """Return a function from an event to its value and error, all from one micro-batch."""
+    function = test_numbers_of_debezium_are_exact_or_refused_in_every_encoding
     (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
     texts = [text for text, _ in mark.args[1]]
     table = reader(DebeziumFeed(), texts, schemas={"t": NUMBERS})
     rows = zip(table["row_t"].to_pylist(), table["error"].to_pylist(), strict=True)
-    found = dict(zip(texts, rows, strict=True))
+    result = dict(zip(texts, rows, strict=True))
 
     def value(text):
-        row, error = found[text]
+        row, error = result[text]
         values = [value for value in (row or {}).values() if value is not None]
         return (values[0] if values else None), error
 

@@ -20,11 +20,11 @@ from tests.support.tables import table_of
 LAST = 5  # the newest version in these tests
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def flip(path: Path) -> None:
+def flip_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
@@ -34,11 +34,11 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def lose(path: Path) -> None:
+def delete(path: Path) -> None:
     path.unlink()
 
 
-HARMS = pytest.mark.parametrize("harm", [cut, flip, empty, lose])
+ALL_KINDS_OF_DAMAGE = pytest.mark.parametrize("damage", [truncate, flip_bit, empty, delete])
 
 
 @pytest.fixture
@@ -47,28 +47,28 @@ def state_dir(tmp_path):
     return tmp_path / "state"
 
 
-def manifest(state_dir: Path, number: int) -> Manifest:
+def read_manifest(state_dir: Path, number: int) -> Manifest:
     name = manifest_name(number)
     return Manifest.decode((state_dir / name).read_bytes(), name)
 
 
-def only_in_newest(state_dir: Path) -> list[str]:
-    """The data files that the newest version has and the one before has not."""
-    older = manifest(state_dir, LAST - 1).files
-    return [name for name in manifest(state_dir, LAST).data_files if name not in older]
+def files_only_in_newest(state_dir: Path) -> list[str]:
+    """Return the data files that the newest version added."""
+    older = read_manifest(state_dir, LAST - 1).files
+    return [name for name in read_manifest(state_dir, LAST).data_files if name not in older]
 
 
-def shared(state_dir: Path) -> list[str]:
-    older = manifest(state_dir, LAST - 1).files
-    return [name for name in manifest(state_dir, LAST).data_files if name in older]
+def files_of_both_versions(state_dir: Path) -> list[str]:
+    older = read_manifest(state_dir, LAST - 1).files
+    return [name for name in read_manifest(state_dir, LAST).data_files if name in older]
 
 
-@HARMS
+@ALL_KINDS_OF_DAMAGE
 def test_a_damaged_data_file_of_the_newest_version_is_recreated_when_spark_replays(
-    state_dir, harm, caplog
+    state_dir, damage, caplog
 ):
-    (name,) = only_in_newest(state_dir)
-    harm(state_dir / name)
+    (name,) = files_only_in_newest(state_dir)
+    damage(state_dir / name)
     sink = sink_on(state_dir)
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST, LAST + 1)
@@ -77,35 +77,35 @@ def test_a_damaged_data_file_of_the_newest_version_is_recreated_when_spark_repla
     check(sink, LAST + 2)
 
 
-@HARMS
-def test_a_damaged_data_file_is_named_when_spark_has_continued(state_dir, harm):
-    (name,) = only_in_newest(state_dir)
-    harm(state_dir / name)
+@ALL_KINDS_OF_DAMAGE
+def test_a_damaged_data_file_of_the_newest_version_is_named_when_spark_continues(state_dir, damage):
+    (name,) = files_only_in_newest(state_dir)
+    damage(state_dir / name)
     sink = sink_on(state_dir)
     for _ in range(2):
-        with pytest.raises(StateDamagedError, match=name) as caught:
+        with pytest.raises(StateDamagedError, match=name) as raised:
             feed(sink, LAST + 1)
-        assert "restore the state directory from a copy, or delete it" in str(caught.value)
+        assert "restore the state directory from a copy, or delete it" in str(raised.value)
     with pytest.raises(StateDamagedError, match=name):
         sink.table("paths")
 
 
-@HARMS
-def test_a_damaged_data_file_of_every_version_is_named_also_when_spark_replays(state_dir, harm):
-    name = shared(state_dir)[0]
-    harm(state_dir / name)
+@ALL_KINDS_OF_DAMAGE
+def test_a_damaged_data_file_of_every_version_is_named_also_when_spark_replays(state_dir, damage):
+    name = files_of_both_versions(state_dir)[0]
+    damage(state_dir / name)
     sink = sink_on(state_dir)
     for number in (LAST, LAST + 1):
         with pytest.raises(StateDamagedError, match=name):
             feed(sink, number)
 
 
-@pytest.mark.parametrize("harm", [cut, flip, empty])
+@pytest.mark.parametrize("damage", [truncate, flip_bit, empty])
 def test_a_damaged_manifest_is_recreated_when_spark_replays_and_otherwise_named_in_an_error(
-    state_dir, harm, caplog
+    state_dir, damage, caplog
 ):
     name = manifest_name(LAST)
-    harm(state_dir / name)
+    damage(state_dir / name)
     sink = sink_on(state_dir)
     with pytest.raises(StateDamagedError, match=name):
         feed(sink, LAST + 1)
@@ -122,72 +122,72 @@ def test_an_old_manifest_may_be_damaged(state_dir):
     check(sink, LAST + 2)
 
 
-@HARMS
-def test_damaged_outputs_are_recreated_when_spark_replays_and_otherwise_ignored(state_dir, harm):
-    (name,) = manifest(state_dir, LAST).outputs["paths"]
-    harm(state_dir / name)
+@ALL_KINDS_OF_DAMAGE
+def test_damaged_outputs_are_recreated_when_spark_replays_and_otherwise_ignored(state_dir, damage):
+    (name,) = read_manifest(state_dir, LAST).outputs["paths"]
+    damage(state_dir / name)
     sink = sink_on(state_dir)
     feed(sink, LAST + 1)
     check(sink, LAST + 2)
     sink.close()
-    (name,) = manifest(state_dir, LAST + 1).outputs["paths"]
-    harm(state_dir / name)
+    (name,) = read_manifest(state_dir, LAST + 1).outputs["paths"]
+    damage(state_dir / name)
     sink = sink_on(state_dir)
     feed(sink, LAST + 1, LAST + 2)
     check(sink, LAST + 3)
 
 
-@HARMS
+@ALL_KINDS_OF_DAMAGE
 def test_a_damaged_identity_is_recreated_from_a_manifest_of_the_same_circuit(
-    state_dir, harm, caplog
+    state_dir, damage, caplog
 ):
     path = state_dir / "state.json"
-    whole = path.read_bytes()
-    harm(path)
-    harm(state_dir / manifest_name(LAST - 1))
+    intact = path.read_bytes()
+    damage(path)
+    damage(state_dir / manifest_name(LAST - 1))
     sink = sink_on(state_dir)
     with caplog.at_level(logging.WARNING):
         feed(sink, LAST, LAST + 1)
     assert "state.json" in caplog.text
     check(sink, LAST + 2)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == intact
 
 
-@HARMS
+@ALL_KINDS_OF_DAMAGE
 def test_a_damaged_identity_is_named_where_the_newest_manifest_is_of_another_circuit(
-    state_dir, harm
+    state_dir, damage
 ):
-    harm(state_dir / "state.json")
+    damage(state_dir / "state.json")
     other = compile_sql("SELECT src FROM link", {"link": LINK})
     with pytest.raises(StateDamagedError, match=r"state\.json"):
         sink_on(state_dir, other).table("paths")
     feed(sink_on(state_dir), LAST + 1)
 
 
-@pytest.mark.parametrize("harm", [cut, flip, empty])
-def test_a_damaged_identity_is_named_where_no_manifest_is_whole(state_dir, harm):
+@pytest.mark.parametrize("damage", [truncate, flip_bit, empty])
+def test_a_damaged_identity_is_named_where_no_manifest_is_intact(state_dir, damage):
     for path in (state_dir / "state.json", *(state_dir / "manifests").iterdir()):
-        harm(path)
+        damage(path)
     with pytest.raises(StateDamagedError, match=r"state\.json"):
         feed(sink_on(state_dir), LAST)
 
 
 def test_a_state_directory_restored_from_a_copy_continues(state_dir, tmp_path):
-    (name,) = only_in_newest(state_dir)
-    whole = (state_dir / name).read_bytes()
-    flip(state_dir / name)
+    (name,) = files_only_in_newest(state_dir)
+    intact = (state_dir / name).read_bytes()
+    flip_bit(state_dir / name)
     sink = sink_on(state_dir)
     with pytest.raises(StateDamagedError, match=name):
         feed(sink, LAST + 1)
-    (state_dir / name).write_bytes(whole)
+    (state_dir / name).write_bytes(intact)
     feed(sink, LAST + 1)
     check(sink, LAST + 2)
 
 
-@HARMS
-def test_metrics_and_the_lock_are_nothing_to_lean_on(state_dir, harm):
-    harm(state_dir / "metrics.jsonl")
-    harm(state_dir / "lock")
+@ALL_KINDS_OF_DAMAGE
+def test_damaged_metrics_and_locks_do_not_matter(state_dir, damage):
+    damage(state_dir / "metrics.jsonl")
+    damage(state_dir / "lock")
     sink = sink_on(state_dir)
     feed(sink, LAST + 1)
     check(sink, LAST + 2)
@@ -196,14 +196,14 @@ def test_metrics_and_the_lock_are_nothing_to_lean_on(state_dir, harm):
     assert '"batch_id":6' in line
 
 
-def test_lines_of_metrics_are_whole_after_one_that_was_cut(state_dir):
-    cut(state_dir / "metrics.jsonl")
+def test_lines_of_metrics_after_a_truncated_line_are_complete(state_dir):
+    truncate(state_dir / "metrics.jsonl")
     feed(sink_on(state_dir), LAST + 1)
     lines = (state_dir / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["batch_id"] == LAST + 1
 
 
-def test_skipped_rows_are_logged_with_the_file(tmp_path, caplog):
+def test_rejected_rows_are_logged_with_the_file_of_dead_letters(tmp_path, caplog):
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""Which state directories and sinks belong together, on the real disk."""
+"""State directories on a real disk: which circuits and sinks may use them."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ MISMATCHES = {
         lambda: changed_views(VIEWS.replace("count(*)", "sum(src)")),
         "cities has changed",
     ),
-    "a view more": (
+    "an added view": (
         lambda: changed_views(f"{VIEWS} CREATE VIEW more AS SELECT src FROM link;"),
         "more is new",
     ),
-    "a view less": (
+    "a removed view": (
         lambda: changed_views(VIEWS.strip().split("\n")[0]),
         "cities was removed",
     ),
@@ -59,7 +59,7 @@ MISMATCHES = {
         lambda: changed_views(schema=LINK.set(0, pa.field("src", pa.int64(), nullable=False))),
         r"link was \(src int64, .*\) and is \(src int64 not null, ",
     ),
-    "rules": (
+    "input options": (
         lambda: changed_views(input_options={"link": InputOptions(keys=("src", "dst"))}),
         "link has changed",
     ),
@@ -68,13 +68,13 @@ MISMATCHES = {
 
 
 @pytest.mark.parametrize("name", MISMATCHES)
-def test_a_state_of_other_views_is_refused_by_what_differs(state_dir, name):
-    make, words = MISMATCHES[name]
+def test_a_state_of_other_views_is_refused_and_the_difference_named(state_dir, name):
+    make_views, message = MISMATCHES[name]
     for number in (4, 5):
-        with pytest.raises(StateMismatchError, match=words) as caught:
-            feed(sink_on(state_dir, make()), number)
+        with pytest.raises(StateMismatchError, match=message) as raised:
+            feed(sink_on(state_dir, make_views()), number)
         assert "give the new circuit a new state directory and a new checkpoint" in str(
-            caught.value
+            raised.value
         )
     feed(sink_on(state_dir), 5)
 
@@ -92,7 +92,7 @@ def test_a_state_serves_the_same_views_in_another_order(state_dir):
 
 
 @pytest.mark.parametrize("formula", list(Formula))
-def test_a_state_continues_with_another_formula_and_other_parts(state_dir, formula):
+def test_a_state_continues_with_another_formula_and_number_of_parts(state_dir, formula):
     sink = sink_on(state_dir, views(formula=formula, parts=3))
     feed(sink, 4, 5)
     check(sink, 6)
@@ -106,15 +106,15 @@ def test_a_newer_format_is_refused(state_dir):
     path = state_dir / "state.json"
     body = decode_checked(path.read_bytes(), "state.json")
     path.write_bytes(encode_checked({**body, "format": 99, "more": [1]}))
-    with pytest.raises(StateMismatchError, match="has format 99, this version reads 5") as caught:
+    with pytest.raises(StateMismatchError, match="has format 99, this version reads 5") as raised:
         feed(sink_on(state_dir), 5)
-    assert "use the version that wrote it" in str(caught.value)
+    assert "use the version that wrote it" in str(raised.value)
 
 
 def test_a_deleted_checkpoint_is_refused(state_dir):
-    with pytest.raises(BatchOrderError, match="0 is older than the oldest version") as caught:
+    with pytest.raises(BatchOrderError, match="0 is older than the oldest version") as raised:
         feed(sink_on(state_dir), 0, query="new")
-    assert "put back the one that belongs to the state, or delete both" in str(caught.value)
+    assert "put back the one that belongs to the state, or delete both" in str(raised.value)
 
 
 def test_a_deleted_state_is_refused(state_dir):
@@ -144,14 +144,14 @@ def test_the_checkpoint_of_another_query_is_refused(state_dir, number):
     check(sink, 6)
 
 
-def test_a_version_before_the_newest_may_be_replayed_only_with_its_own_delta(state_dir):
-    """Spark lost its last commits, as a crash of the machine may do; targets have them."""
+def test_a_version_before_the_newest_may_be_replayed(state_dir):
+    """A crash of the machine may lose Spark's last commits, which the targets received."""
     sink = sink_on(state_dir)
     feed(sink, 3, 4, 5)
     check(sink, 6)
 
 
-def test_fewer_versions_than_two_are_refused(tmp_path):
+def test_keeping_fewer_than_two_versions_is_refused(tmp_path):
     with pytest.raises(StateError, match="at least 2"):
         sink_on(tmp_path, keep=1)
 
@@ -167,12 +167,12 @@ def test_a_second_sink_in_the_process_is_refused_until_the_first_is_closed(state
     check(second, 7)
 
 
-HOLDER = """
+LOCK_HOLDER = """
 import sys
 from tests.support.fed_sink import feed, sink_on
 sink = sink_on(sys.argv[1])
 feed(sink, 5)
-print("held", flush=True)
+print("locked", flush=True)
 sys.stdin.readline()
 sink.close()
 print("closed", flush=True)
@@ -186,14 +186,14 @@ def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_o
     monkeypatch.setattr(local_files, "LOCK_TIMEOUT_S", 0.2)
     for end in ("close", "kill"):
         process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(state_dir)],
+            [sys.executable, "-c", LOCK_HOLDER, str(state_dir)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         with process:
-            assert process.stdout.readline() == "held\n"
+            assert process.stdout.readline() == "locked\n"
             sink = sink_on(state_dir)
             with pytest.raises(StateLockedError, match=f"process {process.pid}: stop that query"):
                 feed(sink, 6)
@@ -222,7 +222,7 @@ def test_metrics_have_a_line_for_each_micro_batch(state_dir):
     assert lines[-1]["arrangements"]["text"][0] == 7
 
 
-def test_views_are_read_beside_the_sink_that_writes_them(tmp_path):
+def test_views_can_be_read_while_another_sink_writes_them(tmp_path):
     reader = sink_on(tmp_path)
     check(reader, 0)
     assert not list(tmp_path.iterdir())  # a reader leaves no trace, and no lock
@@ -240,11 +240,11 @@ def test_views_are_read_beside_the_sink_that_writes_them(tmp_path):
     check(writer, 7)
 
 
-def test_a_version_that_is_dropped_while_it_is_read_gives_way_to_a_newer_one(state_dir):
+def test_a_reader_of_a_version_that_is_dropped_continues_with_a_newer_one(state_dir):
     writer = sink_on(state_dir, keep=2)
 
-    class Overtaken(LocalFiles):
-        """While the first manifest is read the writer does some micro-batches."""
+    class OvertakenFiles(LocalFiles):
+        """After the first manifest was read, the writer does several micro-batches."""
 
         def read(self, name):
             data = super().read(name)
@@ -253,10 +253,10 @@ def test_a_version_that_is_dropped_while_it_is_read_gives_way_to_a_newer_one(sta
             return data
 
     feed(writer, 4)
-    check(sink_on(Overtaken(state_dir)), 12)
+    check(sink_on(OvertakenFiles(state_dir)), 12)
 
 
-def test_what_is_damaged_is_named_to_readers_too(state_dir):
+def test_a_reader_names_a_damaged_file(state_dir):
     writer = sink_on(state_dir)
     feed(writer, 5)
     for path in (state_dir / "data").iterdir():

@@ -14,8 +14,8 @@ from streaming import Output, ParquetTarget, StateError, TargetError, ViewSink
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import ROWS, batch, check, feed, sink_on, views
 
-PAGE = 4096
-DISK = 80  # pages
+PAGE_BYTES = 4096
+DISK_PAGES = 80
 
 
 @pytest.fixture
@@ -23,36 +23,39 @@ def disk(tmp_path):
     """A file system of a few pages."""
     state_dir = tmp_path / "disk"
     state_dir.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK * PAGE}", "none", str(state_dir)]
-    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    options = ["-t", "tmpfs", "-o", f"size={DISK_PAGES * PAGE_BYTES}", "none", str(state_dir)]
+    completed = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {completed.stderr.strip()}")
     yield state_dir
     subprocess.run(["umount", "--lazy", str(state_dir)], check=True)
 
 
 @contextmanager
-def filled(state_dir: Path, free: int):
-    """Leave so many pages of the disk free."""
+def fill_disk(state_dir: Path, free_pages: int):
+    """Leave ``free_pages`` pages of the disk free."""
     stat = os.statvfs(state_dir)
     ballast = state_dir / "ballast"
     with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(stat.f_bavail - free, 1) * PAGE)
+        os.posix_fallocate(file.fileno(), 0, max(stat.f_bavail - free_pages, 1) * PAGE_BYTES)
     try:
         yield
     finally:
         ballast.unlink()
 
 
-@pytest.mark.parametrize("free", range(4))
-def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_room(disk, free):
+@pytest.mark.parametrize("free_pages", range(4))
+def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_space(disk, free_pages):
     sink = sink_on(disk / "state")
     feed(sink, 0, 1)
-    with filled(disk, free), pytest.raises(StateError, match="No space left on device") as caught:
+    with (
+        fill_disk(disk, free_pages),
+        pytest.raises(StateError, match="No space left on device") as raised,
+    ):
         feed(sink, 2)
-    assert "micro-batch 2 cannot be written" in str(caught.value)
-    assert f"{disk}/state/" in str(caught.value)
-    assert "start the query again" in str(caught.value)
+    assert "micro-batch 2 cannot be written" in str(raised.value)
+    assert f"{disk}/state/" in str(raised.value)
+    assert "start the query again" in str(raised.value)
     check(sink, 2)
     sink.close()
     restarted = sink_on(disk / "state")
@@ -61,27 +64,26 @@ def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_room(disk, 
     check(restarted, 4)
 
 
-def test_a_disk_fills_up_and_is_given_room_again_and_again(disk):
+def test_each_micro_batch_is_written_once_there_is_space_again(disk):
     sink = sink_on(disk / "state")
     for number in range(len(ROWS)):
-        with filled(disk, number % 4):
+        with fill_disk(disk, number % 4):
             try:
                 feed(sink, number)
             except StateError:
                 check(sink, number)
-        # Whatever was given out already is given out again.
+        # A micro-batch that was published already is published again.
         feed(sink, number)
     check(sink, len(ROWS))
-    there = {path.parent.name for path in disk.rglob("*.tmp")}
-    assert not there
+    assert not list(disk.rglob("*.tmp"))
 
 
-def test_a_target_without_room_refuses_and_is_given_the_delta_again(disk, tmp_path):
+def test_a_target_without_space_receives_the_delta_again(disk, tmp_path):
     sink = ViewSink(
         views(), [Output("paths", ParquetTarget(disk / "out"))], state_dir=tmp_path / "state"
     )
     sink(Frame(batch(0)), 0)
-    with filled(disk, 0), pytest.raises(TargetError, match="No space left on device"):
+    with fill_disk(disk, 0), pytest.raises(TargetError, match="No space left on device"):
         sink(Frame(batch(1)), 1)
     assert len(list((disk / "out").glob("*.parquet"))) == 1
     sink.close()
@@ -94,16 +96,16 @@ def test_a_target_without_room_refuses_and_is_given_the_delta_again(disk, tmp_pa
 
 
 @pytest.mark.parametrize("limit", [0, 100, 1000])
-def test_files_that_may_not_grow_refuse_a_micro_batch_as_a_whole(tmp_path, limit):
+def test_a_limit_of_file_sizes_refuses_a_micro_batch_as_a_whole(tmp_path, limit):
     sink = sink_on(tmp_path)
     feed(sink, 0, 1)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    old_limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old_limits[1]))
     try:
         with pytest.raises(StateError, match="File too large"):
             feed(sink, 2)
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, old_limits)
     check(sink, 2)
     feed(sink, 2, 3)
     check(sink, 4)

@@ -1,4 +1,4 @@
-"""Random faults of state directories lead to a right answer or a typed error."""
+"""Random faults of state directories lead to a correct answer or a typed error."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ SEED = int(os.environ.get("DBSP_WCOJ_SEED", "0"))
 
 
 def test_some_faults_are_harmless_or_typed_errors_that_can_be_undone():
-    came, findings = trials(range(SEED, SEED + 12))
+    outcomes, findings = trials(range(SEED, SEED + 12))
     assert not findings, "\n".join(findings)
-    assert came.total() == 12
+    assert outcomes.total() == 12
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_a_thousand_faults_are_harmless_or_typed_errors_that_can_be_undone(part):
     first = SEED + 100 * part
-    came, findings = trials(range(first, first + 100))
+    outcomes, findings = trials(range(first, first + 100))
     assert not findings, "\n".join(findings)
-    assert any("refused" in outcome for outcome in came)
-    assert any("unharmed" in outcome for outcome in came)
+    assert any("refused" in outcome for outcome in outcomes)
+    assert any("unharmed" in outcome for outcome in outcomes)

@@ -35,7 +35,7 @@ def epochs(state_dir: Path) -> list[int]:
     return [read_manifest(files, number).epoch for number in list_batch_ids(files)]
 
 
-def test_a_sink_whose_lock_was_removed_fails_before_it_publishes_once_another_one_writes(state_dir):
+def test_a_sink_without_its_lock_fails_once_another_one_writes(state_dir):
     first, second = sink_on(state_dir), sink_on(state_dir)
     feed(first, LAST + 1)
     (state_dir / "lock").unlink()
@@ -73,17 +73,17 @@ class InterruptedFiles(LocalFiles):
         self.after()
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_sink_that_is_taken_over_while_it_commits_does_not_publish(state_dir, moment):
+@pytest.mark.parametrize("position", ["before", "after"])
+def test_a_sink_that_is_taken_over_while_it_commits_does_not_publish(state_dir, position):
     files = InterruptedFiles(state_dir)
     first, second = sink_on(files), sink_on(state_dir)
     feed(first, LAST + 1)
 
-    def interfere() -> None:
+    def write_with_second_sink() -> None:
         (state_dir / "lock").unlink()
         feed(second, LAST + 1)
 
-    setattr(files, moment, interfere)
+    setattr(files, position, write_with_second_sink)
     with pytest.raises(StateLockedError):
         feed(first, LAST + 2)
     assert published_by(first) == [LAST + 1]
@@ -91,7 +91,7 @@ def test_a_sink_that_is_taken_over_while_it_commits_does_not_publish(state_dir, 
     try:
         feed(second, LAST + 2)
     except StateLockedError:
-        assert moment == "after"
+        assert position == "after"
         feed(second, LAST + 2)
     feed(second, LAST + 3)
     check(second, LAST + 4)
@@ -102,15 +102,15 @@ def test_an_existing_version_is_never_replaced(state_dir):
     first = sink_on(files)
     feed(first, LAST + 1)
 
-    def interfere() -> None:
+    def create_version() -> None:
         shutil.copy(state_dir / manifest_name(LAST), state_dir / manifest_name(LAST + 2))
 
-    files.before = interfere
+    files.before = create_version
     with pytest.raises(StateLockedError, match=f"version {LAST + 2} .* was written by another"):
         feed(first, LAST + 2)
 
 
-def test_each_start_has_a_greater_epoch_and_manifests_have_it(state_dir):
+def test_each_start_writes_a_greater_epoch_to_its_manifests(state_dir):
     for number in range(LAST + 1, LAST + 4):
         sink = sink_on(state_dir)
         feed(sink, number)
@@ -194,10 +194,10 @@ def test_a_deleted_folder_neither_duplicates_nor_loses_rows(state_dir, folder):
     check(restarted, LAST + 4)
 
 
-def test_an_older_manifest_under_the_newest_name_does_not_move_the_state_back(state_dir):
+def test_an_older_manifest_under_the_newest_name_is_refused(state_dir):
     newest = state_dir / manifest_name(LAST)
     for older in (LAST - 1, LAST - 2):
-        whole = newest.read_bytes()
+        intact = newest.read_bytes()
         newest.write_bytes((state_dir / manifest_name(older)).read_bytes())
         sink = sink_on(state_dir)
         with pytest.raises(StateDamagedError, match=f"is the manifest of micro-batch {older}"):
@@ -205,7 +205,7 @@ def test_an_older_manifest_under_the_newest_name_does_not_move_the_state_back(st
         with pytest.raises(StateDamagedError, match=f"is the manifest of micro-batch {older}"):
             feed(sink, LAST + 1)
         sink.close()
-        newest.write_bytes(whole)
+        newest.write_bytes(intact)
     newest.write_bytes((state_dir / manifest_name(LAST - 1)).read_bytes())
     sink = sink_on(state_dir)
     feed(sink, LAST, LAST + 1)  # Spark replays it: the step runs from the previous version
@@ -239,9 +239,7 @@ def test_a_version_of_another_history_is_not_restored(state_dir, tmp_path):
         sink.close()
 
 
-def test_the_previous_version_is_recomputed_if_the_newest_is_not_its_child(
-    state_dir, tmp_path, caplog
-):
+def test_a_version_that_is_not_the_parent_of_the_newest_is_recomputed(state_dir, tmp_path, caplog):
     shutil.copytree(state_dir, tmp_path / "copy")
     sink = sink_on(tmp_path / "copy")
     feed(sink, LAST + 1)

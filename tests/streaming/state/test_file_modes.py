@@ -1,4 +1,4 @@
-"""Who may read a state directory."""
+"""Permissions of the files and folders of a state directory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tests.support.tables import table_of
 
 
 @pytest.fixture(autouse=True)
-def usual_umask() -> Iterator[None]:
+def common_umask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
 
 
 def modes(state_dir: Path) -> tuple[set[int], set[int]]:
-    """Those of the folders, and of the files."""
-    found = [*state_dir.rglob("*")]
+    """Return the modes of the folders, and those of the files."""
+    paths = [*state_dir.rglob("*")]
     return (
-        {stat.S_IMODE(path.stat().st_mode) for path in (state_dir, *found) if path.is_dir()},
-        {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()},
+        {stat.S_IMODE(path.stat().st_mode) for path in (state_dir, *paths) if path.is_dir()},
+        {stat.S_IMODE(path.stat().st_mode) for path in paths if path.is_file()},
     )
 
 
-def dead_letter(sink: ViewSink, number: int) -> None:
+def feed_with_bad_row(sink: ViewSink, number: int) -> None:
     rows = table_of(LINK, ROWS[number]).append_column("weight", pa.array(["1", "no"]))
     sink(Frame(rows, "q"), number)
 
@@ -46,20 +46,20 @@ def dead_letter(sink: ViewSink, number: int) -> None:
     ("options", "folders", "files"),
     [({}, 0o700, 0o600), ({"state_mode": 0o750}, 0o750, 0o640)],
 )
-def test_state_and_dead_letters_are_readable_by_the_user_alone_by_default(
+def test_only_the_user_can_read_state_and_dead_letters_by_default(
     tmp_path, options, folders, files
 ):
     state_dir = tmp_path / "deep" / "state"
     sink = ViewSink(views(), state_dir=state_dir, bad_rows="dead_letter", **options)
     for number in range(5):
-        dead_letter(sink, number)
+        feed_with_bad_row(sink, number)
     sink.close()
     assert list((state_dir / "dead_letters").iterdir())
     assert modes(state_dir) == ({folders}, {files})
     assert stat.S_IMODE(state_dir.parent.stat().st_mode) == 0o755
 
 
-def test_a_directory_that_exists_keeps_its_mode(tmp_path):
+def test_an_existing_directory_keeps_its_mode(tmp_path):
     state_dir = tmp_path / "state"
     state_dir.mkdir(mode=0o755)
     feed(sink_on(state_dir), 0)
@@ -67,13 +67,13 @@ def test_a_directory_that_exists_keeps_its_mode(tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in state_dir.iterdir()} == {0o700, 0o600}
 
 
-def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_path):
-    sink = ViewSink(Circuit(views().spec), state_dir=tmp_path / "kept", state_mode=0o770)
+def test_rescaling_keeps_the_mode_of_files(tmp_path):
+    sink = ViewSink(Circuit(views().spec), state_dir=tmp_path / "embedded", state_mode=0o770)
     feed(sink, 0)
     sink.close()
-    assert modes(tmp_path / "kept") == ({0o770}, {0o660})
-    plain = compile_sql("SELECT city, count(*) AS n FROM link GROUP BY city", {"link": LINK})
-    sink = ViewSink(plain, state_dir=tmp_path / "state", state_mode=0o770)
+    assert modes(tmp_path / "embedded") == ({0o770}, {0o660})
+    circuit = compile_sql("SELECT city, count(*) AS n FROM link GROUP BY city", {"link": LINK})
+    sink = ViewSink(circuit, state_dir=tmp_path / "state", state_mode=0o770)
     feed(sink, 0)
     sink.close()
     rescale_state(LocalFiles(tmp_path / "state"), cells=2)
@@ -81,12 +81,12 @@ def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_pa
 
 
 @pytest.mark.parametrize("mode", [0o077, 0, -1, 0o10700, "700", None])
-def test_a_mode_that_shuts_the_user_out_is_refused(tmp_path, mode):
+def test_a_mode_without_access_for_the_user_is_refused(tmp_path, mode):
     with pytest.raises(StateError, match="state_mode="):
         ViewSink(views(), state_dir=tmp_path, state_mode=mode)
 
 
-def test_the_command_takes_octal_digits():
+def test_the_command_reads_a_mode_as_octal_digits():
     assert (_parse_mode("700"), _parse_mode("0750"), _parse_mode("2770")) == (0o700, 0o750, 0o2770)
     for text in ("7", "rwx", "0x1f", "999", "077", ""):
         with pytest.raises(StateError, match="mode"):

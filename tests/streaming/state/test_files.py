@@ -1,4 +1,4 @@
-"""Every file system for durable state behaves the same, except after a crash."""
+"""All file systems for durable state behave alike, except after a crash."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.simulated_files import SimulatedDisk
 
 
 @pytest.fixture(params=["local", "arrow local", "arrow memory", "simulated"])
-def opened(request, tmp_path):
-    """A function that opens one and the same directory, as a sink does when it starts."""
+def open_again(request, tmp_path):
+    """A function that opens the same directory each time, as a sink does when it starts."""
     if request.param == "local":
         return lambda: LocalFiles(tmp_path / "deep" / "state")
     if request.param == "arrow local":
@@ -38,21 +38,21 @@ def opened(request, tmp_path):
 
 
 @pytest.fixture
-def files(opened):
-    return opened()
+def files(open_again):
+    return open_again()
 
 
-def test_what_is_written_is_read_by_whoever_opens_the_directory(opened):
-    files = opened()
+def test_written_bytes_are_read_after_opening_the_directory_again(open_again):
+    files = open_again()
     files.write("data/a", [b"one ", bytearray(b"two "), memoryview(b"three")])
     files.sync("data/a")
     files.sync_folder("data")
     files.sync_folder("")
-    assert bytes(opened().read("data/a")) == b"one two three"
-    assert opened().size("data/a") == 13
+    assert bytes(open_again().read("data/a")) == b"one two three"
+    assert open_again().size("data/a") == 13
 
 
-def test_arrays_and_buffers_of_arrow_are_written_as_their_bytes(files):
+def test_arrays_and_arrow_buffers_are_written_as_their_bytes(files):
     numbers = np.arange(3, dtype=np.int64)
     files.write("a", [numbers, pa.py_buffer(b"xy"), memoryview(numbers)])
     assert bytes(files.read("a")) == numbers.tobytes() + b"xy" + numbers.tobytes()
@@ -65,27 +65,27 @@ def test_a_file_may_be_empty(files, chunks):
 
 
 @pytest.mark.parametrize("size", [10, MIN_MAPPED_BYTES + 3])
-def test_memory_that_was_read_may_be_written_to_and_the_file_stays(files, size):
+def test_changing_memory_that_was_read_does_not_change_the_file(files, size):
     files.write("a", [bytes(size)])
     array = np.frombuffer(files.read("a"), np.uint8)
     array[:] = 7
     assert bytes(files.read("a")) == bytes(size)
 
 
-def test_a_file_is_written_over(files):
+def test_a_file_is_overwritten(files):
     files.write("d/a", [b"a long text"])
     files.write("d/a", [b"short"])
     assert bytes(files.read("d/a")) == b"short"
 
 
-def test_a_rename_takes_the_place_of_what_had_the_name(files):
+def test_a_rename_replaces_the_file_with_the_new_name(files):
     files.write("d/a", [b"one"])
     files.write("d/b", [b"two"])
     files.rename("d/a", "d/b")
     assert (bytes(files.read("d/b")), files.names("d")) == (b"one", ["d/b"])
 
 
-def test_a_new_name_is_given_once_and_never_taken_from_another_file(files):
+def test_a_rename_to_a_new_name_never_replaces_a_file(files):
     files.write("d/a", [b"one"])
     files.write("d/b", [b"two"])
     files.rename_new("d/a", "d/c")
@@ -97,38 +97,38 @@ def test_a_new_name_is_given_once_and_never_taken_from_another_file(files):
         files.rename_new("d/none", "d/new")
 
 
-def test_a_file_system_without_hard_links_looks_before_it_renames(tmp_path, monkeypatch):
-    def refused(*given, **options):
+def test_without_hard_links_a_rename_to_a_new_name_replaces_no_file(tmp_path, monkeypatch):
+    def fail(*args, **options):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(os, "link", refused)
-    test_a_new_name_is_given_once_and_never_taken_from_another_file(LocalFiles(tmp_path))
+    monkeypatch.setattr(os, "link", fail)
+    test_a_rename_to_a_new_name_never_replaces_a_file(LocalFiles(tmp_path))
 
 
-def test_of_many_processes_that_give_a_new_name_one_succeeds(tmp_path):
+def test_one_of_many_concurrent_renames_to_a_new_name_succeeds(tmp_path):
     files = LocalFiles(tmp_path)
     for number in range(8):
         files.write(f"d/{number}", [b"%d" % number])
-    won = []
+    succeeded = []
 
-    def give(number: int) -> None:
+    def rename(number: int) -> None:
         try:
             LocalFiles(tmp_path).rename_new(f"d/{number}", "d/manifest")
         except FileExistsError:
             return
-        won.append(number)
+        succeeded.append(number)
 
-    threads = [threading.Thread(target=give, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=rename, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [bytes(files.read("d/manifest"))] == [b"%d" % number for number in won]
+    assert [bytes(files.read("d/manifest"))] == [b"%d" % number for number in succeeded]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0])
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o2770])
-def test_what_is_created_has_the_requested_mode_whatever_the_umask(tmp_path, umask, mode):
+def test_created_files_have_the_requested_mode_under_any_umask(tmp_path, umask, mode):
     before = os.umask(umask)
     try:
         files = LocalFiles(tmp_path / "above" / "state", mode)
@@ -161,7 +161,7 @@ def test_a_directory_that_was_never_written_is_empty(files):
     files.sync_folder("d")
 
 
-def test_removing_takes_a_file_away_and_minds_no_missing_one(files):
+def test_a_file_can_be_removed_and_removing_a_missing_one_does_nothing(files):
     files.write("d/a", [b"one"])
     files.remove("d/a")
     files.remove("d/a")
@@ -183,20 +183,20 @@ def test_text_is_appended_to_a_new_file_and_to_an_old_one(files):
     assert bytes(files.read("d/log")).decode() == "one\nzwölf\n"
 
 
-def test_a_lock_is_taken_twice_and_given_back_twice_by_the_same(opened):
-    files = opened()
+def test_a_lock_is_reentrant(open_again):
+    files = open_again()
     files.lock()
     files.lock()
     files.unlock()
     files.unlock()
-    other = opened()
+    other = open_again()
     other.lock()
     other.unlock()
 
 
-@pytest.mark.parametrize("opened", ["local", "simulated"], indirect=True)
-def test_a_second_writer_gets_an_error_that_names_the_owner_until_the_lock_is_released(opened):
-    first, second = opened(), opened()
+@pytest.mark.parametrize("open_again", ["local", "simulated"], indirect=True)
+def test_a_second_lock_is_refused_naming_the_owner_until_the_first_is_released(open_again):
+    first, second = open_again(), open_again()
     first.lock()
     owner = os.getpid() if isinstance(first, LocalFiles) else first.process
     with pytest.raises(StateLockedError, match=f"in process {owner}"):
@@ -208,24 +208,24 @@ def test_a_second_writer_gets_an_error_that_names_the_owner_until_the_lock_is_re
     second.unlock()
 
 
-def test_a_lock_goes_with_the_last_reference_and_not_to_a_copy_or_a_forked_process(tmp_path):
+def test_a_lock_is_released_with_its_last_reference_but_not_by_a_forked_process(tmp_path):
     first = LocalFiles(tmp_path)
     first.lock()
-    copied = pickle.loads(pickle.dumps(first))
+    copy = pickle.loads(pickle.dumps(first))
     with pytest.raises(StateLockedError):
-        copied.lock()
+        copy.lock()
     child = os.fork()
     if not child:
         first.unlock()
         os._exit(0)
     os.waitpid(child, 0)
     with pytest.raises(StateLockedError):
-        copied.lock()
+        copy.lock()
     del first
-    copied.lock()
+    copy.lock()
 
 
-HOLDER = """
+LOCK_HOLDER = """
 import sys
 from streaming.state.local_files import LocalFiles
 files = LocalFiles(sys.argv[1])
@@ -235,10 +235,10 @@ sys.stdin.read()
 """
 
 
-def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monkeypatch):
+def test_the_lock_of_a_killed_process_is_released(tmp_path, monkeypatch):
     monkeypatch.setattr(local_files, "LOCK_TIMEOUT_S", 0.2)
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        [sys.executable, "-c", LOCK_HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -253,18 +253,18 @@ def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monk
         files.unlock()
 
 
-def test_a_lock_that_cannot_be_had_for_another_reason_is_an_error_of_the_file_system(tmp_path):
+def test_another_error_of_locking_is_that_of_the_file_system(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError, match="file") as caught:
+    with pytest.raises(OSError, match="file") as raised:
         LocalFiles(tmp_path / "file").lock()
-    assert caught.value.errno in (errno.EEXIST, errno.ENOTDIR)
+    assert raised.value.errno in (errno.EEXIST, errno.ENOTDIR)
 
 
-def test_a_directory_that_is_made_is_synced_into_its_parent(tmp_path, monkeypatch):
+def test_a_created_directory_is_synced_in_its_parent(tmp_path, monkeypatch):
     synced = []
-    real = os.fsync
+    original = os.fsync
     monkeypatch.setattr(
-        os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle))
+        os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), original(handle))
     )
     files = LocalFiles(tmp_path / "deep" / "state")
     files.write("data/a", [b"one"])
@@ -273,9 +273,9 @@ def test_a_directory_that_is_made_is_synced_into_its_parent(tmp_path, monkeypatc
     assert parents <= set(synced)
 
 
-def test_files_of_a_path_a_uri_a_pair_or_files(tmp_path):
+def test_a_state_directory_is_a_path_a_uri_a_file_system_or_files(tmp_path):
     system = arrow_fs._MockFileSystem()
-    for given in (
+    for location in (
         tmp_path,
         str(tmp_path),
         tmp_path.as_uri(),
@@ -283,21 +283,21 @@ def test_files_of_a_path_a_uri_a_pair_or_files(tmp_path):
         (arrow_fs.LocalFileSystem(), str(tmp_path)),
         (arrow_fs.SubTreeFileSystem("/", arrow_fs.LocalFileSystem()), str(tmp_path)[1:]),
     ):
-        assert isinstance(open_files(given), LocalFiles)
-        assert open_files(given).location == str(tmp_path)
+        assert isinstance(open_files(location), LocalFiles)
+        assert open_files(location).location == str(tmp_path)
     assert isinstance(open_files((system, "state")), ArrowFiles)
-    own = SimulatedDisk(1).files()
-    assert open_files(own) is own
+    files = SimulatedDisk(1).files()
+    assert open_files(files) is files
 
 
 @pytest.mark.parametrize("uri", ["floppy://a", "dbfs:/state"])
-def test_a_uri_of_no_known_file_system_is_refused(uri):
+def test_a_uri_of_an_unknown_file_system_is_refused(uri):
     with pytest.raises(StateError, match=f"state_dir '{uri}'"):
         open_files(uri)
 
 
-def test_whatever_a_file_system_raises_is_an_error_of_the_operating_system(tmp_path):
-    fsspec = arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(Refusing()))
+def test_any_exception_of_a_file_system_becomes_an_oserror(tmp_path):
+    fsspec = arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(FailingFileSystem()))
     files = ArrowFiles(fsspec, str(tmp_path))
     for call in (
         lambda: files.write("d/a", [b"x"]),
@@ -312,22 +312,22 @@ def test_whatever_a_file_system_raises_is_an_error_of_the_operating_system(tmp_p
             call()
 
 
-class Refusing:
-    """A file system of fsspec with errors of its own."""
+class FailingFileSystem:
+    """An fsspec file system whose calls raise an exception that is not an OSError."""
 
-    protocol = "refusing"
+    protocol = "failing"
 
     def __getattr__(self, name):
-        def refused(*given, **options):
+        def fail(*args, **options):
             raise RuntimeError("not today")
 
-        return refused
+        return fail
 
 
-def test_text_that_is_written_again_with_every_line_stays_short(monkeypatch):
+def test_a_log_that_each_line_rewrites_stays_short(monkeypatch):
     monkeypatch.setattr(arrow_files, "MAX_REWRITTEN_BYTES", 20)
     files = ArrowFiles(arrow_fs._MockFileSystem(), "d")
     for number in range(20):
         files.append("log", f"line {number}\n")
-    kept = bytes(files.read("log.1")) + bytes(files.read("log"))
-    assert kept.decode().splitlines() == [f"line {n}" for n in range(15, 20)]
+    remaining = bytes(files.read("log.1")) + bytes(files.read("log"))
+    assert remaining.decode().splitlines() == [f"line {n}" for n in range(15, 20)]

@@ -1,7 +1,7 @@
-"""A state directory with files of an attacker.
+"""A state directory in which an attacker replaced files.
 
-Whatever they are, no code of theirs runs, nothing outside of the directory is read, written or
-removed, and who reads the directory goes on or raises an error of this library.
+The sink must not run their code, and must not read, write or remove anything outside of the
+directory. It continues or raises an error of this library.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ NEWEST, OLDEST = manifest_name(LAST), manifest_name(LAST - 2)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    state_dir = tmp_path_factory.mktemp("whole") / "state"
+def intact_state(tmp_path_factory):
+    state_dir = tmp_path_factory.mktemp("intact") / "state"
     sink = ViewSink(views(), state_dir=state_dir, bad_rows="dead_letter")
     for number in range(LAST + 1):
         rows = table_of(LINK, ROWS[number]).append_column("weight", pa.array(["1", "1"]))
@@ -55,16 +55,16 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def state_dir(whole, tmp_path):
+def state_dir(intact_state, tmp_path):
     (tmp_path / "outside").mkdir()
     for name in ("secret", "data.arrow"):
         (tmp_path / "outside" / name).write_bytes(SECRET)
-    shutil.copytree(whole, tmp_path / "state")
+    shutil.copytree(intact_state, tmp_path / "state")
     return tmp_path / "state"
 
 
 @pytest.fixture(autouse=True)
-def nothing_outside_has_changed(state_dir):
+def files_outside_are_unchanged(state_dir):
     yield
     outside = state_dir.parent / "outside"
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {
@@ -73,17 +73,17 @@ def nothing_outside_has_changed(state_dir):
     }
 
 
-def one_of(state_dir: Path, folder: str) -> str:
-    """A file that the newest version needs."""
-    found = Manifest.decode((state_dir / NEWEST).read_bytes(), NEWEST)
-    return next(name for name in found.files if name.startswith(folder))
+def needed_file(state_dir: Path, folder: str) -> str:
+    """Return the name of a file that the newest version needs."""
+    manifest = Manifest.decode((state_dir / NEWEST).read_bytes(), NEWEST)
+    return next(name for name in manifest.files if name.startswith(folder))
 
 
-def used(state_dir: Path) -> dict[str, str]:
-    """The outcome of reading the directory: None, or the name of the error."""
-    message = {}
+def use_directory(state_dir: Path) -> dict[str, str]:
+    """Use the directory in all ways, and return the name of the error of each; empty if none."""
+    outcomes = {}
 
-    def feeds(*numbers: int) -> Callable[[], object]:
+    def feeding(*numbers: int) -> Callable[[], object]:
         def call() -> None:
             sink = sink_on(state_dir)
             try:
@@ -98,21 +98,21 @@ def used(state_dir: Path) -> dict[str, str]:
         "inspect": lambda: inspect_state(state_dir, check=True),
         "rescale": lambda: rescale_state(LocalFiles(state_dir), cells=2),
         "read": lambda: sink_on(state_dir).table("paths"),
-        "go on": feeds(LAST + 1, LAST + 2, LAST + 3, LAST + 4),
-        "replay": feeds(LAST),
+        "continue": feeding(LAST + 1, LAST + 2, LAST + 3, LAST + 4),
+        "replay": feeding(LAST),
     }
     for name, call in calls.items():
         try:
             call()
         except StreamingError as error:
-            message[name] = type(error).__name__
+            outcomes[name] = type(error).__name__
         else:
-            message[name] = ""
-    return message
+            outcomes[name] = ""
+    return outcomes
 
 
-class Evil:
-    """Makes a file outside when it is unpickled."""
+class MaliciousObject:
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -144,12 +144,12 @@ TARGETS = [
 ]
 
 
-def path_of(state_dir: Path, name: str) -> Path:
+def target_path(state_dir: Path, name: str) -> Path:
     folders = {"DATA": "data/", "OUTPUT": "outputs/"}
-    return state_dir / (one_of(state_dir, folders[name]) if name in folders else name)
+    return state_dir / (needed_file(state_dir, folders[name]) if name in folders else name)
 
 
-def deleted(path: Path) -> None:
+def delete(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -158,26 +158,26 @@ def deleted(path: Path) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_pickle_is_read_under_any_name(state_dir, name):
-    path = path_of(state_dir, name)
-    deleted(path)
-    planted = pickle.dumps(Evil(state_dir.parent / "outside" / "pwned"))
+    path = target_path(state_dir, name)
+    delete(path)
+    planted = pickle.dumps(MaliciousObject(state_dir.parent / "outside" / "pwned"))
     path.write_bytes(planted + f"\ncrc32 {zlib.crc32(planted):08x}\n".encode())
-    used(state_dir)
+    use_directory(state_dir)
 
 
-def links(state_dir: Path) -> dict[str, Callable[[Path], object]]:
+def replacements(state_dir: Path) -> dict[str, Callable[[Path], object]]:
     outside = state_dir.parent / "outside"
 
-    def bind(path: Path) -> None:
-        here = Path.cwd()
-        os.chdir(path.parent)  # names of sockets are short
+    def create_socket(path: Path) -> None:
+        working_directory = Path.cwd()
+        os.chdir(path.parent)  # because paths of sockets have a small maximum length
         try:
-            with socket.socket(socket.AF_UNIX) as one:
-                one.bind(path.name)
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path.name)
         finally:
-            os.chdir(here)
+            os.chdir(working_directory)
 
-    def sparse(path: Path) -> None:
+    def create_sparse_file(path: Path) -> None:
         with path.open("wb") as file:
             file.truncate(1 << 42)
 
@@ -188,33 +188,34 @@ def links(state_dir: Path) -> dict[str, Callable[[Path], object]]:
         "link to itself": lambda path: path.symlink_to(path),
         "link to a device": lambda path: path.symlink_to("/dev/zero"),
         "FIFO": lambda path: os.mkfifo(path),
-        "socket": bind,
+        "socket": create_socket,
         "folder": lambda path: path.mkdir(),
-        "full folder": lambda path: (path.mkdir(), (path / "x").write_bytes(b"x")),
-        "huge": sparse,
+        "folder with a file": lambda path: (path.mkdir(), (path / "x").write_bytes(b"x")),
+        "4 TiB": create_sparse_file,
         "empty": lambda path: path.write_bytes(b""),
     }
 
 
-KINDS = list(links(Path()))
+KINDS = list(replacements(Path()))
 PAIRS = [(name, kind) for name in TARGETS for kind in KINDS]
-FEW = [(name, KINDS[state_dir % len(KINDS)]) for state_dir, name in enumerate(TARGETS)]
+# Each file once, with kinds in turn; the other pairs are slow tests.
+QUICK_PAIRS = [(name, KINDS[index % len(KINDS)]) for index, name in enumerate(TARGETS)]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [pytest.param(*one, marks=[] if one in FEW else pytest.mark.slow) for one in PAIRS],
+    [pytest.param(*p, marks=[] if p in QUICK_PAIRS else pytest.mark.slow) for p in PAIRS],
 )
-def test_links_and_other_things_in_the_place_of_a_file_are_not_followed(state_dir, name, kind):
-    path = path_of(state_dir, name)
-    deleted(path)
-    links(state_dir)[kind](path)
-    message = used(state_dir)
-    if name in (NEWEST, "DATA", "data") and kind != "huge":
-        assert message["go on"], "the version that is needed is not there"
+def test_links_and_special_files_in_place_of_a_file_are_not_followed(state_dir, name, kind):
+    path = target_path(state_dir, name)
+    delete(path)
+    replacements(state_dir)[kind](path)
+    outcomes = use_directory(state_dir)
+    if name in (NEWEST, "DATA", "data") and kind != "4 TiB":
+        assert outcomes["continue"], "the version that is needed is not there"
 
 
-def deep(levels: int) -> str:
+def nested_lists(levels: int) -> str:
     return "[" * levels + "]" * levels
 
 
@@ -225,12 +226,12 @@ TEXTS = {
     "a number": "1e999",
     "NaN": '{"format": NaN, "epoch": NaN, "batch_id": NaN}',
     "infinity": '{"format": -Infinity, "batch_id": Infinity}',
-    "deep": f'{{"format": {deep(100_000)}, "batch_id": 1}}',
-    "keys twice": '{"format": 1, "format": 1, "batch_id": 4, "batch_id": 4}',
+    "deep nesting": f'{{"format": {nested_lists(100_000)}, "batch_id": 1}}',
+    "duplicate keys": '{"format": 1, "format": 1, "batch_id": 4, "batch_id": 4}',
     "a long number": f'{{"format": 1, "epoch": 1{"0" * 10_000}}}',
-    "no UTF-8": b'{"format": "\xff\xfe"}',
+    "not UTF-8": b'{"format": "\xff\xfe"}',
     "wrong types": '{"format": true, "epoch": [1], "owner": 7, "id": 3, "fingerprints": [1]}',
-    "nothing": "{}",
+    "an empty object": "{}",
 }
 
 
@@ -245,13 +246,13 @@ TEXTS = {
         ),
     ],
 )
-def test_json_that_is_not_ours_is_a_typed_error(state_dir, name, text):
-    given = TEXTS[text]
-    line = given if isinstance(given, bytes) else given.encode()
+def test_invalid_json_is_a_typed_error(state_dir, name, text):
+    content = TEXTS[text]
+    line = content if isinstance(content, bytes) else content.encode()
     (state_dir / name).write_bytes(line + f"\ncrc32 {zlib.crc32(line):08x}\n".encode())
-    message = used(state_dir)
+    outcomes = use_directory(state_dir)
     if name == NEWEST:
-        assert message["go on"] == "StateDamagedError"
+        assert outcomes["continue"] == "StateDamagedError"
 
 
 NAMES = [
@@ -271,8 +272,8 @@ NAMES = [
 ]
 
 
-def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Forge a manifest, with the checksum that it should have."""
+def forge(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a JSON file, and its checksum with it."""
     body = decode_checked(path.read_bytes(), path.name)
     change(body)
     text = json.dumps(body).encode()
@@ -282,42 +283,42 @@ def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("manifest", [NEWEST, OLDEST])
 def test_names_in_a_manifest_do_not_lead_out_of_the_directory(state_dir, manifest, name):
-    """The oldest is dropped, with its files, while the sink goes on."""
+    """The sink drops the oldest version with its files when it continues."""
 
     def add(body: dict[str, Any]) -> None:
         body["files"][name] = [len(SECRET), zlib.crc32(SECRET)]
         body["outputs"]["paths"] = [name]
 
-    changed(state_dir / manifest, add)
+    forge(state_dir / manifest, add)
     outside = [Path("/etc/hostname")] if Path("/etc/hostname").exists() else []
-    message = used(state_dir)
+    outcomes = use_directory(state_dir)
     assert all(path.exists() for path in outside)
     if manifest == NEWEST:
-        assert message["go on"] == "StateDamagedError"
+        assert outcomes["continue"] == "StateDamagedError"
 
 
-def everywhere(value: Any, change: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
-    """Copies of a JSON value, each with one part of it changed."""
+def variants(value: Any, change: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
+    """Return copies of a JSON value, each with one part of it changed."""
     yield from change(value)
     if isinstance(value, dict):
         for key, part in value.items():
-            yield {other: one for other, one in value.items() if other != key}
-            for new in everywhere(part, change):
+            yield {name: item for name, item in value.items() if name != key}
+            for new in variants(part, change):
                 yield {**value, key: new}
     elif isinstance(value, list):
-        for state_dir, part in enumerate(value):
-            for new in everywhere(part, change):
-                yield [*value[:state_dir], new, *value[state_dir + 1 :]]
+        for index, part in enumerate(value):
+            for new in variants(part, change):
+                yield [*value[:index], new, *value[index + 1 :]]
 
 
-WRONG = [None, True, -1, 2**62, 2**70, 0.5, "x", "../outside/secret", [], {}, [[]]]
+WRONG_VALUES = [None, True, -1, 2**62, 2**70, 0.5, "x", "../outside/secret", [], {}, [[]]]
 
 
-def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(state_dir):
+def test_a_manifest_with_any_wrong_value_is_read_or_a_typed_error(state_dir):
     data = (state_dir / NEWEST).read_bytes()
     body = decode_checked(data, NEWEST)
     rng = np.random.default_rng(0)
-    forged = [*everywhere(body, lambda part: WRONG)]
+    forged = [*variants(body, lambda part: WRONG_VALUES)]
     for number in rng.permutation(len(forged))[:250]:
         text = encode_checked(forged[number]) if isinstance(forged[number], dict) else b""
         (state_dir / NEWEST).write_bytes(text)
@@ -327,16 +328,18 @@ def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(sta
     (state_dir / NEWEST).write_bytes(data)
 
 
-def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(state_dir):
+def test_dropping_a_version_with_any_wrong_value_removes_nothing_else(state_dir):
     body = decode_checked((state_dir / OLDEST).read_bytes(), OLDEST)
     before = sorted(path.name for path in (state_dir / "dead_letters").iterdir())
-    forged = [*everywhere({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG)]
-    for number, one in enumerate(forged[:: max(1, len(forged) // 30)]):
-        if not isinstance(one, dict):
+    forged = [
+        *variants({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG_VALUES)
+    ]
+    for number, changes in enumerate(forged[:: max(1, len(forged) // 30)]):
+        if not isinstance(changes, dict):
             continue
         copy = state_dir.parent / f"copy {number}"
         shutil.copytree(state_dir, copy)
-        (copy / OLDEST).write_bytes(encode_checked({**body, **one}))
+        (copy / OLDEST).write_bytes(encode_checked({**body, **changes}))
         sink = sink_on(copy)
         feed(sink, LAST + 1, LAST + 2)
         check(sink, LAST + 3)
@@ -345,13 +348,13 @@ def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(sta
         shutil.rmtree(copy)
 
 
-def forged_segment(state_dir: Path, change: Callable[[bytes], bytes]) -> None:
+def forge_segment(state_dir: Path, change: Callable[[bytes], bytes]) -> None:
     """Change a data file of the newest version, and its checksum with it."""
-    name = one_of(state_dir, "data/")
+    name = needed_file(state_dir, "data/")
     data = change((state_dir / name).read_bytes())
     (state_dir / name).write_bytes(data)
     for number in range(LAST - 2, LAST + 1):
-        changed(
+        forge(
             state_dir / manifest_name(number),
             lambda body: body["files"].update(
                 {name: [len(data), zlib.crc32(data)]} if name in body["files"] else {}
@@ -360,16 +363,16 @@ def forged_segment(state_dir: Path, change: Callable[[bytes], bytes]) -> None:
 
 
 def test_positions_outside_of_a_segment_are_typed_errors(state_dir):
-    """Positions in runs are followed by compiled code."""
+    """Compiled code reads the rows at these positions."""
     rng = np.random.default_rng(1)
-    data = (state_dir / one_of(state_dir, "data/")).read_bytes()
+    data = (state_dir / needed_file(state_dir, "data/")).read_bytes()
     outcomes = set()
     for _ in range(40):
         copy = state_dir.parent / "copy"
         shutil.copytree(state_dir, copy)
-        at = 8 * int(rng.integers(1, len(data) // 8 - 1))
+        offset = 8 * int(rng.integers(1, len(data) // 8 - 1))
         word = int(rng.choice([-1, 0, 1, 7, 2**20, 2**40, -(2**62), 2**62]))
-        forged_segment(copy, lambda d, at=at, word=word: _with_word(d, at, word))
+        forge_segment(copy, lambda d, offset=offset, word=word: replace_word(d, offset, word))
         try:
             feed(sink := ViewSink(views(), state_dir=copy), LAST + 1)
         except StreamingError as error:
@@ -380,12 +383,12 @@ def test_positions_outside_of_a_segment_are_typed_errors(state_dir):
     assert "StateDamagedError" in outcomes
 
 
-def _with_word(data: bytes, at: int, word: int) -> bytes:
-    return data[:at] + word.to_bytes(8, "little", signed=True) + data[at + 8 :]
+def replace_word(data: bytes, offset: int, word: int) -> bytes:
+    return data[:offset] + word.to_bytes(8, "little", signed=True) + data[offset + 8 :]
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
-def test_a_segment_that_grows_in_memory_is_refused_before_it_does(codec):
+def test_a_compressed_segment_is_refused_before_it_is_decompressed(codec):
     bomb = pa.array([np.zeros(1 << 20, np.int64)], SEGMENT_SCHEMA.field("words").type)
     batch = pa.record_batch([["x"], bomb, [b""]], schema=SEGMENT_SCHEMA)
     sink = pa.BufferOutputStream()
@@ -407,14 +410,14 @@ def test_a_segment_that_grows_in_memory_is_refused_before_it_does(codec):
         {"compression": "none"},  # with dictionaries
     ],
 )
-def test_a_parquet_file_that_grows_in_memory_is_refused_before_it_does(options):
+def test_a_compressed_parquet_file_is_refused_before_it_is_decompressed(options):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"s": ["a" * 1000] * 10_000}), sink, **options)
     with pytest.raises(StateDamagedError, match="is compressed"):
         read_parquet(sink.getvalue(), "outputs/bomb.parquet")
 
 
-def test_rows_that_take_no_bytes_are_counted_before_they_are_read():
+def test_a_parquet_file_with_too_many_rows_for_its_bytes_is_refused():
     sink = pa.BufferOutputStream()
     table = pa.table({"n": pa.nulls(1 << 24, pa.int64())})
     pq.write_table(table, sink, compression="none", use_dictionary=False)
@@ -423,14 +426,14 @@ def test_rows_that_take_no_bytes_are_counted_before_they_are_read():
 
 
 @pytest.mark.parametrize("data", [b"", b"ARROW1\0\0", b"ARROW1\0\0" + b"\xff" * 64, b"PAR1" * 9])
-def test_what_is_no_segment_and_no_parquet_file_is_a_typed_error(data):
+def test_a_file_that_is_not_a_segment_or_parquet_is_a_typed_error(data):
     with pytest.raises(StateDamagedError, match="is not a segment"):
         decode_segment(memoryview(bytearray(data)), "x")
     with pytest.raises(StateDamagedError, match="is not a Parquet file"):
         read_parquet(data, "x")
 
 
-def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(state_dir):
+def test_a_changed_view_definition_is_refused(state_dir):
     for change in (
         lambda body: body["source"].update(text="SELECT src FROM link"),
         lambda body: body["source"].update(text="DROP TABLE link"),
@@ -450,13 +453,13 @@ def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(state_dir):
         lambda body: body.pop("source"),
     ):
         data = (state_dir / "views.json").read_bytes()
-        changed(state_dir / "views.json", change)
+        forge(state_dir / "views.json", change)
         with pytest.raises(StateError):
             rescale_state(LocalFiles(state_dir), cells=2)
         (state_dir / "views.json").write_bytes(data)
 
 
-def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
+def test_view_definitions_are_stored_as_text_that_compiles_to_the_same_circuit(tmp_path):
     circuit = compile_sql(
         "SELECT city, count(*) AS n FROM link GROUP BY city",
         {"link": LINK},
@@ -470,5 +473,5 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
     body = decode_checked(read_small_file(LocalFiles(tmp_path), "views.json"), "views.json")
     assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
     assert body["options"]["input_options"]["link"]["keys"] == ["src", "dst"]
-    assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has
+    assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # the first byte of a pickle
     assert rescale_state(LocalFiles(tmp_path), cells=2).after == 2

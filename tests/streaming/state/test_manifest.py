@@ -1,3 +1,5 @@
+"""Manifests: encoding, the files of a version, and detection of damage."""
+
 from __future__ import annotations
 
 import pytest
@@ -18,7 +20,7 @@ MANIFEST = Manifest(
             (1, 0): (),
         }
     },
-    tables={"text": (SegmentReference("data/b", 1, 3, 30),)},
+    dictionaries={"text": (SegmentReference("data/b", 1, 3, 30),)},
     lengths={"text": 3},
     watermarks={"horizon e": -5},
     plans={"#1": [["ä", "b"]]},
@@ -34,20 +36,20 @@ MANIFEST = Manifest(
 )
 
 
-def test_what_is_read_is_what_was_written():
+def test_a_manifest_is_decoded_from_its_encoding():
     assert Manifest.decode(MANIFEST.encode(), "manifest") == MANIFEST
 
 
-def test_the_files_of_the_state_are_not_those_of_the_outputs():
+def test_the_data_files_do_not_include_the_outputs():
     assert MANIFEST.data_files == ["data/a", "data/b"]
 
 
 @given(st.data())
-def test_every_flipped_bit_and_every_cut_is_noticed(data):
-    written = MANIFEST.encode()
-    state_dir = data.draw(st.integers(0, len(written) - 1))
-    flipped = bytearray(written)
-    flipped[state_dir] ^= 1 << data.draw(st.integers(0, 7))
-    for changed in (bytes(flipped), written[:state_dir], written + b"x"):
+def test_every_flipped_bit_and_every_changed_length_is_detected(data):
+    encoded = MANIFEST.encode()
+    position = data.draw(st.integers(0, len(encoded) - 1))
+    flipped = bytearray(encoded)
+    flipped[position] ^= 1 << data.draw(st.integers(0, 7))
+    for changed in (bytes(flipped), encoded[:position], encoded + b"x"):
         with pytest.raises(StateDamagedError, match="manifest"):
             Manifest.decode(changed, "manifest")

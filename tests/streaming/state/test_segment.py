@@ -1,3 +1,5 @@
+"""Segments: encoding and decoding as Arrow files without copies."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from streaming.state.segment import SegmentPart, decode_segment, encode_segment
 
-PIECES = st.lists(
+CONTENTS = st.lists(
     st.tuples(
         st.text(max_size=5), st.lists(st.integers(-(2**63), 2**63 - 1)), st.binary(max_size=9)
     ),
@@ -16,30 +18,31 @@ PIECES = st.lists(
 )
 
 
-def memory(pieces):
-    return memoryview(bytearray(encode_segment(pieces)))
+def encoded(parts):
+    """Return the bytes of a segment in writable memory, as they are read from a file."""
+    return memoryview(bytearray(encode_segment(parts)))
 
 
-@given(PIECES)
-def test_what_is_read_is_what_was_written(contents):
-    pieces = [
+@given(CONTENTS)
+def test_a_segment_is_decoded_from_its_encoding(contents):
+    parts = [
         SegmentPart(name, np.array(words, np.int64), np.frombuffer(data, np.uint8))
         for name, words, data in contents
     ]
-    found = decode_segment(memory(pieces))
-    assert [(p.name, p.words.tolist(), p.bytes.tobytes()) for p in found] == [
+    result = decode_segment(encoded(parts))
+    assert [(p.name, p.words.tolist(), p.bytes.tobytes()) for p in result] == [
         (name, words, data) for name, words, data in contents
     ]
 
 
 def test_words_are_writable_views_of_the_memory_that_was_read():
-    data = memory([SegmentPart("a", np.arange(3)), SegmentPart("b", np.arange(5))])
-    for piece in decode_segment(data):
-        assert piece.words.flags.writeable and piece.words.flags.aligned
-        assert np.shares_memory(piece.words, np.frombuffer(data, np.uint8))
+    data = encoded([SegmentPart("a", np.arange(3)), SegmentPart("b", np.arange(5))])
+    for part in decode_segment(data):
+        assert part.words.flags.writeable and part.words.flags.aligned
+        assert np.shares_memory(part.words, np.frombuffer(data, np.uint8))
 
 
-def test_any_reader_of_arrow_can_open_a_segment():
+def test_a_segment_is_an_arrow_file():
     data = encode_segment(
         [SegmentPart("text", np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))]
     )

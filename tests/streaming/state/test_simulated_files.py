@@ -1,4 +1,4 @@
-"""The simulated disk keeps what is synced, and may lose everything else."""
+"""The simulated disk keeps synced data, and may lose all other data at a crash."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ def test_synced_bytes_under_a_synced_name_are_always_there():
     assert outcomes(lambda files: write_durably(files, "data/a", b"one"), "data/a") == {b"one"}
 
 
-def test_unsynced_bytes_may_be_whole_missing_cut_zero_or_garbage():
+def test_unsynced_bytes_may_be_complete_missing_truncated_zero_or_garbage():
     def prepare(files):
         files.write("a", [b"x" * 200])
         files.sync_folder("")
 
-    found = outcomes(prepare, "a")
-    assert {b"x" * 200, b"", bytes(200)} < found
-    assert any(0 < len(content) < 200 for content in found)
-    assert any(len(content) == 200 and len(set(content)) > 2 for content in found)
-    assert None not in found
+    result = outcomes(prepare, "a")
+    assert {b"x" * 200, b"", bytes(200)} < result
+    assert any(0 < len(content) < 200 for content in result)
+    assert any(len(content) == 200 and len(set(content)) > 2 for content in result)
+    assert None not in result
 
 
-def test_a_file_written_over_may_be_the_old_one_the_new_one_or_a_mixture():
+def test_an_overwritten_file_may_be_the_old_one_the_new_one_or_a_mixture():
     def prepare(files):
         write_durably(files, "a", b"x" * 200)
         files.write("a", [b"y" * 200])
 
-    found = outcomes(prepare, "a")
-    assert {b"x" * 200, b"y" * 200, b""} < found
-    assert any(set(content) == set(b"xy") for content in found)
+    result = outcomes(prepare, "a")
+    assert {b"x" * 200, b"y" * 200, b""} < result
+    assert any(set(content) == set(b"xy") for content in result)
 
 
-def test_a_synced_file_without_a_synced_name_may_be_missing_but_is_whole():
+def test_a_synced_file_without_a_synced_name_is_complete_or_missing():
     def prepare(files):
         files.write("a", [b"one"])
         files.sync("a")
@@ -78,7 +78,7 @@ def test_a_new_folder_may_be_missing_until_the_directory_is_synced():
     assert outcomes(prepare, "data/a") == {b"one", None}
 
 
-def test_a_rename_leaves_either_name_both_or_none():
+def test_after_a_rename_either_name_both_or_none_may_exist():
     def prepare(files):
         write_durably(files, "a", b"one")
         files.rename("a", "b")
@@ -91,7 +91,7 @@ def test_a_rename_leaves_either_name_both_or_none():
     }
 
 
-def test_a_rename_over_a_file_leaves_one_of_the_two():
+def test_after_a_rename_over_a_file_the_old_or_the_new_one_exists():
     def prepare(files):
         write_durably(files, "a", b"old")
         write_durably(files, "b", b"new")
@@ -107,33 +107,33 @@ def test_renames_are_kept_in_any_order():
         files.rename("a", "c")
         files.rename("b", "d")
 
-    found = outcomes(prepare, "c", "d")
-    assert found == {(x, y) for x in (b"one", None) for y in (b"two", None)}
+    result = outcomes(prepare, "c", "d")
+    assert result == {(x, y) for x in (b"one", None) for y in (b"two", None)}
 
 
-def test_what_was_removed_may_come_back_until_the_folder_is_synced():
+def test_a_removed_file_may_reappear_until_the_folder_is_synced():
     def prepare(files):
         write_durably(files, "a", b"one")
         files.remove("a")
 
-    def synced(files):
+    def prepare_and_sync(files):
         prepare(files)
         files.sync_folder("")
 
     assert outcomes(prepare, "a") == {b"one", None}
-    assert outcomes(synced, "a") == {None}
+    assert outcomes(prepare_and_sync, "a") == {None}
 
 
-def test_appended_text_may_be_lost_and_what_was_before_it_not():
+def test_only_the_appended_text_of_a_file_may_be_lost():
     def prepare(files):
         write_durably(files, "log", b"one ")
         files.append("log", "two")
 
-    found = outcomes(prepare, "log")
-    assert {b"one ", b"one two"} <= found
+    result = outcomes(prepare, "log")
+    assert {b"one ", b"one two"} <= result
 
 
-def test_a_sync_after_a_failed_sync_keeps_nothing():
+def test_a_sync_after_a_failed_sync_guarantees_nothing():
     def prepare(files):
         files.write("a", [b"one"])
         files.sync_folder("")
@@ -145,14 +145,14 @@ def test_a_sync_after_a_failed_sync_keeps_nothing():
     assert {b"one", b""} <= outcomes(prepare, "a")
 
 
-def test_a_killed_process_leaves_everything_it_wrote_still_unsynced():
+def test_writes_of_a_killed_process_are_visible_but_not_synced():
     for seed in SEEDS:
         disk = SimulatedDisk(seed)
         files = disk.files()
         files.write("data/a", [b"one"])
         disk.kill()
         assert content_of(disk, "data/a") == b"one"
-    found = set()
+    result = set()
     for seed in SEEDS:
         disk = SimulatedDisk(seed)
         files = disk.files()
@@ -160,8 +160,8 @@ def test_a_killed_process_leaves_everything_it_wrote_still_unsynced():
         disk.kill()
         disk.files().sync_folder("data")
         disk.lose_power()
-        found.add(content_of(disk, "data/a"))
-    assert {None, b"", b"one"} <= found
+        result.add(content_of(disk, "data/a"))
+    assert {None, b"", b"one"} <= result
 
 
 @pytest.mark.parametrize("kind", ["power", "kill"])
@@ -172,13 +172,13 @@ def test_a_crash_ends_the_process_and_frees_its_lock(kind, when):
     files.lock()
     disk.plan(Fault(1, kind, when))
     files.write("a", [b"one"])
-    with pytest.raises(Crash) as caught:
+    with pytest.raises(Crash) as raised:
         files.write("b", [b"two"])
-    assert caught.value.power == (kind == "power")
+    assert raised.value.power == (kind == "power")
     for call in (lambda: files.remove("a"), files.unlock, lambda: files.read("a")):
         with pytest.raises(Crash):
             call()
-    assert not isinstance(caught.value, Exception)
+    assert not isinstance(raised.value, Exception)
     disk.files().lock()
     if kind == "kill":
         assert content_of(disk, "a") == b"one"
@@ -190,7 +190,7 @@ def test_a_crash_ends_the_process_and_frees_its_lock(kind, when):
 @pytest.mark.parametrize(
     ("when", "contents"), [("before", {None}), ("during", {b"", b"o", b"on"}), ("after", {b"one"})]
 )
-def test_an_error_leaves_nothing_half_or_all_of_a_write_and_the_process_lives(when, contents):
+def test_an_error_writes_nothing_a_part_or_all_and_the_process_continues(when, contents):
     for seed in range(50):
         disk = SimulatedDisk(seed)
         files = disk.files()
@@ -202,7 +202,7 @@ def test_an_error_leaves_nothing_half_or_all_of_a_write_and_the_process_lives(wh
         assert bytes(files.read("a")) == b"two"
 
 
-def test_a_full_disk_takes_no_writes_until_there_is_space():
+def test_a_full_disk_refuses_writes_until_there_is_space():
     disk = SimulatedDisk(1)
     files = disk.files()
     write_durably(files, "old", b"one")
@@ -215,7 +215,7 @@ def test_a_full_disk_takes_no_writes_until_there_is_space():
     files.write("a", [b"one"])
 
 
-def test_writing_over_a_file_that_was_read_fails_the_test():
+def test_overwriting_a_file_that_was_read_fails_the_test():
     disk = SimulatedDisk(1)
     files = disk.files()
     files.write("a", [b"one"])
@@ -238,21 +238,21 @@ def test_the_same_seed_gives_the_same_disk():
     assert len({tuple(run(seed)) for seed in range(20)}) > 10
 
 
-def test_any_sequence_of_calls_keeps_what_it_was_promised():
-    """A model of the promises alone: synced bytes under synced names, and nothing made up."""
+def test_any_sequence_of_calls_keeps_what_is_synced():
+    """Compare with a model of the guarantee: synced bytes under synced names are kept."""
     for seed in range(1500):
-        random, disk = Random(seed), SimulatedDisk(f"disk {seed}")
+        rng, disk = Random(seed), SimulatedDisk(f"disk {seed}")
         files = disk.files()
         # By name: the bytes of a file, whether these are synced, whether it is certain that the
         # name exists or not, and whether a folder is synced.
         bytes_of, synced, has_certain_name, folders = {}, {}, {}, {"": True}
-        for _ in range(random.randrange(1, 30)):
-            name = random.choice(["a", "b", "d/a", "d/b", "e/a"])
+        for _ in range(rng.randrange(1, 30)):
+            name = rng.choice(["a", "b", "d/a", "d/b", "e/a"])
             folder = name.rpartition("/")[0]
-            call = random.randrange(6)
+            call = rng.randrange(6)
             if call < 2:
                 has_certain_name[name] = has_certain_name.get(name, False) and name in bytes_of
-                bytes_of[name] = random.randbytes(random.randrange(200))
+                bytes_of[name] = rng.randbytes(rng.randrange(200))
                 synced[name] = False
                 folders.setdefault(folder, False)
                 files.write(name, [bytes_of[name]])

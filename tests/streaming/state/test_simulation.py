@@ -1,9 +1,9 @@
 """Schedules of crashes, errors and damage, each a function of its seed
 (`tests.support.simulation`).
 
-A schedule that fails prints its seed. `DBSP_WCOJ_SEED=17 pytest
-tests/streaming/state/test_simulation.py` runs that one in every kind, `python -m
-tests.support.simulation 17` prints its calls.
+A schedule that fails prints its seed, such as 17. To repeat it in all tests, run
+`DBSP_WCOJ_SEED=17 pytest tests/streaming/state/test_simulation.py`; to print its calls, run
+`python -m tests.support.simulation 17`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ from tests.generators.simulated_streams import stream
 from tests.support.simulated_files import Crash, SimulatedDisk, SimulatedFiles
 from tests.support.simulation import Frame, Schedule, Target, definition_of, play, seeds, sink_of
 
+# Numbers of schedules.
 QUICK = 1500
-DAMAGED = 400
+WITH_DAMAGE = 400
 MANY = 20_000
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_no_crash_and_no_error_loses_or_doubles_a_row(part):
+def test_no_crash_or_error_loses_or_duplicates_a_row(part):
     for seed in list(seeds(QUICK))[part::3]:
         assert play(seed).outcome == "done"
 
 
-def test_damage_is_recovered_from_or_named_and_never_gives_a_wrong_delta():
-    outcomes = Counter(play(seed, damage=True).outcome for seed in seeds(DAMAGED))
+def test_damage_is_repaired_or_named_and_never_gives_a_wrong_delta():
+    outcomes = Counter(play(seed, damage=True).outcome for seed in seeds(WITH_DAMAGE))
     assert sum(outcomes.values()) == 1 or outcomes["done"] > outcomes["refused"] > 0
 
 
 @pytest.mark.parametrize("case", ["triangles", "cities", "reached", "recent"])
-def test_no_crash_loses_or_doubles_a_row_of_a_long_stream(case):
+def test_no_crash_loses_or_duplicates_a_row_of_a_long_stream(case):
     played = 0
     for seed in seeds(200):
         if Schedule(seed, long=True).stream.name == case:
@@ -56,22 +57,22 @@ def test_no_crash_loses_or_doubles_a_row_of_a_long_stream(case):
 
 
 @pytest.mark.slow
-def test_no_crash_and_no_error_loses_or_doubles_a_row_in_many_schedules():
+def test_no_crash_or_error_loses_or_duplicates_a_row_in_many_schedules():
     for seed in range(QUICK, MANY):
         play(seed)
 
 
 @pytest.mark.slow
-def test_many_long_schedules_and_many_damages():
+def test_many_long_schedules_with_and_without_damage():
     for seed in range(MANY, MANY + 1500):
         play(seed, long=True)
         play(seed, damage=True)
         play(seed, damage=True, long=True)
 
 
-def test_a_seed_plays_the_same_schedule_in_another_process():
+def test_a_seed_gives_the_same_schedule_in_another_process():
     seed = 19
-    mine = play(seed, long=True).disk.log
+    log = play(seed, long=True).disk.log
     run = subprocess.run(
         [sys.executable, "-m", "tests.support.simulation", str(seed), "long"],
         capture_output=True,
@@ -80,14 +81,15 @@ def test_a_seed_plays_the_same_schedule_in_another_process():
         cwd=Path(__file__).parents[3],
         env={**os.environ, "PYTHONHASHSEED": "7"},
     )
-    assert run.stdout.splitlines() == [*mine, "done"]
+    assert run.stdout.splitlines() == [*log, "done"]
 
 
-# What the simulation is worth: it finds each of these.
+# Mutation tests: the simulation detects each of these defects.
 
 
-def fails(*, damage=False, number=300):
-    for seed in range(number):
+def is_detected(*, damage=False, schedules=300):
+    """Return whether a schedule fails, with its seed in a note of the error."""
+    for seed in range(schedules):
         try:
             play(seed, damage=damage)
         except Exception as error:
@@ -96,100 +98,100 @@ def fails(*, damage=False, number=300):
     return False
 
 
-def done_without(call):
-    """A call of a file system that does nothing, but takes its time."""
-    return lambda self, *given: self.point(call)
+def skipped(call):
+    """Return a method of a file system that does nothing, except that it may crash."""
+    return lambda self, *args: self.point(call)
 
 
-def test_bytes_that_are_not_synced_are_found():
-    with patch.object(SimulatedFiles, "sync", done_without("no sync")):
-        assert fails()
+def test_missing_syncs_of_files_are_detected():
+    with patch.object(SimulatedFiles, "sync", skipped("no sync")):
+        assert is_detected()
 
 
-def test_names_that_are_not_synced_are_found():
-    with patch.object(SimulatedFiles, "sync_folder", done_without("no sync_folder")):
-        assert fails()
+def test_missing_syncs_of_folders_are_detected():
+    with patch.object(SimulatedFiles, "sync_folder", skipped("no sync_folder")):
+        assert is_detected()
 
 
-@pytest.mark.parametrize("left_out", ["", "data", "outputs", MANIFESTS])
-def test_a_folder_that_is_not_synced_is_found(left_out):
-    real = SimulatedFiles.sync_folder
+@pytest.mark.parametrize("skipped_folder", ["", "data", "outputs", MANIFESTS])
+def test_a_missing_sync_of_one_folder_is_detected(skipped_folder):
+    original = SimulatedFiles.sync_folder
 
-    def partly(self, folder):
-        if folder != left_out:
-            real(self, folder)
+    def sync_others(self, folder):
+        if folder != skipped_folder:
+            original(self, folder)
 
-    with patch.object(SimulatedFiles, "sync_folder", partly):
-        assert fails()
+    with patch.object(SimulatedFiles, "sync_folder", sync_others):
+        assert is_detected()
 
 
-def test_a_manifest_that_is_written_in_place_is_found():
-    real = SimulatedFiles.rename
+def test_a_manifest_written_in_place_is_detected():
+    original = SimulatedFiles.rename
 
-    def copied(self, old, new):
+    def copy(self, old, new):
         self.write(new, [bytes(self._disk.content(old))])
-        real(self, old, f"{old}.done")
+        original(self, old, f"{old}.done")
 
-    with patch.object(SimulatedFiles, "rename", copied):
-        assert fails()
+    with patch.object(SimulatedFiles, "rename", copy):
+        assert is_detected()
 
 
-def test_versions_that_are_dropped_too_early_are_found():
-    real = Versions.add
+def test_a_version_dropped_too_early_is_detected():
+    original = Versions.add
 
-    def hasty(self, manifest):
-        real(self, manifest)
+    def add_and_remove(self, manifest):
+        original(self, manifest)
         self._remove(sorted(set(manifest.files))[:1])
 
-    with patch.object(Versions, "add", hasty):
-        assert fails()
+    with patch.object(Versions, "add", add_and_remove):
+        assert is_detected()
 
 
-def test_files_that_are_never_removed_are_found():
+def test_files_that_are_never_removed_are_detected():
     with patch.object(Versions, "_remove_unreferenced", lambda self: None):
-        assert fails()
+        assert is_detected()
 
 
-def test_a_piece_that_is_forgotten_is_found():
-    real = Writer._add_dictionary
+def test_a_lost_reference_to_a_segment_is_detected():
+    original = Writer._add_dictionary
 
-    def forgetful(self, name, offsets, data):
-        real(self, name, offsets, data)
+    def add_and_forget(self, name, offsets, data):
+        original(self, name, offsets, data)
         if len(self._references[name, None]) > 2:
             self._references[name, None].pop(0)
 
-    with patch.object(Writer, "_add_dictionary", forgetful):
-        assert fails()
+    with patch.object(Writer, "_add_dictionary", add_and_forget):
+        assert is_detected()
 
 
-# What belongs together: checkpoint and state directory.
+# A checkpoint and a state directory that do not belong together.
 
 
 @pytest.fixture
-def given():
+def cities_stream():
     return stream("cities", 1)
 
 
 class Query:
-    """Sinks of one circuit on one disk, fed by hand."""
+    """Sinks of one circuit on one disk, which a test feeds."""
 
-    def __init__(self, given):
-        self.given = given
+    def __init__(self, stream):
+        self.stream = stream
         self.disk = SimulatedDisk(1)
-        self.target = Target(given)
+        self.target = Target(stream)
 
     def sink(self):
         files = self.target.files = self.disk.files()
-        return sink_of(Circuit(definition_of(self.given.name)), self.target, files, keep=2)
+        return sink_of(Circuit(definition_of(self.stream.name)), self.target, files, keep=2)
 
     def feed(self, sink, batch_id, *, query="query", table=None):
-        frame = Frame(self.given.tables[batch_id] if table is None else table, self.target.files)
+        frame = Frame(self.stream.tables[batch_id] if table is None else table, self.target.files)
         frame.sparkSession.sparkContext.getLocalProperty = lambda key: query
         sink(frame, batch_id)
 
 
-def test_a_deleted_checkpoint_with_a_state_that_was_kept_is_refused(given):
-    query = Query(given)
+def test_a_deleted_checkpoint_with_a_state_that_was_kept_is_refused(cities_stream):
+    query = Query(cities_stream)
     sink = query.sink()
     for batch_id in range(3):
         query.feed(sink, batch_id)
@@ -203,16 +205,16 @@ def test_a_deleted_checkpoint_with_a_state_that_was_kept_is_refused(given):
     query.feed(query.sink(), 3)
 
 
-def test_a_new_checkpoint_whose_first_id_the_state_still_has_is_refused(given):
-    query = Query(given)
+def test_a_new_checkpoint_whose_first_id_the_state_still_has_is_refused(cities_stream):
+    query = Query(cities_stream)
     query.feed(query.sink(), 0)
     query.disk.kill()
     with pytest.raises(BatchOrderError, match="is from query another"):
         query.feed(query.sink(), 0, query="another")
 
 
-def test_a_deleted_state_with_a_checkpoint_that_was_kept_is_refused(given):
-    query = Query(given)
+def test_a_deleted_state_with_a_checkpoint_that_was_kept_is_refused(cities_stream):
+    query = Query(cities_stream)
     sink = query.sink()
     for batch_id in range(2):
         query.feed(sink, batch_id)
@@ -221,16 +223,16 @@ def test_a_deleted_state_with_a_checkpoint_that_was_kept_is_refused(given):
         query.feed(query.sink(), 2)
 
 
-def test_a_checkpoint_that_is_ahead_of_the_state_is_refused(given):
-    query = Query(given)
+def test_a_checkpoint_that_is_ahead_of_the_state_is_refused(cities_stream):
+    query = Query(cities_stream)
     query.feed(query.sink(), 0)
     query.disk.kill()
     with pytest.raises(BatchOrderError, match="micro-batch 2 follows 0"):
         query.feed(query.sink(), 2)
 
 
-def test_a_second_sink_on_a_directory_is_refused_until_the_first_lets_go(given):
-    query = Query(given)
+def test_a_second_sink_on_a_directory_is_refused_until_the_first_is_closed(cities_stream):
+    query = Query(cities_stream)
     first = query.sink()
     query.feed(first, 0)
     second = query.sink()
@@ -244,23 +246,23 @@ def test_a_second_sink_on_a_directory_is_refused_until_the_first_lets_go(given):
     query.feed(first, 2)
 
 
-def test_a_replayed_micro_batch_with_different_rows_is_refused(given):
-    query = Query(given)
+def test_a_replayed_micro_batch_with_different_rows_is_refused(cities_stream):
+    query = Query(cities_stream)
     sink = query.sink()
     query.feed(sink, 0)
     query.feed(sink, 1)
-    for one in (sink, None):
-        if one is None:
+    table = cities_stream.tables[1]
+    for is_restarted in (False, True):
+        if is_restarted:
             query.disk.kill()
-            one = query.sink()
-        other = given.tables[1].slice(0, given.tables[1].num_rows - 1)
+            sink = query.sink()
         with pytest.raises(ReplayError, match="micro-batch 1 was replayed with different rows"):
-            query.feed(one, 1, table=other)
-        query.feed(one, 1)
+            query.feed(sink, 1, table=table.slice(0, table.num_rows - 1))
+        query.feed(sink, 1)
 
 
-def test_a_dead_process_does_nothing_more(given):
-    query = Query(given)
+def test_a_killed_process_changes_no_file(cities_stream):
+    query = Query(cities_stream)
     sink = query.sink()
     query.feed(sink, 0)
     query.disk.kill()
@@ -270,19 +272,19 @@ def test_a_dead_process_does_nothing_more(given):
     assert {name: query.disk.content(name) for name in query.disk.names()} == before
 
 
-def test_without_checksums_damage_would_be_found_by_wrong_deltas_or_strange_errors(given):
-    def trusting(files, name, mark):
+def test_missing_checksums_are_detected():
+    def read_unverified(files, name, checksum):
         return files.read(name)
 
     with (
-        patch.object(store_module, "read_verified", trusting),
-        patch.object(verified_module, "read_verified", trusting),
+        patch.object(store_module, "read_verified", read_unverified),
+        patch.object(verified_module, "read_verified", read_unverified),
     ):
-        assert fails(damage=True)
+        assert is_detected(damage=True)
 
 
-def test_a_damaged_identity_is_named_if_there_is_no_manifest_to_tell_it(given):
-    query = Query(given)
+def test_a_damaged_identity_is_named_if_there_is_no_intact_manifest(cities_stream):
+    query = Query(cities_stream)
     query.feed(query.sink(), 0)
     query.disk.kill()
     query.disk.replace("state.json", b"{}")

@@ -16,10 +16,10 @@ def test_all_state_of_a_circuit_has_a_label_with_its_views():
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["best"])
     circuit.step({"e": pa.table({"src": [1, 2], "dst": [2, 3]})})
     labels = state_labels(circuit)
-    named = [labels[name] for name in circuit.committed.traces]
-    assert {view for label in named for view in label.views} == {"best", "paths"}
-    assert "materialized view best" in {label.text for label in named}
-    assert not any("#" in label.text.partition(" ")[0] for label in named)
+    trace_labels = [labels[name] for name in circuit.committed.traces]
+    assert {view for label in trace_labels for view in label.views} == {"best", "paths"}
+    assert "materialized view best" in {label.text for label in trace_labels}
+    assert not any("#" in label.text.partition(" ")[0] for label in trace_labels)
 
 
 def test_several_traces_of_one_operator_have_different_labels():
@@ -32,7 +32,7 @@ def test_several_traces_of_one_operator_have_different_labels():
 def test_descriptions_of_state_are_unique_and_name_the_operator():
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["best"])
     names = [*state_labels(circuit), "text", "stage 1 operator #00 0 [1,0]"]
-    described = [describe_state(name, state_labels(circuit)) for name in names]
-    assert len(set(described)) == len(names)
-    assert described[-2:] == names[-2:]
-    assert any(name.startswith("aggregate max(dst) by src #") for name in described)
+    descriptions = [describe_state(name, state_labels(circuit)) for name in names]
+    assert len(set(descriptions)) == len(names)
+    assert descriptions[-2:] == names[-2:]
+    assert any(name.startswith("aggregate max(dst) by src #") for name in descriptions)

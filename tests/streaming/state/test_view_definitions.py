@@ -1,4 +1,4 @@
-"""View definitions in a state directory: text, options and schemas are compiled to equal views."""
+"""View definitions in a state directory: their text, options and schemas compile to equal views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_definition_can_be_carried_to_executors():
 
 
 def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(tmp_path):
-    rules = {
+    input_options = {
         "person": InputOptions(keys=("id",), sequence="id", strict=True),
         "knows": InputOptions(retain=Retention("a", 7)),
     }
@@ -44,33 +44,34 @@ def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(
     datalog = "total(id) :- person(id, n), knows(id, b). groups(id) :- total(id)."
     for number, circuit in enumerate(
         (
-            compile_sql(sql, inputs, dialect="postgres", input_options=rules, **options),
-            compile_datalog(datalog, inputs, input_options=rules, **options),
+            compile_sql(sql, inputs, dialect="postgres", input_options=input_options, **options),
+            compile_datalog(datalog, inputs, input_options=input_options, **options),
         )
     ):
         files = LocalFiles(tmp_path / str(number))
         for _ in range(2):
             write_definition(files, circuit.spec)
-        kept = read_definition(files)
-        assert kept == circuit.spec
-        assert kept.source == circuit.spec.source and kept.source is not None
-        assert kept.fingerprint == circuit.fingerprint
-        plain = CircuitSpec(circuit.plans, inputs).options
+        stored = read_definition(files)
+        assert stored == circuit.spec
+        assert stored.source == circuit.spec.source and stored.source is not None
+        assert stored.fingerprint == circuit.fingerprint
+        defaults = CircuitSpec(circuit.plans, inputs).options
         assert all(
-            getattr(kept.options, part.name) != getattr(plain, part.name) for part in fields(plain)
-        ), "an option is not tried: give it a value here that is not its default"
+            getattr(stored.options, option.name) != getattr(defaults, option.name)
+            for option in fields(defaults)
+        ), "an option is not tested: give it a value here that is not its default"
 
 
-def test_a_changed_text_is_written_again_and_a_damaged_file_as_well(tmp_path):
+def test_a_changed_text_and_a_damaged_file_are_written_again(tmp_path):
     files = LocalFiles(tmp_path)
-    one = compile_sql("SELECT a FROM e", {"e": pa.schema([("a", pa.int64())])})
+    circuit = compile_sql("SELECT a FROM e", {"e": pa.schema([("a", pa.int64())])})
     for text in ("SELECT  a FROM e", "SELECT a FROM e"):
-        other = compile_sql(text, one.spec.schemas)
+        other = compile_sql(text, circuit.spec.schemas)
         write_definition(files, other.spec)
         assert read_definition(files).source.text == text
     for content in (b"", b"\x80\x04.", b"{}"):
         (tmp_path / "views.json").write_bytes(content)
         with pytest.raises(StateDamagedError, match=r"views\.json"):
             read_definition(files)
-        write_definition(files, one.spec)
-        assert read_definition(files) == one.spec
+        write_definition(files, circuit.spec)
+        assert read_definition(files) == circuit.spec

@@ -1,4 +1,4 @@
-"""Merges of large runs are written one per step."""
+"""The writer of the state merges at most one large run in a step."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ROWS = 4
 LARGE = 30 * ROWS
 
 
-def test_arrangements_that_are_due_together_are_summed_one_after_another(tmp_path):
+def test_large_merges_that_are_due_together_are_done_in_different_steps(tmp_path):
     sink = ViewSink(compile_sql(SQL, {"link": LINK}, materialize=True), state_dir=tmp_path)
-    most, longest, sums = 0, 0, 0
+    max_merges, max_parts, merges = 0, 0, 0
     before: dict = {}
     with patch.object(writer, "MAX_SHARED_MERGE_ROWS", LARGE):
         for batch in range(BATCHES):
@@ -30,20 +30,20 @@ def test_arrangements_that_are_due_together_are_summed_one_after_another(tmp_pat
             sink(Frame(pa.table({"src": sources, "dst": sources}), "q"), batch)
             name = manifest_name(batch)
             traces = Manifest.decode((tmp_path / name).read_bytes(), name).traces
-            pieces = {(trace, order): p for trace, o in traces.items() for order, p in o.items()}
-            summed = [key for key, p in pieces.items() if _summed(before.get(key, ()), p)]
-            before = pieces
-            sums += len(summed)
-            most = max(most, len(summed))
-            longest = max(longest, *map(len, pieces.values()))
-    assert sums > len(pieces)
-    assert most == 1
-    assert longest <= 7 * 4 + len(pieces)
+            parts = {(trace, order): p for trace, o in traces.items() for order, p in o.items()}
+            merged = [key for key, p in parts.items() if has_large_merge(before.get(key, ()), p)]
+            before = parts
+            merges += len(merged)
+            max_merges = max(max_merges, len(merged))
+            max_parts = max(max_parts, *map(len, parts.values()))
+    assert merges > len(parts)
+    assert max_merges == 1
+    assert max_parts <= 7 * 4 + len(parts)
     sink.close()
     sink = ViewSink(compile_sql(SQL, {"link": LINK}, materialize=True), state_dir=tmp_path)
     assert bag_of(sink.table("link")) == {(n, n): 1 for n in range(ROWS * BATCHES)}
 
 
-def _summed(before, now):
-    """Return whether a piece was made of older ones with so many rows."""
-    return sum(p.rows for p in before if p not in now) > LARGE
+def has_large_merge(before, after):
+    """Return whether the parts that a step replaced have more rows than ``LARGE``."""
+    return sum(part.rows for part in before if part not in after) > LARGE

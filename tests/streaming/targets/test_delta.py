@@ -1,4 +1,4 @@
-"""DeltaTarget: real Delta tables, read by deltalake, with failing calls."""
+"""DeltaTarget on real Delta tables, also when a call of deltalake fails."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ LAW = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-NUMBERS = itertools.count()
-ONE = table_of([((1, "a", 0.5), 1)])
+TABLE_NUMBERS = itertools.count()
+ROW_1 = table_of([((1, "a", 0.5), 1)])
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Simulates that the process ends in a call."""
 
 
 @pytest.fixture
-def fresh(tmp_path):
-    return lambda: str(tmp_path / f"t{next(NUMBERS)}")
+def new_path(tmp_path):
+    return lambda: str(tmp_path / f"t{next(TABLE_NUMBERS)}")
 
 
 def read(path):
@@ -47,16 +47,19 @@ def read(path):
 
 
 def contents(path, mode):
+    """Return the rows of a table with their weights."""
     if mode == "upsert":
         assert read(path).column_names == SCHEMA.names
     return counted(read(path), None if mode == "upsert" else "weight")
 
 
-@given(history=HISTORIES, again=st.lists(st.integers(1, 3), min_size=6, max_size=6))
+@given(history=HISTORIES, write_counts=st.lists(st.integers(1, 3), min_size=6, max_size=6))
 @LAW
-def test_a_table_holds_each_micro_batch_once_however_often_it_is_written(fresh, history, again):
-    path = fresh()
-    for delta, content, times in zip(history.deltas, history.contents, again, strict=False):
+def test_each_micro_batch_is_stored_once_however_often_it_is_written(
+    new_path, history, write_counts
+):
+    path = new_path()
+    for delta, content, times in zip(history.deltas, history.contents, write_counts, strict=False):
         for _ in range(times):
             DeltaTarget(path).write(delta)
         assert contents(path, history.mode) == content
@@ -69,65 +72,65 @@ CALLS = {
     "merge": "deltalake.table.TableMerger.execute",
     "version": "deltalake.DeltaTable.transaction_version",
 }
+# A call, and if it fails after its effect instead of before.
 FAULT = st.none() | st.tuples(st.sampled_from(sorted(CALLS)), st.booleans())
 
 
 @given(history=HISTORIES, faults=st.lists(FAULT, min_size=6, max_size=6))
 @settings(LAW, max_examples=60)
-def test_a_crash_at_any_call_and_the_same_micro_batch_again_leave_it_there_once(
-    fresh, history, faults
-):
-    path = fresh()
+def test_a_micro_batch_written_again_after_a_crash_is_stored_once(new_path, history, faults):
+    path = new_path()
     for delta, content, fault in zip(history.deltas, history.contents, faults, strict=False):
         try:
             if fault is None:
                 DeltaTarget(path).write(delta)
             else:
-                with mock.patch(CALLS[fault[0]], failing(CALLS[fault[0]], after=fault[1])):
+                with mock.patch(CALLS[fault[0]], crashing(CALLS[fault[0]], after=fault[1])):
                     DeltaTarget(path).write(delta)
         except Crash:
             DeltaTarget(path).write(delta)
         assert contents(path, history.mode) == content
 
 
-def failing(name, *, after):
+def crashing(name, *, after):
+    """Return a replacement of a function of deltalake that crashes before or after its effect."""
     module, _, function = name.rpartition(".")
     owner = deltalake
     for part in module.split(".")[1:]:
         owner = getattr(owner, part)
-    real = getattr(owner, function)
+    original = getattr(owner, function)
 
     def call(*args, **kwargs):
         if after:
-            real(*args, **kwargs)
+            original(*args, **kwargs)
         raise Crash
 
     return call
 
 
-def test_the_log_names_the_micro_batch(fresh):
-    path = fresh()
+def test_the_log_names_the_micro_batch(new_path):
+    path = new_path()
     for batch_id in (0, 1, 1):
-        DeltaTarget(path).write(ViewDelta("v", batch_id, ONE, state_id="s"))
+        DeltaTarget(path).write(ViewDelta("v", batch_id, ROW_1, state_id="s"))
 
     table = deltalake.DeltaTable(path)
 
     assert table.transaction_version("s/v") == 1
-    assert table.version() == 2  # made empty, and two commits
+    assert table.version() == 2  # version 0 is the empty table
 
 
-def test_another_writer_in_between_is_waited_for(fresh):
-    path = fresh()
+def test_a_commit_that_conflicts_with_another_writer_is_retried(new_path):
+    path = new_path()
     target = DeltaTarget(path)
-    target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
-    real = deltalake.table.TableMerger.execute
+    target.write(ViewDelta("v", 0, ROW_1, "upsert", ("k",)))
+    original = deltalake.table.TableMerger.execute
     calls = []
 
     def execute(merger):
         calls.append(merger)
         if len(calls) < 3:
-            raise deltalake.exceptions.CommitFailedError("another one was first")
-        return real(merger)
+            raise deltalake.exceptions.CommitFailedError("a conflicting commit")
+        return original(merger)
 
     with mock.patch("deltalake.table.TableMerger.execute", execute):
         target.write(ViewDelta("v", 1, table_of([((1, "b", 0.5), 1)]), "upsert", ("k",)))
@@ -139,14 +142,14 @@ def test_another_writer_in_between_is_waited_for(fresh):
         pytest.raises(TargetError, match=r"6 commits .* failed"),
     ):
         execute.side_effect = deltalake.exceptions.CommitFailedError("again")
-        target.write(ViewDelta("v", 2, ONE, "upsert", ("k",)))
+        target.write(ViewDelta("v", 2, ROW_1, "upsert", ("k",)))
 
 
-def test_many_writers_of_one_micro_batch_commit_it_once(fresh):
-    path = fresh()
-    DeltaTarget(path).write(ViewDelta("v", 0, ONE))
+def test_many_writers_of_one_micro_batch_commit_it_once(new_path):
+    path = new_path()
+    DeltaTarget(path).write(ViewDelta("v", 0, ROW_1))
     threads = [
-        threading.Thread(target=DeltaTarget(path).write, args=(ViewDelta("v", 1, ONE),))
+        threading.Thread(target=DeltaTarget(path).write, args=(ViewDelta("v", 1, ROW_1),))
         for _ in range(6)
     ]
     for thread in threads:
@@ -158,12 +161,12 @@ def test_many_writers_of_one_micro_batch_commit_it_once(fresh):
 
 
 @pytest.mark.parametrize("mode", ["delta", "upsert"])
-def test_rows_of_another_state_directory_are_not_mixed_with(fresh, mode):
-    path, keys = fresh(), ("k",) if mode == "upsert" else ()
-    DeltaTarget(path).write(ViewDelta("v", 0, ONE, mode, keys, "one"))
+def test_rows_of_another_state_directory_are_refused(new_path, mode):
+    path, keys = new_path(), ("k",) if mode == "upsert" else ()
+    DeltaTarget(path).write(ViewDelta("v", 0, ROW_1, mode, keys, "one"))
 
     with pytest.raises(TargetError, match="are not from view 'v'"):
-        DeltaTarget(path).write(ViewDelta("v", 0, ONE, mode, keys, "two"))
+        DeltaTarget(path).write(ViewDelta("v", 0, ROW_1, mode, keys, "two"))
     assert contents(path, mode) == Counter({(1, "a", 0.5): 1})
 
 
@@ -171,8 +174,8 @@ NAMES = ["a b", "tick`s", 'qu"ote', "do.ts", "Größe", "source", "Select", "it'
 
 
 @pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
-def test_names_of_all_kinds_are_quoted(fresh, mode):
-    path = f"{fresh()}/{{view}}"
+def test_names_with_special_characters_are_quoted(new_path, mode):
+    path = f"{new_path()}/{{view}}"
     columns = {name: [number, None] for number, name in enumerate(NAMES)}
     rows = pa.table({**columns, "weight": [1, 1]})
     keys = tuple(NAMES[:4]) if mode == "upsert" else ()
@@ -185,7 +188,7 @@ def test_names_of_all_kinds_are_quoted(fresh, mode):
     assert table.num_rows == (4 if mode == "delta" else 2)
 
 
-# type, value, what Delta holds
+# Type, value, value that the Delta table has
 VALUES = [
     (pa.uint8(), 255, 255),
     (pa.uint16(), 2**16 - 1, 2**16 - 1),
@@ -219,8 +222,8 @@ VALUES = [
 
 
 @pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
-@pytest.mark.parametrize(("type_", "value", "held"), VALUES, ids=lambda value: str(value)[:30])
-def test_values_of_every_type_arrive(fresh, mode, type_, value, held):
+@pytest.mark.parametrize(("type_", "value", "expected"), VALUES, ids=lambda value: str(value)[:30])
+def test_values_of_every_type_are_written(new_path, mode, type_, value, expected):
     if pa.types.is_timestamp(type_):
         column = pa.array([value], pa.int64()).view(type_)
     elif pa.types.is_dictionary(type_):
@@ -230,35 +233,35 @@ def test_values_of_every_type_arrive(fresh, mode, type_, value, held):
             pa.array([value]).cast(type_) if type_ == pa.float16() else pa.array([value], type_)
         )
     rows = pa.table({"key": column, "weight": [1]})
-    path = fresh()
+    path = new_path()
     delta = ViewDelta("v", 0, rows, mode, ("key",) if mode == "upsert" else ())
-    if held is TargetError:
+    if expected is TargetError:
         with pytest.raises(TargetError, match="column 'key'"):
             DeltaTarget(path).write(delta)
         return
 
     DeltaTarget(path).write(delta)
 
-    assert read(path).column("key").to_pylist() == [held]
+    assert read(path).column("key").to_pylist() == [expected]
 
 
-def test_a_table_of_other_columns_is_an_error_that_says_which(fresh):
-    path = fresh()
+def test_a_table_with_other_columns_is_refused_and_the_columns_named(new_path):
+    path = new_path()
     deltalake.write_deltalake(path, pa.table({"other": pa.array([], pa.int64())}))
 
     with pytest.raises(TargetError, match="k, s, x, weight"):
-        DeltaTarget(path).write(ViewDelta("v", 0, ONE))
+        DeltaTarget(path).write(ViewDelta("v", 0, ROW_1))
 
 
-def test_without_the_package_the_error_says_how_to_get_it(fresh):
+def test_a_missing_package_is_an_error_that_names_its_installation(new_path):
     with (
         mock.patch.dict(sys.modules, {"deltalake": None}),
         pytest.raises(TargetError, match=r"pip install \"dbsp-wcoj\[sinks\]\""),
     ):
-        DeltaTarget(fresh()).write(ViewDelta("v", 0, ONE))
+        DeltaTarget(new_path()).write(ViewDelta("v", 0, ROW_1))
 
 
-def test_no_text_of_a_target_has_the_secrets_of_its_store():
+def test_the_repr_of_a_target_has_no_credentials_of_its_store():
     target = DeltaTarget("s3://me:hunter2@bucket/t", storage_options={"secret": "hunter2"})
 
     assert "hunter2" not in repr(target)

@@ -1,4 +1,4 @@
-"""SqlTarget while its database does not answer: what it retries, and the messages of errors."""
+"""SqlTarget while its database is not available: retries and error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from streaming import ViewSink
 from streaming.errors import TargetError
-from streaming.redacted import redacted
+from streaming.redaction import redact
 from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
@@ -26,41 +26,41 @@ from tests.support.databases import new_table_name
 from tests.support.tables import EDGE, edges
 
 AT_ONCE = Retry(max_attempts=3, first_pause_seconds=0)
-ONE = table_of([((1, "a", 0.5), 1)])
-TWO = table_of([((2, "b", 1.5), 1)])
+ROW_1 = table_of([((1, "a", 0.5), 1)])
+ROW_2 = table_of([((2, "b", 1.5), 1)])
 PASSWORD = "hunter2"
 
 
 @pytest.fixture
-def lose(database):
-    """Have a call fail with the driver's error of a lock or lost server, before or after it."""
+def plan_outage(database):
+    """Make the given call fail, before or after its effect, like a lost server."""
     if database.name == "sqlite":
         error = sqlite3.OperationalError("database is locked")
         error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-        kind = lambda *_: error  # noqa: E731
+        make_error = lambda *_: error  # noqa: E731
     else:
         from psycopg import errors
 
-        kind = lambda *_: errors.AdminShutdown("terminating connection")  # noqa: E731
+        make_error = lambda *_: errors.AdminShutdown("terminating connection")  # noqa: E731
 
     def plan(call: int, *, after: bool) -> None:
-        database.faults.plan(call, after=after, error=kind)
+        database.faults.plan(call, after=after, error=make_error)
 
     return plan
 
 
 @pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
-def test_a_loss_at_any_call_before_or_after_it_writes_each_micro_batch_once(database, lose, mode):
+def test_an_outage_at_any_call_stores_each_micro_batch_once(database, plan_outage, mode):
     keys = ("k",) if mode == "upsert" else ()
     columns = "k, s, x" if mode == "upsert" else "k, s, x, weight"
     for call, after in itertools.product(range(9), (False, True)):
         table = new_table_name()
         target = SqlTarget(database.connect, table, retry=AT_ONCE)
-        target.write(ViewDelta("v", 0, ONE, mode, keys))
-        lose(call, after=after)
-        target.write(ViewDelta("v", 1, TWO, mode, keys))
+        target.write(ViewDelta("v", 0, ROW_1, mode, keys))
+        plan_outage(call, after=after)
+        target.write(ViewDelta("v", 1, ROW_2, mode, keys))
         database.faults.plan(None)
-        target.write(ViewDelta("v", 1, TWO, mode, keys))  # as Spark does after a restart
+        target.write(ViewDelta("v", 1, ROW_2, mode, keys))  # as after a restart of Spark
 
         rows = Counter(row[:3] for row in database.rows(f'SELECT {columns} FROM "{table}"'))
         expected = [(2, "b", 1.5)] + [(1, "a", 0.5)] * (mode != "complete")
@@ -68,18 +68,18 @@ def test_a_loss_at_any_call_before_or_after_it_writes_each_micro_batch_once(data
         target.close()
 
 
-def test_the_first_micro_batch_may_be_lost_while_it_commits(database, lose):
+def test_an_outage_at_any_call_stores_the_first_micro_batch_once(database, plan_outage):
     for call, after in itertools.product(range(9), (False, True)):
         table = new_table_name()
         target = SqlTarget(database.connect, table, batches=f"b_{table}", retry=AT_ONCE)
-        lose(call, after=after)
-        target.write(ViewDelta("v", 0, ONE))
+        plan_outage(call, after=after)
+        target.write(ViewDelta("v", 0, ROW_1))
         database.faults.plan(None)
         assert database.rows(f'SELECT count(*) FROM "{table}"') == [(1,)], (call, after)
         target.close()
 
 
-def test_an_error_that_time_does_not_mend_is_not_tried_again(database):
+def test_a_permanent_error_is_not_retried(database):
     table, opened = new_table_name(), []
 
     def connect():
@@ -88,27 +88,27 @@ def test_an_error_that_time_does_not_mend_is_not_tried_again(database):
 
     database.run(f"CREATE TABLE {table} (k BIGINT, s TEXT, x REAL, CHECK (k > 1), UNIQUE (k))")
     target = SqlTarget(connect, table, retry=AT_ONCE)
-    with pytest.raises(TargetError, match="refused to write it to table") as caught:
-        target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
+    with pytest.raises(TargetError, match="refused to write it to table") as raised:
+        target.write(ViewDelta("v", 0, ROW_1, "upsert", ("k",)))
     assert len(opened) == 1
-    assert "none of its rows is in the table" in str(caught.value)
+    assert "none of its rows is in the table" in str(raised.value)
     target.close()
 
 
-def test_a_locked_sqlite_is_waited_for_and_its_file_named(tmp_path, caplog):
+def test_a_locked_sqlite_database_is_retried_and_its_file_named(tmp_path, caplog):
     path = str(tmp_path / "shop.db")
     connect = lambda: sqlite3.connect(path, timeout=0)  # noqa: E731
     target = SqlTarget(connect, "t", retry=Retry(max_attempts=2, first_pause_seconds=0))
-    target.write(ViewDelta("v", 0, ONE))
+    target.write(ViewDelta("v", 0, ROW_1))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TargetError, match="locked; gave up after 2 attempts") as caught:
-            target.write(ViewDelta("v", 1, TWO))
-        assert f"SQLite at {path}" in str(caught.value)
+        with pytest.raises(TargetError, match="locked; gave up after 2 attempts") as raised:
+            target.write(ViewDelta("v", 1, ROW_2))
+        assert f"SQLite at {path}" in str(raised.value)
         assert "attempt 2 of 2" in caplog.text
 
-        patient = SqlTarget(connect, "t", retry=Retry(first_pause_seconds=0.01))
-        writing = threading.Thread(target=patient.write, args=(ViewDelta("v", 1, TWO),))
+        retrying = SqlTarget(connect, "t", retry=Retry(first_pause_seconds=0.01))
+        writing = threading.Thread(target=retrying.write, args=(ViewDelta("v", 1, ROW_2),))
         writing.start()
         other.execute("COMMIT")
         writing.join(60)
@@ -117,25 +117,25 @@ def test_a_locked_sqlite_is_waited_for_and_its_file_named(tmp_path, caplog):
 
 
 def test_a_wait_for_the_database_can_be_interrupted():
-    waits = threading.Event()
+    is_connecting = threading.Event()
 
     def connect():
-        waits.set()
+        is_connecting.set()
         raise ConnectionRefusedError(111, "Connection refused")
 
-    slow = Retry(max_seconds=9000, first_pause_seconds=600, max_pause_seconds=600)
-    target = SqlTarget(connect, "t", retry=slow)
+    long_pauses = Retry(max_seconds=9000, first_pause_seconds=600, max_pause_seconds=600)
+    target = SqlTarget(connect, "t", retry=long_pauses)
     failures = []
 
     def write():
         try:
-            target.write(ViewDelta("v", 0, ONE))
+            target.write(ViewDelta("v", 0, ROW_1))
         except TargetError as error:
             failures.append(error)
 
     writing = threading.Thread(target=write)
     writing.start()
-    assert waits.wait(60)
+    assert is_connecting.wait(60)
     target.interrupt()
     writing.join(60)
     assert not writing.is_alive()
@@ -149,39 +149,39 @@ def test_a_restarted_server_gets_the_missed_rows(postgres_server, caplog):
     target = SqlTarget(
         lambda: psycopg.connect(server.address), "t", retry=Retry(first_pause_seconds=0.05)
     )
-    target.write(ViewDelta("v", 0, ONE))
+    target.write(ViewDelta("v", 0, ROW_1))
     server.stop()
     short = SqlTarget(lambda: psycopg.connect(server.address), "t", retry=AT_ONCE)
     with pytest.raises(TargetError, match=r"PostgreSQL at .*:5432, database postgres: .*gave up"):
-        short.write(ViewDelta("v", 1, TWO))
+        short.write(ViewDelta("v", 1, ROW_2))
 
-    writing = threading.Thread(target=target.write, args=(ViewDelta("v", 1, TWO),))
+    writing = threading.Thread(target=target.write, args=(ViewDelta("v", 1, ROW_2),))
     writing.start()
     server.start()
     writing.join(120)
 
     assert not writing.is_alive()
     assert ":5432, database postgres: AdminShutdown: " in caplog.text
-    target.write(ViewDelta("v", 1, TWO))
+    target.write(ViewDelta("v", 1, ROW_2))
     with psycopg.connect(server.address) as connection:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (2,)
     target.close()
     short.close()
 
 
-def test_a_password_that_is_wrong_is_not_retried_and_not_shown(postgres):
+def test_a_refused_login_is_not_retried_and_its_password_not_shown(postgres):
     import psycopg
 
     opened = []
 
-    def nobody():
+    def connect():
         opened.append(1)
         return psycopg.connect(postgres, user="nobody", password=PASSWORD)
 
-    with pytest.raises(TargetError, match='role "nobody" does not exist') as caught:
-        SqlTarget(nobody, "t", retry=AT_ONCE).write(ViewDelta("v", 0, ONE))
+    with pytest.raises(TargetError, match='role "nobody" does not exist') as raised:
+        SqlTarget(connect, "t", retry=AT_ONCE).write(ViewDelta("v", 0, ROW_1))
     assert len(opened) == 1
-    assert PASSWORD not in str(caught.value)
+    assert PASSWORD not in str(raised.value)
 
 
 UNREACHABLE = [
@@ -198,26 +198,26 @@ def test_an_unreachable_server_is_named_and_its_password_is_not(dsn, caplog):
     psycopg = pytest.importorskip("psycopg")
     caplog.set_level(logging.DEBUG)
     target = SqlTarget(lambda: psycopg.connect(dsn), "t", retry=AT_ONCE)
-    with pytest.raises(TargetError, match="it cannot be reached") as caught:
-        target.write(ViewDelta("v", 0, ONE))
-    text = str(caught.value)
+    with pytest.raises(TargetError, match="it cannot be reached") as raised:
+        target.write(ViewDelta("v", 0, ROW_1))
+    text = str(raised.value)
     if dsn in UNREACHABLE[:2]:
         assert "PostgreSQL at 127.0.0.1:1, database shop" in text
         assert "Connection refused" in text and "gave up after 3 attempts" in text
     assert PASSWORD not in text + caplog.text
-    assert caught.value.__suppress_context__ and caught.value.__cause__ is None
+    assert raised.value.__suppress_context__ and raised.value.__cause__ is None
 
 
-def test_an_error_of_no_driver_is_named_by_its_type_only():
+def test_an_error_from_no_known_driver_is_named_by_its_type_only():
     def failing():
         raise OSError(f"alice:{PASSWORD}@db.internal")
 
-    with pytest.raises(TargetError, match="the database: it cannot be reached: OSError;") as caught:
-        SqlTarget(failing, "t").write(ViewDelta("v", 0, ONE))
-    assert PASSWORD not in str(caught.value)
+    with pytest.raises(TargetError, match="the database: it cannot be reached: OSError;") as raised:
+        SqlTarget(failing, "t").write(ViewDelta("v", 0, ROW_1))
+    assert PASSWORD not in str(raised.value)
 
 
-def test_a_password_is_in_no_file_of_the_state_and_in_no_explanation(tmp_path, caplog):
+def test_a_password_is_neither_in_the_state_nor_in_explain(tmp_path, caplog):
     psycopg = pytest.importorskip("psycopg")
     caplog.set_level(logging.DEBUG)
     views = compile_sql("CREATE VIEW v AS SELECT src FROM e", {"e": EDGE})
@@ -233,34 +233,37 @@ def test_a_password_is_in_no_file_of_the_state_and_in_no_explanation(tmp_path, c
 
 
 @given(
-    attempts=st.integers(1, 30),
-    seconds=st.floats(0, 100),
-    first=st.floats(0, 5),
-    most=st.floats(0, 20),
-    chance=st.floats(0, 1),
+    max_attempts=st.integers(1, 30),
+    max_seconds=st.floats(0, 100),
+    first_pause=st.floats(0, 5),
+    max_pause=st.floats(0, 20),
+    random_value=st.floats(0, 1),
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-def test_attempts_and_pauses_keep_within_their_bounds(attempts, seconds, first, most, chance):
-    retry = Retry(attempts, seconds, first, most)
+def test_attempts_and_pauses_keep_within_their_bounds(
+    max_attempts, max_seconds, first_pause, max_pause, random_value
+):
+    retry = Retry(max_attempts, max_seconds, first_pause, max_pause)
     now = [0.0]
-    made = RetryAttempts(retry, clock=lambda: now[0], chance=lambda: chance)
+    attempts = RetryAttempts(retry, clock=lambda: now[0], chance=lambda: random_value)
     pauses = []
-    while (pause := made.next_pause()) is not None:
+    while (pause := attempts.next_pause()) is not None:
         pauses.append(pause)
         now[0] += pause
-    assert made.count == len(pauses) + 1 <= attempts
-    assert all(0 <= pause <= most for pause in pauses)
+    assert attempts.count == len(pauses) + 1 <= max_attempts
+    assert all(0 <= pause <= max_pause for pause in pauses)
     assert pauses == sorted(pauses)
-    assert sum(pauses) <= seconds + 1e-6
-    assert made.count == attempts or now[0] + retry.pause(made.count, chance) > seconds - 1e-6
+    assert sum(pauses) <= max_seconds + 1e-6
+    next_end = now[0] + retry.pause(attempts.count, random_value)
+    assert attempts.count == max_attempts or next_end > max_seconds - 1e-6
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_attempts": 0}, {"max_seconds": -1}, {"max_pause_seconds": float("inf")}]
+    "options", [{"max_attempts": 0}, {"max_seconds": -1}, {"max_pause_seconds": float("inf")}]
 )
-def test_bounds_that_are_none_are_refused(wrong):
+def test_invalid_bounds_of_retries_are_refused(options):
     with pytest.raises(TargetError, match="give"):
-        Retry(**wrong)
+        Retry(**options)
 
 
 @given(
@@ -269,5 +272,5 @@ def test_bounds_that_are_none_are_refused(wrong):
 @settings(max_examples=60)
 def test_a_quoted_password_never_remains_in_a_message(password):
     quoted = password.replace("\\", "\\\\").replace("'", "\\'")
-    text = redacted(f"no: host=db password='{quoted}' dbname=shop, next")
+    text = redact(f"no: host=db password='{quoted}' dbname=shop, next")
     assert text == "no: host=db password=*** dbname=shop, next"

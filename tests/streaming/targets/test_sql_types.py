@@ -15,9 +15,9 @@ from tests.generators.view_histories import canonical
 from tests.support.databases import new_table_name
 
 UTC = datetime.UTC
-MICROS = 1_700_000_000_123_456
-MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
-# type, value, what PostgreSQL gives, what SQLite gives
+MICROSECONDS = 1_700_000_000_123_456
+TIMESTAMP = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
+# Type, value, value that PostgreSQL returns, value that SQLite returns
 VALUES = [
     (pa.bool_(), True, True, 1),
     (pa.int8(), -128, -128, -128),
@@ -48,11 +48,11 @@ VALUES = [
     (pa.time32("s"), datetime.time(1, 2, 3), datetime.time(1, 2, 3), "01:02:03"),
     (pa.time64("us"), datetime.time(1, 2, 3, 4), datetime.time(1, 2, 3, 4), "01:02:03.000004"),
     (pa.time64("ns"), 1001, TargetError, "00:00:00.000001001"),
-    (pa.timestamp("us"), MICROS, MOMENT, "2023-11-14 22:13:20.123456"),
-    (pa.timestamp("us", "Europe/Vienna"), MICROS, MOMENT.replace(tzinfo=UTC),
+    (pa.timestamp("us"), MICROSECONDS, TIMESTAMP, "2023-11-14 22:13:20.123456"),
+    (pa.timestamp("us", "Europe/Vienna"), MICROSECONDS, TIMESTAMP.replace(tzinfo=UTC),
      "2023-11-14 22:13:20.123456+00:00"),
-    (pa.timestamp("ns"), MICROS * 1000, MOMENT, "2023-11-14 22:13:20.123456000"),
-    (pa.timestamp("ns"), MICROS * 1000 + 1, TargetError, "2023-11-14 22:13:20.123456001"),
+    (pa.timestamp("ns"), MICROSECONDS * 1000, TIMESTAMP, "2023-11-14 22:13:20.123456000"),
+    (pa.timestamp("ns"), MICROSECONDS * 1000 + 1, TargetError, "2023-11-14 22:13:20.123456001"),
     (pa.timestamp("s"), 2**40, TargetError, TargetError),
     (pa.timestamp("us", "UTC"), -(2**62), TargetError, TargetError),
     (pa.duration("us"), datetime.timedelta(microseconds=-5), -5, -5),
@@ -63,7 +63,7 @@ VALUES = [
 @pytest.mark.parametrize(
     ("type_", "value", "in_postgres", "in_sqlite"), VALUES, ids=lambda value: str(value)[:30]
 )
-def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sqlite):
+def test_values_of_every_type_are_written(database, type_, value, in_postgres, in_sqlite):
     expected = in_sqlite if database.name == "sqlite" else in_postgres
     if pa.types.is_temporal(type_) and isinstance(value, int):
         column = pa.array([value, None], f"int{type_.bit_width}").view(type_)
@@ -84,12 +84,12 @@ def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sql
             continue
 
         target.write(ViewDelta("v", 0, rows, mode, keys))
-        if mode == "upsert":  # found again by its key
+        if mode == "upsert":  # the row is replaced by its key
             target.write(ViewDelta("v", 1, rows, mode, keys))
-        found = database.rows(f'SELECT key, n FROM "{table}" ORDER BY n')
+        actual = database.rows(f'SELECT key, n FROM "{table}" ORDER BY n')
 
-        assert canonical(found[0]) == canonical((expected, 1))
-        assert found[1:] == [(None, 2)]
+        assert canonical(actual[0]) == canonical((expected, 1))
+        assert actual[1:] == [(None, 2)]
         if mode == "upsert":
             deleted = rows.set_column(2, "weight", pa.array([-1, -1]))
             target.write(ViewDelta("v", 2, deleted, mode, keys))

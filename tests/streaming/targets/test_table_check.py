@@ -1,4 +1,4 @@
-"""A table accepts the rows of a view only if its columns are of the same families of types."""
+"""A view is written to a table only if the types of their columns are of the same families."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ from streaming.ui.access import (
 )
 
 
-class Clock:
+class ManualClock:
+    """A clock that only the test advances."""
+
     def __init__(self):
         self.now = 1000.0
 
@@ -35,7 +37,7 @@ class Clock:
         return self.now
 
 
-def test_a_token_file_that_is_not_there_is_made_for_its_owner_only_and_read_again(tmp_path):
+def test_a_missing_token_file_is_created_for_its_owner_only(tmp_path):
     path = tmp_path / "new" / "token"
     before = os.umask(0)
     try:
@@ -67,7 +69,7 @@ def test_a_token_file_without_a_token_is_refused(tmp_path, content):
         read_token_file(path)
 
 
-def test_a_token_file_that_cannot_be_read_or_made_is_refused(tmp_path):
+def test_a_token_file_that_cannot_be_read_or_created_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for path in (tmp_path, tmp_path / "file" / "token", tmp_path / "link"):
@@ -82,22 +84,22 @@ def test_a_token_file_that_cannot_be_read_or_made_is_refused(tmp_path):
             os.close(descriptor)
 
 
-def test_a_command_finds_its_token_and_no_process_inherits_it(tmp_path):
+def test_finding_the_token_removes_it_from_the_environment(tmp_path):
     environment = {TOKEN_VARIABLE: "from-the-variable"}
-    found = find_token(None, environment)
-    assert found == Token("from-the-variable", f"the variable {TOKEN_VARIABLE}")
-    assert "from-the-variable" not in repr(found)
+    result = find_token(None, environment)
+    assert result == Token("from-the-variable", f"the variable {TOKEN_VARIABLE}")
+    assert "from-the-variable" not in repr(result)
     assert environment == {}
     assert find_token(None, environment) is None
     environment = {TOKEN_VARIABLE: "from-the-variable"}
-    found = find_token(tmp_path / "token", environment)
-    assert found.value == read_token_file(tmp_path / "token")
-    assert str(tmp_path / "token") in found.origin
+    result = find_token(tmp_path / "token", environment)
+    assert result.value == read_token_file(tmp_path / "token")
+    assert str(tmp_path / "token") in result.origin
     assert environment == {}
 
 
-def test_sessions_end_after_a_time_and_are_bounded():
-    clock = Clock()
+def test_sessions_expire_and_their_number_is_bounded():
+    clock = ManualClock()
     access = Access("a-long-token", clock)
     first = access.begin_session()
     assert access.is_session(first)
@@ -110,7 +112,7 @@ def test_sessions_end_after_a_time_and_are_bounded():
 
 
 @given(st.text(), st.text(min_size=8))
-def test_only_the_token_is_the_token(given_text, token):
+def test_only_an_equal_text_is_accepted_as_the_token(given_text, token):
     assert Access(token).is_token(given_text, "a") == (given_text == token)
     assert Access(token).is_token(token, "a")
 
@@ -124,27 +126,33 @@ def test_only_the_token_is_the_token(given_text, token):
 def test_an_address_is_blocked_while_it_failed_too_often_in_the_last_minute(failures):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(access_module, "MAX_ATTEMPTS_PER_ADDRESS", 3)
-        clock, attempts, seen = Clock(), FailedAttempts(), []
-        attempts._clock = clock
-        for address, wait in failures:
+        clock, recorded = ManualClock(), []
+        attempts = FailedAttempts(clock)
+        for failing_address, wait in failures:
             clock.now += wait
-            attempts.fail(address)
-            seen.append((clock.now, address))
-            for one in "abc":
+            attempts.fail(failing_address)
+            recorded.append((clock.now, failing_address))
+            window_start = clock.now - ATTEMPTS_WINDOW_S
+            for address in "abc":
                 recent = [
-                    at for at, who in seen if who == one and at > clock.now - ATTEMPTS_WINDOW_S
+                    failed_at
+                    for failed_at, failed_address in recorded
+                    if failed_address == address and failed_at > window_start
                 ]
-                assert attempts.is_blocked(one) == (len(recent) >= 3)
+                assert attempts.is_blocked(address) == (len(recent) >= 3)
 
 
-def test_many_addresses_together_are_blocked_and_little_is_remembered_of_them():
-    clock = Clock()
+def test_failures_of_many_addresses_block_all_and_use_bounded_memory():
+    clock = ManualClock()
     attempts = FailedAttempts(clock)
     for number in range(10 * MAX_ATTEMPTS):
         attempts.fail(f"address {number}")
     assert attempts.is_blocked("another")
-    assert len(attempts._failures) <= MAX_ATTEMPTS and len(attempts._of_address) <= MAX_ATTEMPTS
+    assert (
+        len(attempts._failures) <= MAX_ATTEMPTS
+        and len(attempts._failures_of_address) <= MAX_ATTEMPTS
+    )
     clock.now += ATTEMPTS_WINDOW_S
     assert not attempts.is_blocked("another")
-    assert not attempts._of_address
+    assert not attempts._failures_of_address
     assert MAX_ATTEMPTS_PER_ADDRESS < MAX_ATTEMPTS

@@ -30,8 +30,8 @@ from streaming.ui.application import RateLimiter
 TOKEN = "a-long-token"
 
 
-class Asked:
-    """A page, and answers of it."""
+class PageClient:
+    """A served page; calling the client sends a request: (status, headers, text)."""
 
     def __init__(self, **options):
         self.sink = ViewSink(compile_sql("SELECT count(*) AS n FROM e", {"e": EDGE}, name="v"))
@@ -42,7 +42,7 @@ class Asked:
         request = urllib.request.Request(self.base + path, method=method, data=body)
         for name, value in headers.items():
             request.add_header(name, value)
-        opener = urllib.request.build_opener(Straight)
+        opener = urllib.request.build_opener(KeepRedirects)
         try:
             with opener.open(request, timeout=10) as answer:
                 return answer.status, dict(answer.headers), answer.read().decode()
@@ -54,8 +54,8 @@ class Asked:
         self.sink(Frame(edges((number, number))), number)
 
 
-class Straight(urllib.request.HTTPRedirectHandler):
-    """Redirects are answers, too."""
+class KeepRedirects(urllib.request.HTTPRedirectHandler):
+    """Return a redirect as it is instead of following it."""
 
     def redirect_request(self, *_):
         return None
@@ -63,16 +63,16 @@ class Straight(urllib.request.HTTPRedirectHandler):
 
 @pytest.fixture
 def ask():
-    asked = Asked()
-    yield asked
-    asked.page.stop()
+    client = PageClient()
+    yield client
+    client.page.stop()
 
 
 @pytest.fixture
 def ask_with_token():
-    asked = Asked(token=TOKEN)
-    yield asked
-    asked.page.stop()
+    client = PageClient(token=TOKEN)
+    yield client
+    client.page.stop()
 
 
 def test_the_page_and_its_files_are_served_with_a_policy_that_allows_nothing_else(ask):
@@ -85,11 +85,11 @@ def test_the_page_and_its_files_are_served_with_a_policy_that_allows_nothing_els
     assert ask("/assets/none.js")[0] == ask("/assets/page.html")[0] == ask("/none")[0] == 404
 
 
-def test_nothing_of_the_page_names_an_external_address():
+def test_no_file_of_the_page_contains_an_external_address():
     for entry in (files("streaming.ui") / "assets").iterdir():
         text = entry.read_text()
-        found = set(re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]+\S*", text))
-        assert found <= {'http://www.w3.org/2000/svg"', 'http://www.w3.org/2000/svg";'}, entry.name
+        result = set(re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]+\S*", text))
+        assert result <= {'http://www.w3.org/2000/svg"', 'http://www.w3.org/2000/svg";'}, entry.name
         assert "innerHTML" not in text
 
 
@@ -115,7 +115,7 @@ def test_the_page_can_only_be_read(ask, method):
         ("127.0.0.1.evil.example", 421),
     ],
 )
-def test_without_a_token_only_names_of_this_machine_are_answered_to(ask, host, status):
+def test_without_a_token_only_requests_for_a_local_host_name_are_answered(ask, host, status):
     assert ask("/snapshot", Host=host)[0] == status
 
 
@@ -140,7 +140,7 @@ def test_with_a_token_every_request_needs_it_or_a_session(ask_with_token):
     assert ask("/snapshot", Authorization=TOKEN)[0] == 401
 
 
-def test_the_token_is_in_no_address_and_no_cookie(ask_with_token):
+def test_a_token_is_accepted_neither_in_an_address_nor_in_a_cookie(ask_with_token):
     ask = ask_with_token
     assert ask.page.address == ask.base + "/"
     for path in ("/", "/snapshot", "/events"):
@@ -149,15 +149,15 @@ def test_the_token_is_in_no_address_and_no_cookie(ask_with_token):
     assert TOKEN not in name + session and len(session) >= 43
     assert ask("/snapshot", Cookie=f"{name}={TOKEN}")[0] == 401
     assert ask("/snapshot", Cookie=f"{name}={session[:-1]}")[0] == 401
-    second_token = sign_in(ask, TOKEN)[1]["set-cookie"].partition(";")[0].partition("=")[2]
-    assert second_token != session
+    second_session = sign_in(ask, TOKEN)[1]["set-cookie"].partition(";")[0].partition("=")[2]
+    assert second_session != session
 
 
 @pytest.mark.parametrize(
     "body",
     [b"", b"token", b"other=1", b"token=a&token=b", b"token=" + b"x" * 5000, b"\xff", b"{}"],
 )
-def test_another_form_than_that_to_sign_in_is_refused(ask_with_token, body):
+def test_a_body_that_is_no_sign_in_form_is_refused(ask_with_token, body):
     assert ask_with_token("/sign-in", method="POST", body=body)[0] == 400
 
 
@@ -177,7 +177,7 @@ def test_without_a_token_there_is_nothing_to_sign_in_to(ask):
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_pages_of_other_sites_are_refused_and_no_answer_lets_them_read(ask, site):
+def test_requests_from_other_sites_are_refused_and_get_no_cors_headers(ask, site):
     headers = {"Sec-Fetch-Site": site, "Origin": "http://evil.example"}
     for path in ("/snapshot", "/events", "/assets/page.js"):
         assert ask(path, **headers)[0] == 403
@@ -195,13 +195,13 @@ def test_pages_of_other_sites_are_refused_and_no_answer_lets_them_read(ask, site
     st.sampled_from([1.0, 10.0, 200.0]),
     st.integers(1, 20),
 )
-def test_requests_are_delayed_to_a_number_per_second_beyond_a_burst(waits, per_second, burst):
+def test_requests_beyond_a_burst_are_delayed_to_the_rate_per_second(waits, per_second, burst):
     now = 100.0
-    pace = RateLimiter(per_second, burst, clock=lambda: now)
+    limiter = RateLimiter(per_second, burst, clock=lambda: now)
     due = []
     for wait in waits:
         now += wait
-        due.append(now + pace.delay())
+        due.append(now + limiter.delay())
         assert due[-1] - now <= len(due) / per_second
     for count in range(burst + 2, len(due) + 1):
         for first, last in zip(due, due[count - 1 :], strict=False):
@@ -217,7 +217,7 @@ def sign_in(ask, token):
 
 def test_events_begin_with_all_data_and_continue_with_changes(ask):
     ask.feed(0)
-    found = []
+    result = []
     with urllib.request.urlopen(ask.base + "/events", timeout=10) as stream:
         event = None
         for line in stream:
@@ -225,42 +225,42 @@ def test_events_begin_with_all_data_and_continue_with_changes(ask):
             if text.startswith("event: "):
                 event = text[7:]
             elif text.startswith("data: "):
-                found.append((event, json.loads(text[6:])))
-                if len(found) == 1:
+                result.append((event, json.loads(text[6:])))
+                if len(result) == 1:
                     threading.Thread(target=ask.feed, args=(1,)).start()
                 else:
                     break
-    (first, whole), (second, more) = found
-    assert (first, second) == ("snapshot", "update")
-    assert [batch["id"] for batch in whole["recent"]] == [0]
-    assert [batch["id"] for batch in more["recent"]] == [1]
-    assert more["recent"][0]["values"]["v"] == [2]
+    (first_event, snapshot), (second_event, update) = result
+    assert (first_event, second_event) == ("snapshot", "update")
+    assert [batch["id"] for batch in snapshot["recent"]] == [0]
+    assert [batch["id"] for batch in update["recent"]] == [1]
+    assert update["recent"][0]["values"]["v"] == [2]
 
 
-def test_a_page_for_others_needs_a_token_and_a_port_that_is_free(ask):
-    circuit = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
+def test_a_page_for_other_machines_needs_a_token_and_a_free_port(ask):
+    sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
     with pytest.raises(PageError, match=r"could open the page on 0\.0\.0\.0: require a token"):
-        serve(circuit, host="0.0.0.0", port=0)
-    with pytest.raises(PageError, match="give 8 or more") as found:
-        serve(circuit, port=0, token="short")
-    assert "short" not in str(found.value)
+        serve(sink, host="0.0.0.0", port=0)
+    with pytest.raises(PageError, match="give 8 or more") as raised:
+        serve(sink, port=0, token="short")
+    assert "short" not in str(raised.value)
     with pytest.raises(PageError, match="port must be 0-65535"):
-        serve(circuit, port=70_000)
+        serve(sink, port=70_000)
     with pytest.raises(PageError, match=r"port \d+: Address already in use; choose another"):
-        serve(circuit, port=ask.page._server.port)
+        serve(sink, port=ask.page._server.port)
     with pytest.raises(PageError, match="Address already in use"):
         check_servable(port=ask.page._server.port)
 
 
-def test_without_its_packages_a_page_says_what_to_install(monkeypatch):
+def test_a_missing_package_of_the_page_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "streaming.ui.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(PageError, match=r"needs the package uvicorn.*dbsp-wcoj\[ui\]"):
         check_servable(port=0)
 
 
-def test_a_page_that_has_ended_says_why(ask):
+def test_a_page_that_has_ended_gives_the_reason(ask):
     ask.feed(0)
     ask.page.end("the disk is full", failed=True)
-    found = json.loads(ask("/snapshot")[2])
-    assert found["status"] == {"state": "failed", "reason": "the disk is full"}
+    result = json.loads(ask("/snapshot")[2])
+    assert result["status"] == {"state": "failed", "reason": "the disk is full"}

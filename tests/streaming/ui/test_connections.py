@@ -31,8 +31,8 @@ REQUEST = LINE + b"Host: localhost\r\n\r\n"
 STREAM = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class Visited:
-    """A page with few limits, and raw sockets to it."""
+class PageWithSockets:
+    """A served page with given limits, and raw sockets to it."""
 
     def __init__(self, **limits):
         circuit = compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v")
@@ -43,59 +43,59 @@ class Visited:
         self._sockets = []
 
     def connect(self, sent=b"", receive_bytes=None):
-        one = socket.socket()
+        client = socket.socket()
         if receive_bytes:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        one.settimeout(GUARD_S)
-        one.connect(("127.0.0.1", self.server.port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        client.settimeout(GUARD_S)
+        client.connect(("127.0.0.1", self.server.port))
         if sent:
-            one.sendall(sent)
-        self._sockets.append(one)
-        return one
+            client.sendall(sent)
+        self._sockets.append(client)
+        return client
 
     def status(self, sent=REQUEST):
-        return int(head(self.connect(sent)).split()[1])
+        return int(response_head(self.connect(sent)).split()[1])
 
     def wait_for(self, count):
-        """Wait until the page has so many connections."""
+        """Wait until the page has ``count`` connections."""
         end = time.monotonic() + GUARD_S
         while len(self.server.connections) != count:
             assert time.monotonic() < end, len(self.server.connections)
             time.sleep(0.01)
 
     def close(self):
-        for one in self._sockets:
-            one.close()
+        for client in self._sockets:
+            client.close()
         self.server.stop()
 
 
 @pytest.fixture
-def visit():
-    visited = []
+def serve_page():
+    pages = []
 
-    def begin(**limits):
-        visited.append(Visited(**limits))
-        return visited[-1]
+    def serve(**limits):
+        pages.append(PageWithSockets(**limits))
+        return pages[-1]
 
-    yield begin
-    for one in visited:
-        one.close()
+    yield serve
+    for page in pages:
+        page.close()
 
 
-def head(connection):
-    """The header of an answer; empty if the connection is closed instead."""
-    found = b""
+def response_head(connection):
+    """Return the status line and headers of a response; empty if the connection is closed."""
+    result = b""
     with contextlib.suppress(ConnectionError):
-        while b"\r\n\r\n" not in found:
+        while b"\r\n\r\n" not in result:
             part = connection.recv(1)
             if not part:
                 return b""
-            found += part
-    return found
+            result += part
+    return result
 
 
 def is_closed(connection):
-    """Read to the end, which has to come."""
+    """Read until the connection is closed; it times out if it is not."""
     with contextlib.suppress(ConnectionError):
         while connection.recv(65_536):
             pass
@@ -105,15 +105,15 @@ def is_closed(connection):
 @pytest.mark.parametrize(
     "sent", [b"", b"G", LINE, LINE + b"Host: localhost\r\n", REQUEST, REQUEST + b"GET /"]
 )
-def test_a_connection_without_a_request_is_closed_in_time(visit, sent):
-    page = visit(request_seconds=0.3, idle_seconds=0.3)
+def test_a_connection_without_a_complete_request_is_closed_after_its_timeout(serve_page, sent):
+    page = serve_page(request_seconds=0.3, idle_seconds=0.3)
     assert is_closed(page.connect(sent))
     page.wait_for(0)
 
 
 @pytest.mark.parametrize("before", [b"", REQUEST])
-def test_slow_bytes_do_not_extend_a_timeout(visit, before):
-    page = visit(request_seconds=0.5, idle_seconds=0.5)
+def test_slow_bytes_do_not_extend_a_timeout(serve_page, before):
+    page = serve_page(request_seconds=0.5, idle_seconds=0.5)
     connection = page.connect(before + LINE + b"Host: localhost\r\nX-Slow: ")
     sent = 0
     with contextlib.suppress(ConnectionError):
@@ -127,26 +127,26 @@ def test_slow_bytes_do_not_extend_a_timeout(visit, before):
     page.wait_for(0)
 
 
-def test_a_connection_is_used_again_for_further_requests(visit):
-    page = visit(request_seconds=2.0)
+def test_a_connection_is_reused_for_further_requests(serve_page):
+    page = serve_page(request_seconds=2.0)
     connection = page.connect()
     for _ in range(5):
         connection.sendall(REQUEST)
-        found = head(connection)
-        assert found.startswith(b"HTTP/1.1 200")
-        size = int(found.lower().partition(b"content-length:")[2].split()[0])
+        result = response_head(connection)
+        assert result.startswith(b"HTTP/1.1 200")
+        size = int(result.lower().partition(b"content-length:")[2].split()[0])
         while size:
             size -= len(connection.recv(size))
     assert len(page.server.connections) == 1
 
 
 @pytest.mark.parametrize("size", [10_000, 40_000, 1_000_000])
-def test_a_header_has_a_limited_size(visit, size):
-    page = visit(request_seconds=GUARD_S)
+def test_a_header_has_a_limited_size(serve_page, size):
+    page = serve_page(request_seconds=GUARD_S)
     connection = page.connect(LINE + b"Host: localhost\r\n")
     with contextlib.suppress(ConnectionError):
         connection.sendall(b"X-Large: " + b"x" * size + b"\r\n\r\n")
-    assert head(connection)[9:12] in ((b"200",) if size == 10_000 else (b"400", b""))
+    assert response_head(connection)[9:12] in ((b"200",) if size == 10_000 else (b"400", b""))
     assert page.status() == 200
 
 
@@ -173,8 +173,8 @@ def test_a_header_has_a_limited_size(visit, size):
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
-def test_requests_that_are_none_leave_no_trace(visit, sent, caplog):
-    page = visit(request_seconds=0.3, idle_seconds=0.3)
+def test_malformed_requests_are_not_logged_and_do_not_stop_the_page(serve_page, sent, caplog):
+    page = serve_page(request_seconds=0.3, idle_seconds=0.3)
     with caplog.at_level(logging.WARNING), contextlib.suppress(ConnectionError):
         assert is_closed(page.connect(sent))
     page.wait_for(0)
@@ -182,8 +182,8 @@ def test_requests_that_are_none_leave_no_trace(visit, sent, caplog):
     assert page.status() == 200
 
 
-def test_the_connection_that_waited_longest_makes_room_for_a_new_one(visit, caplog):
-    page = visit(connections=4, per_address=4, request_seconds=GUARD_S)
+def test_a_new_connection_replaces_the_one_that_waited_longest(serve_page, caplog):
+    page = serve_page(connections=4, per_address=4, request_seconds=GUARD_S)
     idle = [page.connect() for _ in range(4)]
     page.wait_for(4)
     assert page.status() == 200
@@ -195,10 +195,10 @@ def test_the_connection_that_waited_longest_makes_room_for_a_new_one(visit, capl
     assert caplog.records == []
 
 
-def test_streams_are_not_closed_for_others_and_are_bounded(visit, caplog):
-    page = visit(connections=4, per_address=4, streams=4)
+def test_the_number_of_streams_is_bounded_and_none_is_closed_for_a_new_one(serve_page, caplog):
+    page = serve_page(connections=4, per_address=4, streams=4)
     streams = [page.connect(STREAM) for _ in range(4)]
-    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
+    assert all(response_head(stream).startswith(b"HTTP/1.1 200") for stream in streams)
     assert is_closed(page.connect())
     (message,) = caplog.messages
     assert "4 of one address are open" in message
@@ -207,12 +207,12 @@ def test_streams_are_not_closed_for_others_and_are_bounded(visit, caplog):
     assert page.status() == 200
 
 
-def test_too_many_streams_are_asked_to_retry_later(visit):
-    page = visit(streams=2)
+def test_too_many_streams_are_asked_to_retry_later(serve_page):
+    page = serve_page(streams=2)
     streams = [page.connect(STREAM) for _ in range(2)]
-    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
-    found = head(page.connect(STREAM))
-    assert found.startswith(b"HTTP/1.1 503") and b"retry-after: 5" in found.lower()
+    assert all(response_head(stream).startswith(b"HTTP/1.1 200") for stream in streams)
+    result = response_head(page.connect(STREAM))
+    assert result.startswith(b"HTTP/1.1 503") and b"retry-after: 5" in result.lower()
     assert page.status() == 200
     streams[0].close()
     end = time.monotonic() + GUARD_S
@@ -221,23 +221,22 @@ def test_too_many_streams_are_asked_to_retry_later(visit):
         time.sleep(0.05)
 
 
-def test_a_stream_ends_after_its_time(visit):
-    page = visit(stream_seconds=0.3)
+def test_a_stream_ends_after_its_maximum_duration(serve_page):
+    page = serve_page(stream_seconds=0.3)
     connection = page.connect(STREAM)
-    assert head(connection).startswith(b"HTTP/1.1 200")
-    found = b""
-    while not found.endswith(b"0\r\n\r\n"):
+    assert response_head(connection).startswith(b"HTTP/1.1 200")
+    result = b""
+    while not result.endswith(b"0\r\n\r\n"):
         part = connection.recv(65_536)
         assert part
-        found += part
-    assert b"event: snapshot" in found
+        result += part
+    assert b"event: snapshot" in result
 
 
 @pytest.mark.parametrize("sent", [STREAM, REQUEST, REQUEST * 50])
-def test_a_reader_that_takes_nothing_is_cut_off(visit, sent):
-    page = visit(stalled_seconds=0.5, idle_seconds=0.5, buffer_bytes=4096)
-    wide = "x" * 60
-    page.history.name = wide * 20_000  # more than all buffers
+def test_a_client_that_does_not_read_is_disconnected(serve_page, sent):
+    page = serve_page(stalled_seconds=0.5, idle_seconds=0.5, buffer_bytes=4096)
+    page.history.name = "x" * 1_200_000  # more than all buffers
     connection = page.connect(sent, receive_bytes=4096)
     page.wait_for(1)
     page.sink(Frame(edges((1, 2))), 0)
@@ -247,33 +246,33 @@ def test_a_reader_that_takes_nothing_is_cut_off(visit, sent):
     assert connection.fileno() >= 0
 
 
-def test_an_event_is_made_once_for_all_who_want_it(visit, monkeypatch):
-    page = visit()
-    made = []
-    whole, since = page.history.snapshot, page.history.since
-    monkeypatch.setattr(page.history, "snapshot", lambda: made.append(None) or whole())
-    monkeypatch.setattr(page.history, "since", lambda n: made.append(n) or since(n))
+def test_an_event_is_built_once_for_all_streams(serve_page, monkeypatch):
+    page = serve_page()
+    created = []
+    snapshot, since = page.history.snapshot, page.history.since
+    monkeypatch.setattr(page.history, "snapshot", lambda: created.append(None) or snapshot())
+    monkeypatch.setattr(page.history, "since", lambda n: created.append(n) or since(n))
     streams = [page.connect(STREAM) for _ in range(10)]
-    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
-    for one in streams:
-        while b"event: snapshot" not in one.recv(65_536):
+    assert all(response_head(stream).startswith(b"HTTP/1.1 200") for stream in streams)
+    for stream in streams:
+        while b"event: snapshot" not in stream.recv(65_536):
             pass
-    assert made == [None]
+    assert created == [None]
     page.sink(Frame(edges((1, 2))), 0)
-    for one in streams:
-        while b"event: update" not in one.recv(65_536):
+    for stream in streams:
+        while b"event: update" not in stream.recv(65_536):
             pass
-    assert made == [None, 0]
+    assert created == [None, 0]
 
 
-def test_visitors_cannot_fill_the_log_with_errors(visit, monkeypatch, caplog):
-    page = visit()
+def test_a_repeated_error_is_logged_once(serve_page, monkeypatch, caplog):
+    page = serve_page()
     monkeypatch.setattr(page.history, "snapshot", lambda: 1 / 0)
     assert [page.status() for _ in range(3)] == [500, 500, 500]
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 
 
-class Stub:
+class StubConnection:
     """A connection without a socket."""
 
     def __init__(self, connections):
@@ -294,43 +293,55 @@ class Stub:
     )
 )
 @settings(max_examples=50)
-def test_there_are_never_more_connections_than_the_limits_say(steps):
+def test_the_number_of_connections_never_exceeds_the_limits(steps):
     connections = Connections(Limits(connections=5, per_address=3))
-    opened = {}
-    for step, address, which in steps:
+    opened = {}  # of a connection: its address, and if it waits for a request
+    for step, address, index in steps:
         if step == "connect":
             waiting = [
-                one
-                for one, (where, is_waiting) in opened.items()
-                if is_waiting and one in connections._addresses
+                connection
+                for connection, (_, is_waiting) in opened.items()
+                if is_waiting and connection in connections._addresses
             ]
-            here = [one for one in connections._addresses if opened[one][0] == address]
-            is_full = len(here) >= 3 or len(connections) >= 5
-            victims = [one for one in waiting if opened[one][0] == address or len(here) < 3]
+            of_address = [
+                connection
+                for connection in connections._addresses
+                if opened[connection][0] == address
+            ]
+            is_full = len(of_address) >= 3 or len(connections) >= 5
+            replaceable = [
+                connection
+                for connection in waiting
+                if opened[connection][0] == address or len(of_address) < 3
+            ]
             has_room = connections.make_room(address, 10)
-            assert has_room == (not is_full or bool(victims))
+            assert has_room == (not is_full or bool(replaceable))
             if has_room:
-                one = Stub(connections)
-                connections.add(one, address)
-                opened[one] = address, True
+                connection = StubConnection(connections)
+                connections.add(connection, address)
+                opened[connection] = address, True
         elif opened:
-            one = list(opened)[which % len(opened)]
+            connection = list(opened)[index % len(opened)]
             if step == "leave":
-                connections.remove(one)
-            elif one in connections._addresses:
-                opened[one] = opened[one][0], step == "answer"
-                connections.wait(one, is_waiting=step == "answer")
+                connections.remove(connection)
+            elif connection in connections._addresses:
+                opened[connection] = opened[connection][0], step == "answer"
+                connections.wait(connection, is_waiting=step == "answer")
         assert len(connections) <= 5
         assert max(connections._counts.values(), default=0) <= 3
         assert set(connections._waiting) <= set(connections._addresses)
         assert sum(connections._counts.values()) == len(connections)
 
 
-@pytest.mark.parametrize(("files", "most"), [(16, 4), (256, 32), (1024, 64), (10**6, 64), (-1, 64)])
-def test_the_page_takes_an_eighth_of_the_files_of_its_process_at_most(monkeypatch, files, most):
+@pytest.mark.parametrize(
+    ("files", "max_connections"), [(16, 4), (256, 32), (1024, 64), (10**6, 64), (-1, 64)]
+)
+def test_the_page_uses_at_most_an_eighth_of_the_open_files_of_its_process(
+    monkeypatch, files, max_connections
+):
     monkeypatch.setattr(connections_module.resource, "getrlimit", lambda _: (files, files))
     limits = Limits.of_process()
-    assert limits.connections == most
+    assert limits.connections == max_connections
     assert 1 <= limits.streams < limits.per_address <= limits.connections
     connections = Connections(limits)
     assert connections.make_room("a", 1) or files == 1

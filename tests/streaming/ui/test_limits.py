@@ -1,6 +1,6 @@
-"""The sink continues whatever happens to its page, and the page recovers.
+"""Overload or failure of the page does not stop its sink, and the page recovers.
 
-The sink and its page run in a process of their own that may have few open files.
+The sink and its page run in a process of their own with a low limit of open files.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-LIMIT = 96  # open files
+MAX_OPEN_FILES = 96
 TOKEN = "a-token-of-the-test"
-PATIENCE_S = 60  # a guard against a hang, never reached
+GUARD_S = 60  # a guard against a hang, never reached
 
 
-class Victim:
-    """A process with a sink and a page, and the sockets that trouble it."""
+class SinkProcess:
+    """A process with a sink and a page, and the sockets that overload it."""
 
     def __init__(self, folder, token=""):
         command = [
             sys.executable,
             "-m",
             "tests.support.page_driver",
-            str(LIMIT),
+            str(MAX_OPEN_FILES),
             str(folder),
             token,
         ]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.address = self._heard()["address"]
-        self.place = ("127.0.0.1", urlsplit(self.address).port)
+        self.address = self._read_reply()["address"]
+        self.socket_address = ("127.0.0.1", urlsplit(self.address).port)
         self.sockets = []
 
-    def _heard(self):
+    def _read_reply(self):
         line = self._process.stdout.readline()
         assert line, "the process has ended"
         return json.loads(line)
 
-    def tell(self, command):
+    def send_command(self, command):
         self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
-        return self._heard()
+        return self._read_reply()
 
     def connect(self, count, sent=b"", receive_bytes=None):
-        """Open connections as fast as they are accepted; those that wait are left to wait."""
+        """Open connections without waiting until the page accepts them."""
         for _ in range(count):
-            one = socket.socket()
+            client = socket.socket()
             if receive_bytes:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-            one.settimeout(0.02)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+            client.settimeout(0.02)
             with contextlib.suppress(OSError):
-                one.connect(self.place)
-                one.sendall(sent)
-            self.sockets.append(one)
+                client.connect(self.socket_address)
+                client.sendall(sent)
+            self.sockets.append(client)
 
     def ask(self, path="snapshot", **headers):
         request = urllib.request.Request(self.address + path, headers=headers)
@@ -76,7 +76,7 @@ class Victim:
                 return error.code, error.read().decode()
 
     def ask_until_answered(self, **headers):
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + GUARD_S
         while True:
             try:
                 status, text = self.ask(**headers)
@@ -87,34 +87,34 @@ class Victim:
             assert time.monotonic() < end, f"no answer, the last was {status} {text}"
             time.sleep(0.1)
 
-    def let_go(self):
-        for one in self.sockets:
-            one.close()
+    def close_sockets(self):
+        for client in self.sockets:
+            client.close()
         self.sockets.clear()
 
     def close(self):
-        self.let_go()
+        self.close_sockets()
         self._process.stdin.close()
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait(PATIENCE_S)
+        self._process.wait(GUARD_S)
         self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")
-def victim_of(tmp_path_factory):
-    """One process for all tests of a token, as it has to survive all of them."""
-    known = {}
+def process_with_token(tmp_path_factory):
+    """One process for all tests with the same token, as it has to survive all of them."""
+    processes = {}
 
-    def victim(token):
-        if token not in known:
-            known[token] = Victim(tmp_path_factory.mktemp("page") / "state", token)
-        known[token].let_go()
-        return known[token]
+    def get(token):
+        if token not in processes:
+            processes[token] = SinkProcess(tmp_path_factory.mktemp("page") / "state", token)
+        processes[token].close_sockets()
+        return processes[token]
 
-    yield victim
-    for one in known.values():
-        one.close()
+    yield get
+    for process in processes.values():
+        process.close()
 
 
 HALF_HEADER = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
@@ -130,58 +130,60 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
     ("token", "sent"),
     [("", b""), ("", HALF_HEADER), ("", STREAM), (TOKEN, b""), (TOKEN, STREAM), (TOKEN, HALF_BODY)],
 )
-def test_hundreds_of_connections_leave_the_sink_its_files_and_the_page_answers_again(
-    victim_of, token, sent
+def test_after_hundreds_of_connections_the_sink_has_files_and_the_page_answers(
+    process_with_token, token, sent
 ):
-    victim = victim_of(token)
-    before = victim.tell("step")["steps"]
+    process = process_with_token(token)
+    before = process.send_command("step")["steps"]
     for _ in range(3):
-        victim.connect(LIMIT, sent)
-        message = victim.tell("step")
-        assert message["open"] < 3 * LIMIT // 4
-    assert message["steps"] == before + 30
-    victim.let_go()
-    assert victim.ask_until_answered(**BEARER)["batches"] == message["steps"]
+        process.connect(MAX_OPEN_FILES, sent)
+        reply = process.send_command("step")
+        assert reply["open"] < 3 * MAX_OPEN_FILES // 4
+    assert reply["steps"] == before + 30
+    process.close_sockets()
+    assert process.ask_until_answered(**BEARER)["batches"] == reply["steps"]
 
 
-def test_unread_streams_use_little_memory_and_the_page_answers_again(victim_of):
-    victim = victim_of("")
+def test_unread_streams_use_little_memory_and_the_page_answers_again(process_with_token):
+    process = process_with_token("")
     for _ in range(3):
-        victim.connect(20, STREAM, receive_bytes=4096)
+        process.connect(20, STREAM, receive_bytes=4096)
         for _ in range(3):
-            message = victim.tell("step")
-        assert message["open"] < 3 * LIMIT // 4
-    victim.let_go()
-    assert victim.ask_until_answered()["batches"] == message["steps"]
+            reply = process.send_command("step")
+        assert reply["open"] < 3 * MAX_OPEN_FILES // 4
+    process.close_sockets()
+    assert process.ask_until_answered()["batches"] == reply["steps"]
 
 
-def test_a_process_without_free_files_is_waited_for(victim_of):
-    victim = victim_of("")
-    victim.tell("hoard")
-    victim.connect(10, STREAM)
+def test_the_page_accepts_again_when_files_are_free(process_with_token):
+    process = process_with_token("")
+    process.send_command("hoard")
+    process.connect(10, STREAM)
     with pytest.raises(OSError):
-        victim.ask()
-    assert any("cannot accept connections now" in text for text in victim.tell("wait")["log"])
-    victim.tell("release")
-    message = victim.tell("step")
-    victim.let_go()
-    assert victim.ask_until_answered()["batches"] == message["steps"]
+        process.ask()
+    assert any(
+        "cannot accept connections now" in text for text in process.send_command("wait")["log"]
+    )
+    process.send_command("release")
+    reply = process.send_command("step")
+    process.close_sockets()
+    assert process.ask_until_answered()["batches"] == reply["steps"]
 
 
-def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_continues(tmp_path):
-    victim = Victim(tmp_path / "state")
+def test_a_page_that_fails_is_logged_and_the_sink_continues(tmp_path):
+    process = SinkProcess(tmp_path / "state")
     try:
-        victim.connect(3, STREAM)
-        victim.tell("step")
-        victim.tell("close-listener")
-        victim.connect(3, STREAM)
-        assert victim.tell("step")["steps"] == 20
-        victim.tell("kill-page")
-        assert victim.tell("step")["steps"] == 30
-        message = victim.tell("wait")["log"]
-        assert any("has ended, the sink continues without it" in text for text in message)
+        process.connect(3, STREAM)
+        process.send_command("step")
+        process.send_command("close-listener")
+        process.connect(3, STREAM)
+        assert process.send_command("step")["steps"] == 20
+        process.send_command("kill-page")
+        assert process.send_command("step")["steps"] == 30
+        log = process.send_command("wait")["log"]
+        assert any("has ended, the sink continues without it" in text for text in log)
         with pytest.raises(OSError):
-            victim.ask()
-        assert victim.tell("stop") == {"stopped": True}
+            process.ask()
+        assert process.send_command("stop") == {"stopped": True}
     finally:
-        victim.close()
+        process.close()

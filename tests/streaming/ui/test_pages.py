@@ -1,4 +1,4 @@
-"""The content of a live page: patterns, numbers over time, newest matches, a bounded history."""
+"""The content of the live page: patterns, numbers over time, newest matches, bounded history."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from streaming.ui.row_texts import weights_of
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import EDGE, edges
 
-RING = (
+CYCLE_QUERY = (
     "SELECT x.src AS a, y.src AS b, z.src AS c FROM e x JOIN e y ON y.src = x.dst "
     "JOIN e z ON z.src = y.dst AND z.dst = x.src"
 )
 VIEWS = f"""
-    CREATE VIEW rings AS {RING};
+    CREATE VIEW rings AS {CYCLE_QUERY};
     CREATE VIEW total AS SELECT count(*) AS n, max(src) AS most FROM e;
     CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
 """
@@ -66,7 +66,7 @@ def snapshot_of(history):
 @pytest.mark.parametrize(
     ("view", "nodes", "edges"),
     [
-        (RING, ["a", "b", "c"], {("a", "b"), ("b", "c"), ("c", "a")}),
+        (CYCLE_QUERY, ["a", "b", "c"], {("a", "b"), ("b", "c"), ("c", "a")}),
         (
             "SELECT z.src AS p, x.src AS q, y.src AS r, y.dst + 1 AS s FROM e x JOIN e y "
             "ON y.src = x.dst JOIN e z ON z.src = x.src AND z.dst = y.dst",
@@ -80,24 +80,24 @@ def snapshot_of(history):
             {("p", "q"), ("q", "r"), ("p", "r")},
         ),
         ("SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst", None, None),
-        (f"SELECT count(*) AS n FROM ({RING})", None, None),
-        (f"SELECT a, b FROM ({RING})", None, None),
+        (f"SELECT count(*) AS n FROM ({CYCLE_QUERY})", None, None),
+        (f"SELECT a, b FROM ({CYCLE_QUERY})", None, None),
     ],
 )
-def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nodes, edges):
+def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_cycle(view, nodes, edges):
     circuit = compile_sql(view, {"e": EDGE})
     pattern = pattern_of(circuit.graph, "view")
     if nodes is None:
-        # An expression over a node column is no node, and a count has no nodes.
+        # An expression over a node column is not a node, and a count has no nodes.
         assert pattern is None or "s" in view
         return
     names = [field.name for field in circuit.schema("view").fields]
-    corners = [names[place] for place in pattern.nodes]
+    corners = [names[position] for position in pattern.nodes]
     assert sorted(corners) == nodes
     assert {(corners[a], corners[b]) for a, b in pattern.edges} == edges
 
 
-def test_datalog_has_patterns_too():
+def test_a_datalog_view_has_a_pattern():
     rules = "k(a, b, c, d) :- e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)."
     circuit = compile_datalog(rules, {"e": EDGE})
     pattern = pattern_of(circuit.graph, "k")
@@ -110,9 +110,9 @@ def test_numbers_over_time_are_those_of_the_view_or_its_rows():
     feed((1, 5))
     feed((1, 2), weight=-1)
     timeline = snapshot_of(history)["timeline"]
-    assert [moment["values"]["total"] for moment in timeline] == [[3, 3], [4, 3], [3, 3]]
-    assert [moment["values"]["rings"] for moment in timeline] == [[3], [3], [0]]
-    assert [moment["values"]["degrees"] for moment in timeline] == [[3], [3], [3]]
+    assert [point["values"]["total"] for point in timeline] == [[3, 3], [4, 3], [3, 3]]
+    assert [point["values"]["rings"] for point in timeline] == [[3], [3], [0]]
+    assert [point["values"]["degrees"] for point in timeline] == [[3], [3], [3]]
     numbers = {view["name"]: view["numbers"] for view in snapshot_of(history)["views"]}
     assert numbers == {"rings": ["rows"], "total": ["n", "most"], "degrees": ["rows"]}
 
@@ -121,14 +121,14 @@ OUTPUTS = [Output("degrees", mode="upsert", keys=["src"]), Output("degrees", mod
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_rows_are_counted_in_every_form_of_output(output):
+def test_rows_are_counted_in_every_output_mode(output):
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"])
     history, feed = history_and_feed(circuit, outputs=[output])
     feed((1, 2), (1, 3), (2, 1))
     feed((1, 4), (3, 1))
     feed((2, 1), weight=-1)
     timeline = snapshot_of(history)["timeline"]
-    assert [moment["values"]["degrees"] for moment in timeline] == [[2], [3], [2]]
+    assert [point["values"]["degrees"] for point in timeline] == [[2], [3], [2]]
 
 
 def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_unknown(tmp_path):
@@ -141,24 +141,24 @@ def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_
     views = circuit()
     history, feed = history_and_feed(views, ViewSink(views, state_dir=tmp_path))
     feed((1, 2), weight=-1, batch=1)
-    found = snapshot_of(history)
-    values = found["timeline"][-1]["values"]
+    result = snapshot_of(history)
+    values = result["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([2], [None])
-    assert found["partial"] == ["rings"]
+    assert result["partial"] == ["rings"]
     feed((1, 2), (5, 5), batch=2)
     values = snapshot_of(history)["timeline"][-1]["values"]
     assert (values["degrees"], values["rings"]) == ([4], [None])
-    restarted, feed = history_and_feed(views, first)  # stepped before the page was there
+    restarted, feed = history_and_feed(views, first)  # the sink ran before the page began
     feed((5, 5), weight=-1, batch=3)
-    found = snapshot_of(restarted)
-    assert found["timeline"][-1]["values"]["rings"] == [None]
-    assert found["partial"] == ["rings"]
+    result = snapshot_of(restarted)
+    assert result["timeline"][-1]["values"]["rings"] == [None]
+    assert result["partial"] == ["rings"]
 
 
 @given(st.lists(st.lists(EDGES, max_size=6), max_size=6), st.booleans(), st.booleans())
 @settings(max_examples=25)
 def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late):
-    """Also if rows are deleted that were never inserted: a count is never negative."""
+    """Deletions of rows that were never inserted do not make a number negative."""
     query = "CREATE VIEW pairs AS SELECT src, dst FROM e; CREATE VIEW few AS {}".format(
         "SELECT count(*) AS n FROM e HAVING count(*) > 2"
     )
@@ -190,7 +190,7 @@ def test_a_replayed_micro_batch_is_counted_once():
     history, feed = history_and_feed(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2), (2, 3), (3, 1))
     feed((1, 2), (2, 3), (3, 1), batch=0)
-    assert [moment["values"]["rings"] for moment in snapshot_of(history)["timeline"]] == [[3], [3]]
+    assert [point["values"]["rings"] for point in snapshot_of(history)["timeline"]] == [[3], [3]]
     assert snapshot_of(history)["recent"][-1]["replayed"]
 
 
@@ -211,10 +211,10 @@ def test_shown_matches_exist_after_micro_batches_of_any_size(steps, is_small):
 
 
 def check_matches(steps):
-    """Check that drawn matches are in the view, and all of it if the view never had too many."""
-    history, feed = history_and_feed(compile_sql(RING, {"e": EDGE}, name="rings"))
+    """Check that each shown match is in the view, and that all are shown if they always fitted."""
+    history, feed = history_and_feed(compile_sql(CYCLE_QUERY, {"e": EDGE}, name="rings"))
     current: Counter = Counter()
-    most = 0
+    max_matches = 0
     for changes in steps:
         delta: Counter = Counter()
         for a, b, weight in changes:
@@ -230,11 +230,11 @@ def check_matches(steps):
             for c in nodes
             if current[a, b] and current[b, c] and current[c, a]
         }
-        most = max(most, len(rings))
+        max_matches = max(max_matches, len(rings))
         drawn = [tuple(match["nodes"]) for match in snapshot_of(history)["matches"]["rings"]]
         assert len(set(drawn)) == len(drawn) <= matches_module.MAX_MATCHES
         assert set(drawn) <= rings
-        assert set(drawn) == rings or most > matches_module.MAX_MATCHES
+        assert set(drawn) == rings or max_matches > matches_module.MAX_MATCHES
 
 
 TICKETS = pa.schema(
@@ -256,10 +256,10 @@ TICKETS = pa.schema(
     st.booleans(),
 )
 @settings(max_examples=25)
-def test_matches_of_a_view_with_further_columns_are_shown_in_every_form(
-    steps, form, is_long, is_small
+def test_matches_of_a_view_with_further_columns_are_shown_in_every_output_mode(
+    steps, output_mode, is_long, is_small
 ):
-    """Several rows of a view may be one match; long values may differ after their shown part."""
+    """Several rows may show the same match: only the beginning of long values is shown."""
     pair = "SELECT x.id AS id, x.src AS a, x.dst AS b, y.id AS other FROM t x JOIN t y "
     circuit = compile_sql(
         pair + "ON y.src = x.dst AND y.dst = x.src AND y.id = x.id AND y.back = x.back",
@@ -269,7 +269,9 @@ def test_matches_of_a_view_with_further_columns_are_shown_in_every_form(
     )
     pattern = Pattern((1, 2), ((0, 1), (1, 0)))
     matches = Matches(pattern, [field.name for field in circuit.schema("pairs").fields])
-    sink = ViewSink(circuit, [Output("pairs", mode=form, keys=["id"] if form == "upsert" else [])])
+    sink = ViewSink(
+        circuit, [Output("pairs", mode=output_mode, keys=["id"] if output_mode == "upsert" else [])]
+    )
     current: dict = {}
 
     class UpdateMatches(SinkObserver):
@@ -294,7 +296,7 @@ def test_matches_of_a_view_with_further_columns_are_shown_in_every_form(
                         continue
                     if weight > 0:
                         current[key] = ends
-                    # An edge and the one back, so that each ticket is a pair of matches.
+                    # Both directions of the edge, so that each ticket is two matches.
                     a, b = (f"{prefix}{end}" for end in ends)
                     rows.append((str(key), a, a, b))
                     weights.append(weight)
@@ -312,15 +314,15 @@ def test_matches_of_a_view_with_further_columns_are_shown_in_every_form(
 
 
 def test_retractions_are_found_in_large_deltas():
-    history, feed = history_and_feed(compile_sql(RING, {"e": EDGE}, name="rings"))
+    history, feed = history_and_feed(compile_sql(CYCLE_QUERY, {"e": EDGE}, name="rings"))
     ring = [(1, 2), (2, 3), (3, 1)]
     others = [(10 * i + a, 10 * i + b) for i in range(1, 40) for a, b in ring]
     feed(*others)
     feed(*ring)
     assert len(snapshot_of(history)["matches"]["rings"]) == MAX_MATCHES
     feed(*others, weight=-1)
-    left = [match["nodes"] for match in snapshot_of(history)["matches"]["rings"]]
-    assert sorted(left) == [["1", "2", "3"], ["2", "3", "1"], ["3", "1", "2"]]
+    remaining = [match["nodes"] for match in snapshot_of(history)["matches"]["rings"]]
+    assert sorted(remaining) == [["1", "2", "3"], ["2", "3", "1"], ["3", "1", "2"]]
 
 
 def test_a_history_is_bounded_and_its_timeline_keeps_the_first_and_the_newest_point(monkeypatch):
@@ -332,7 +334,7 @@ def test_a_history_is_bounded_and_its_timeline_keeps_the_first_and_the_newest_po
         assert len(history._timeline) <= 16
         assert history._timeline[-1]["id"] == number
     assert history._timeline[0]["id"] == 0
-    ids = [moment["id"] for moment in history._timeline[:-1]]
+    ids = [point["id"] for point in history._timeline[:-1]]
     assert len({b - a for a, b in pairwise(ids)}) == 1
     assert MAX_RECENT_BATCHES < MAX_TIMELINE_POINTS
 
@@ -348,28 +350,28 @@ def test_only_the_first_rows_of_a_delta_are_kept():
 def test_each_change_is_sent_once():
     history, feed = history_and_feed(compile_sql(VIEWS, {"e": EDGE}))
     feed((1, 2))
-    taken = history.snapshot()["batches"]
+    sent_batches = history.snapshot()["batches"]
     feed((2, 3))
     feed((3, 4))
-    more = history.since(taken)
-    assert [batch["id"] for batch in more["recent"]] == [1, 2]
-    assert history.since(more["batches"])["recent"] == []
+    update = history.since(sent_batches)
+    assert [batch["id"] for batch in update["recent"]] == [1, 2]
+    assert history.since(update["batches"])["recent"] == []
 
 
-def test_state_and_operators_add_up():
+def test_operators_and_state_show_the_rows_of_the_circuit():
     circuit = compile_sql(VIEWS, {"e": EDGE})
     history, feed = history_and_feed(circuit)
     feed((1, 2), (2, 3), (3, 1))
-    found = snapshot_of(history)
-    boxes = found["circuit"]["boxes"]
+    result = snapshot_of(history)
+    boxes = result["circuit"]["boxes"]
     join = next(i for i, box in enumerate(boxes) if box["kind"] == "join")
-    assert found["operators"][join][0] == 3
+    assert result["operators"][join][0] == 3
     assert {box["name"] for box in boxes if box["kind"] == "view"} == {"rings", "total", "degrees"}
-    assert all(one["bytes"] > 0 for one in found["state"] if one["rows"])
-    assert sum(one["rows"] for one in found["state"] if one["order"] == [1, 0]) >= 3
+    assert all(entry["bytes"] > 0 for entry in result["state"] if entry["rows"])
+    assert sum(entry["rows"] for entry in result["state"] if entry["order"] == [1, 0]) >= 3
 
 
-def test_values_of_all_types_are_texts_that_are_cut():
+def test_values_of_all_types_are_shown_as_short_texts():
     schema = pa.schema(
         {"t": pa.string(), "b": pa.binary(), "d": pa.timestamp("us"), "f": pa.float64()}
     )
@@ -384,20 +386,20 @@ def test_values_of_all_types_are_texts_that_are_cut():
     assert len(values[0]) == 60 and values[2:] == [None, "nan"]
 
 
-class Failing(SinkObserver):
+class FailingObserver(SinkObserver):
     def batch_completed(self, published, metrics):
         raise ZeroDivisionError
 
 
 def test_an_observer_that_fails_does_not_stop_the_sink(caplog):
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
-    sink.add_observer(Failing())
+    sink.add_observer(FailingObserver())
     sink(Frame(edges((1, 2))), 0)
     assert sink.last.batch_id == 0
-    assert "observer Failing failed on micro-batch 0" in caplog.text
+    assert "observer FailingObserver failed on micro-batch 0" in caplog.text
 
 
-def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplog, monkeypatch):
+def test_a_failure_of_the_page_does_not_stop_the_sink(caplog, monkeypatch):
     pytest.importorskip("uvicorn")
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
     with Page(sink.circuit, port=0) as page:
@@ -426,15 +428,15 @@ def test_edges_of_a_layout_go_forward_through_every_layer(edges):
     for (a, b), bends in layout.bends.items():
         layers = [layout.positions[a][0], *(layer for layer, _ in bends), layout.positions[b][0]]
         assert layers == list(range(layers[0], layers[-1] + 1))
-    taken = [
+    positions = [
         *layout.positions.values(),
         *(bend for bends in layout.bends.values() for bend in bends),
     ]
-    assert len(taken) == len(set(taken)) == sum(layout.widths)
+    assert len(positions) == len(set(positions)) == sum(layout.widths)
 
 
-def test_a_layout_without_need_has_no_crossings():
-    # Two ladders that are given interleaved.
+def test_edges_that_need_not_cross_do_not_cross():
+    # Two paths whose nodes are given interleaved.
     edges = [(0, 3), (1, 2), (2, 5), (3, 4)]
     layout = lay_out_graph(range(6), edges)
     at = layout.positions
@@ -443,15 +445,15 @@ def test_a_layout_without_need_has_no_crossings():
             assert (at[a][1] - at[c][1]) * (at[b][1] - at[d][1]) >= 0
 
 
-def test_the_drawing_tells_of_each_operator_in_the_order_of_its_boxes():
+def test_the_drawing_has_totals_of_each_operator_in_the_order_of_its_boxes():
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=True)
     drawing = Drawing.of(circuit)
     circuit.step({"e": edges((1, 2), (2, 3))})
-    done = drawing.operator_totals(circuit)
+    totals = drawing.operator_totals(circuit)
     boxes = drawing.picture["boxes"]
-    assert len(done) == sum(box["kind"] != "view" for box in boxes)
+    assert len(totals) == sum(box["kind"] != "view" for box in boxes)
     assert set(drawing.picture["materialized_views"].values()) == {"rings", "total", "degrees"}
     assert (
-        dict(zip((box["name"] for box in boxes), (rows for rows, _ in done), strict=False))["e"]
+        dict(zip((box["name"] for box in boxes), (rows for rows, _ in totals), strict=False))["e"]
         == 2
     )

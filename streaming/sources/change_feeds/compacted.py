@@ -80,21 +80,21 @@ class CompactedFeed:
         texts = {
             "key_text": f"make_valid_utf8({key})",
             "row_text": f"make_valid_utf8({value})",
-            "is_text": f"coalesce(is_valid_utf8({key}), true) "
+            "is_utf8": f"coalesce(is_valid_utf8({key}), true) "
             f"AND coalesce(is_valid_utf8({value}), true)",
             "sequence": order,
         }
         events = compute_once(df, texts)
-        read = {
-            name: f"CASE WHEN is_text THEN {parse_object(text)} END"
-            for name, text in (("key", "key_text"), ("line", "row_text"))
+        parsed = {
+            name: f"CASE WHEN is_utf8 THEN {parse_object(text)} END"
+            for name, text in (("key", "key_text"), ("new_row", "row_text"))
         }
-        events = compute_once(events, read, keep=("key_text", "row_text", "sequence"))
+        events = compute_once(events, parsed, keep=("key_text", "row_text", "sequence"))
         error = (
             "CASE WHEN (key IS NULL AND key_text IS NOT NULL) "
-            "OR (line IS NULL AND row_text IS NOT NULL) "
+            "OR (new_row IS NULL AND row_text IS NOT NULL) "
             f"THEN {literal(f'of the key or the value, {UNREADABLE}')} "
-            "WHEN key IS NULL AND line IS NULL THEN 'neither key nor value' END"
+            "WHEN key IS NULL AND new_row IS NULL THEN 'neither key nor value' END"
         )
         events = events.selectExpr(
             "concat_ws(' ', key_text, row_text) AS raw",
@@ -103,7 +103,7 @@ class CompactedFeed:
             f"{NO_FIELDS} AS fields",
             "false AS skip",
             f"{error} AS error",
-            f"if(row_text IS NULL, array({image(-1, 'key')}), array({image(1, 'line', 'key')})) "
+            f"if(row_text IS NULL, array({image(-1, 'key')}), array({image(1, 'new_row', 'key')})) "
             "AS images",
         )
         names = ColumnNames(self.rename, self.match_case)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["redacted"]
+__all__ = ["redact"]
 
 HIDDEN: Final = "***"
 #: ``key=value`` and ``"key": value`` where the key names a secret; a value is a word or quoted.
@@ -29,18 +29,18 @@ _ADDRESS: Final = re.compile(r"""(?<=://)[^\s'"]*@""")
 _HOST: Final = re.compile(r"""(?<=['"])[^\s'"/]*@(?=[\w.:-]+['"])""")
 
 
-def redacted(text: str, *secrets: str) -> str:
+def redact(text: str, *secrets: str) -> str:
     """Replace passwords, tokens and keys in a text by ``***``.
 
     Args:
         text: Any text; O(its length).
         secrets: Texts to hide wherever they occur.
 
-    >>> redacted("host=db password='a b' dbname=x")
+    >>> redact("host=db password='a b' dbname=x")
     'host=db password=*** dbname=x'
-    >>> redacted("postgresql://anna:p@ss/w@db:5432/x?sslpassword=q")
+    >>> redact("postgresql://anna:p@ss/w@db:5432/x?sslpassword=q")
     'postgresql://***@db:5432/x?sslpassword=***'
-    >>> redacted("wrong: hunter2", "hunter2")
+    >>> redact("wrong: hunter2", "hunter2")
     'wrong: ***'
     """
     for secret in secrets:
