@@ -79,8 +79,16 @@ def test_a_schema_has_columns_fields_arity_and_the_schema_of_its_deltas():
     assert target.columns == ("a", "b")
     assert target.fields == (Field("a", pa.string(), nullable=False), Field("b", pa.int8()))
     assert target.arity == 2
+    assert target.arrow_columns == fields
     assert target.arrow == pa.schema([*fields, ("weight", pa.int64())])
     assert Schema("r", target.fields) == target
+
+
+def test_rows_that_are_dicts_need_no_weight():
+    target, codecs = Schema.of("r", "a string, b bigint"), Codecs()
+    assert target.to_zset([{"a": "x"}, {"a": "x", "b": 2}], codecs).weights.tolist() == [1, 1]
+    assert target.to_zset([{"a": "x", "weight": -1}], codecs).weights.tolist() == [-1]
+    assert not len(target.to_zset([], codecs))
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,19 @@ def test_a_step_may_be_committed_by_another_thread(circuit, pool):
     assert circuit.views["e"].num_rows == 4
 
 
+def test_a_commit_waits_for_a_step_that_another_thread_is_computing(circuit, gate, pool):
+    with ThreadPoolExecutor(1) as owner:  # the thread that has the turn
+        first = owner.submit(circuit.prepare, {"e": edges("xy")}).result(TIMEOUT)
+        with gate.holding(owner, lambda: circuit.prepare({"e": edges("uv")})) as second:
+            commit = pool.submit(first.commit)
+            with pytest.raises(TimeoutError):
+                commit.result(0.2)
+        commit.result(TIMEOUT)
+    with pytest.raises(StaleStepError):
+        second.result(TIMEOUT).commit()
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy")))
+
+
 def test_of_several_prepared_steps_of_a_thread_one_can_be_committed(circuit, pool):
     first, second = circuit.prepare({"e": edges("xy")}), circuit.prepare({"e": edges("uv")})
     assert not pool.submit(lambda: can_step(circuit)).result(TIMEOUT)

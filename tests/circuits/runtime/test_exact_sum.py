@@ -144,7 +144,7 @@ def test_every_type_of_numbers_is_summed_exactly(type_):
     zset = ZSet.from_columns([digits.digits], digits.amounts)
     total = sum(f * w for f, w in zip(fractions, weights, strict=True))
     assert exact.floats(digits_of(zset), np.array([7])).tolist() == [float(total / 7)]
-    if not exact.floating:
+    if not exact.is_floating:
         sum_words, fits = exact.integers(digits_of(zset), 1, 6)
         assert fits.all()
         unsigned = unsigned_of(sum_words[:, 0])

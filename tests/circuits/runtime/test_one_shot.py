@@ -182,7 +182,9 @@ def test_a_query_of_data_that_is_not_kept_is_an_error_that_says_how_to_keep_it()
             circuit.query(text)
         assert isinstance(raised.value, TextError) and raised.value.line == 1
         (note,) = raised.value.__notes__
-        assert note.startswith("kept are e; link, mark, degrees can be asked for")
+        assert note.startswith(
+            "a query can read e; to read link, mark, degrees too, make the circuit"
+        )
         assert "materialize=True" in note
 
 

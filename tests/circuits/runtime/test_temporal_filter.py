@@ -179,6 +179,14 @@ def test_a_time_zone_is_converted_to_utc():
     assert after["view"].num_rows == 1
 
 
+def test_a_time_before_that_of_the_last_step_counts_as_the_same_time_also_at_the_epoch():
+    circuit = circuit_of("ts <= now()")
+    epoch = datetime(1970, 1, 1)
+    circuit.step({"r": [{"id": 1, "ts": epoch}]}, now=epoch)
+    delta = circuit.step({"r": [{"id": 2, "ts": epoch}]}, now=epoch - MINUTE)
+    assert delta["view"].num_rows == 1
+
+
 def test_the_time_is_needed_only_by_views_that_read_it():
     with pytest.raises(CircuitError, match=r"now=datetime.now\(UTC\)"):
         circuit_of("ts < now()").step({"r": rows_at(1)})
