@@ -33,33 +33,35 @@ from functools import cached_property
 from html import escape
 from itertools import chain, pairwise
 from time import perf_counter
-from typing import Any, Final, NamedTuple
-from zlib import crc32
+from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from circuits.circuit_spec import CircuitSpec
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
-    InputOptionsError,
     MissingRowError,
     StaleStepError,
     TextError,
     UnknownViewError,
 )
-from circuits.inputs.checked_input import CheckedInput, no_event_time_error
+from circuits.inputs.checked_input import CheckedInput
+from circuits.inputs.encoded_inputs import (
+    EncodedInputs,
+    digests_of,
+    encode_inputs,
+    microseconds_of,
+)
 from circuits.inputs.finality import check_finality
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
-from circuits.inputs.tables import Rows, check_input, tables_of
+from circuits.inputs.tables import Rows
 from circuits.limits import bounded
-from circuits.phases import COMMIT, ENCODE
-from circuits.plan.nodes import Fields
+from circuits.phases import COMMIT
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep, watermark_of
 from circuits.runtime.incrementalize import incrementalize
-from circuits.runtime.one_shot import answer_query
+from circuits.runtime.one_shot import answer_query, stored_relations
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.plan_drawing import draw_mermaid, draw_tree
@@ -69,38 +71,23 @@ from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
 from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
-from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
 from circuits.user_functions import UserFunction, check_functions
-from dbsp_wcoj import Relations, Trace, ZSet
+from dbsp_wcoj import Relations, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 
-__all__ = ["PHASES", "Circuit", "CircuitStep", "StepObserver"]
+__all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
-#: The phases of preparing a step: values to codes, the operators, codes to values.
-PHASES: Final = ("encode", "step", "output")
+#: The phases in `CircuitStep.seconds`: values to codes, the operators, codes to values.
+PREPARE_PHASES: Final = ("encode", "step", "output")
 
 #: Called before an operator is evaluated, with its name, its kind and the views it is part of.
 StepObserver = Callable[[str, str, tuple[str, ...]], object]
-
-
-class _EncodedInputs(NamedTuple):
-    """The rows of a step as codes.
-
-    Attributes:
-        zsets: The rows of each input.
-        watermarks: The watermark of each input that has one, after the rows.
-        row_count: The number of rows of all inputs.
-    """
-
-    zsets: dict[str, ZSet]
-    watermarks: dict[str, int]
-    row_count: int
 
 
 class Circuit:
@@ -168,11 +155,13 @@ class Circuit:
         self._is_state_undefined = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
-        self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
+        # The arguments of a `StepObserver`, by the position of the node.
+        self._observer_arguments: list[tuple[str, str, tuple[str, ...]]] | None = None
         self._turns = WriterLock()
         self.codecs = Codecs()
         try:
-            self._groups = check_finality(self.plans, self.inputs, self.input_options)
+            # By kept input: the functions of its event time that views group by.
+            self._group_functions = check_finality(self.plans, self.inputs, self.input_options)
             self.fingerprint = spec.fingerprint
             self.graph, self._integrals = self._build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
@@ -305,11 +294,14 @@ columns 'nmae'; the relation needs name, age and may have weight
                 in ``rejected``.
         """
         self._check_readable()
-        time = self._decode_now(now)
+        if watermarks is None:
+            watermarks = {}
+        microseconds = microseconds_of(now) if self.reads_now else None
         turn = self._turns.take(timeout)
         try:
-            given = {} if watermarks is None else watermarks
-            return self._turns.run_exclusively(self._prepare, tables, given, time, turn)
+            return self._turns.run_exclusively(
+                self._prepare, tables, watermarks, microseconds, turn
+            )
         except BaseException:
             self._turns.end(turn)
             raise
@@ -324,22 +316,6 @@ columns 'nmae'; the relation needs name, age and may have weight
         """True if a view emits its rows when they are final (EMIT ON WINDOW CLOSE)."""
         return any(node.plan.reads_watermarks for node in self.graph.nodes)
 
-    def _decode_now(self, now: datetime | pa.TimestampScalar | None) -> int | None:
-        """Return the time of a step in microseconds since 1970; None if no view reads it."""
-        if not self.reads_now:
-            return None
-        if now is None:
-            raise CircuitError(
-                "a view compares with now(): give the time of the step, "
-                "as in step(tables, now=datetime.now(UTC))"
-            )
-        check_type("now", now, datetime | pa.TimestampScalar, "a datetime or an Arrow timestamp")
-        scalar = pa.scalar(now) if isinstance(now, datetime) else now
-        time = scalar.cast(pa.timestamp("us", scalar.type.tz), safe=False).value
-        if time is None:
-            raise CircuitError("now=NULL: give the time of the step")
-        return int(time)
-
     def _prepare(
         self,
         tables: Mapping[str, Rows],
@@ -348,20 +324,20 @@ columns 'nmae'; the relation needs name, age and may have weight
         turn: WriterTurn,
     ) -> CircuitStep:
         self._check_writable()
-        lengths, previous_watermarks = self._trim_dictionaries(), self.graph.watermarks
+        lengths, previous_watermarks = self._truncate_dictionaries(), self.graph.watermarks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
             with bounded(self.graph, budget):
-                encoded = self._encode(tables, watermarks, self.codecs, self.graph.checked_inputs)
+                encoded = self._encode(tables, watermarks, self.graph.checked_inputs, self.codecs)
                 times.append(self._clock())
                 step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget, now)
                 times.append(self._clock())
                 outputs = {}
                 for name in self.outputs:
-                    number = self.graph.views[name]
-                    budget.start_operator(number)
-                    delta = step.deltas[number]
+                    position = self.graph.views[name]
+                    budget.start_operator(position)
+                    delta = step.deltas[position]
                     outputs[name] = self._schemas[name].to_table(delta, self.codecs)
                 rejected = {
                     name: [
@@ -384,7 +360,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             encoded.zsets,
             (lengths, self.graph.registry.lengths()),
             rejected,
-            {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
+            {
+                phase: end - start
+                for phase, (start, end) in zip(PREPARE_PHASES, pairwise(times), strict=True)
+            },
             turn,
         )
 
@@ -443,8 +422,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         delta = step.step.deltas[self.graph.views[name]]
         return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
 
-    def _trim_dictionaries(self) -> dict[str, int]:
-        """The lengths of the dictionaries, after removing the codes of steps that were dropped."""
+    def _truncate_dictionaries(self) -> dict[str, int]:
+        """Remove the codes of steps that were dropped; return the lengths of the dictionaries."""
         registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
         if lengths == committed or self._turns.open_turns > 1:
@@ -463,7 +442,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             name: CheckedInput(self.inputs[name], options, codecs, Relations())
             for name, options in self.input_options.items()
         }
-        return digests_of(self._encode(tables, {}, codecs, checked).zsets)
+        return digests_of(self._encode(tables, {}, checked, codecs).zsets)
 
     def schema(self, name: str) -> Schema:
         """The columns of an input or a view.
@@ -549,11 +528,11 @@ columns 'nmae'; the relation needs name, age and may have weight
             dialect = "duckdb" if source is None else source.dialect
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
         state = self.committed
-        kept = self._stored_relations(state)
+        stored = stored_relations(state, self._views_of(state), self.inputs, self._schemas)
         try:
             return answer_query(
                 text,
-                kept,
+                stored,
                 state.codecs(),
                 dialect=dialect,
                 joining=self._join_options,
@@ -561,11 +540,11 @@ columns 'nmae'; the relation needs name, age and may have weight
                 functions=self.spec.functions | check_functions(functions),
             )
         except TextError as error:
-            missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]
+            missing = [name for name in (*self.inputs, *self._schemas) if name not in stored]
             if any(re.search(rf"\b{re.escape(name)}\b", text) for name in missing):
                 error.add_note(
-                    f"kept are {', '.join(kept) or 'none'}; {', '.join(missing)} can be asked for "
-                    "in a circuit made with materialize=True"
+                    f"a query can read {', '.join(stored) or 'no relation'}; to read "
+                    f"{', '.join(missing)} too, make the circuit with materialize=True"
                 )
             raise
 
@@ -579,14 +558,14 @@ columns 'nmae'; the relation needs name, age and may have weight
         if observer is None:
             self.graph.observer = None
             return
-        if self._observed is None:
+        if self._observer_arguments is None:
             views = self.graph.views_of()
-            self._observed = [
-                (node.name, type(node.plan).__name__.lower(), views[number])
-                for number, node in enumerate(self.graph.nodes)
+            self._observer_arguments = [
+                (node.name, type(node.plan).__name__.lower(), views[position])
+                for position, node in enumerate(self.graph.nodes)
             ]
-        operators = self._observed
-        self.graph.observer = lambda number: observer(*operators[number])
+        arguments = self._observer_arguments
+        self.graph.observer = lambda position: observer(*arguments[position])
 
     def explain(self, format: str = "text") -> str:
         """Return the operators that run, with the rows and the seconds of each so far.
@@ -703,13 +682,13 @@ columns 'nmae'; the relation needs name, age and may have weight
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, options in self.input_options.items():
-            groups = self._groups.get(name, ())
+            groups = self._group_functions.get(name, ())
             graph.add_checked_input(
                 name, CheckedInput(self.inputs[name], options, codecs, graph.relations, groups)
             )
-        numbers = {**inputs, **graph.views}
+        positions = {**inputs, **graph.views}
         integrals = {
-            name: graph.integrate(numbers[name], retained=name in self._groups)
+            name: graph.integrate(positions[name], retained=name in self._group_functions)
             for name in self.materialized
         }
         graph.bound_state()
@@ -718,23 +697,8 @@ columns 'nmae'; the relation needs name, age and may have weight
     def _views_of(self, state: CircuitVersion) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})
 
-    def _stored_relations(self, state: CircuitVersion) -> dict[str, tuple[Fields, Trace]]:
-        """Return the relations whose rows are in the state with all their columns."""
-        kept: dict[str, tuple[Fields, Trace]] = {}
-        views = self._views_of(state)
-        joined = dict(state.graph.relations.traces)
-        bounds = state.graph.state_bounds
-        for position in bounds.relations if bounds is not None else ():
-            del joined[state.graph.nodes[position].name]  # old rows are dropped
-        for name, schema in {**self.inputs, **self._schemas}.items():
-            if name in views:
-                kept[name] = (schema.fields, views.trace(name))
-            elif name in self.inputs and name in joined and schema.arity:
-                kept[name] = (schema.fields, state.trace(relation_trace(name)))
-        return kept
-
     def _check_readable(self) -> None:
-        """Raise an error for readers, and before waiting for a turn, if a commit failed."""
+        """Raise an error if a commit failed; for readers, and for writers before they wait."""
         if self._has_commit_failed:
             self._check_writable()
 
@@ -745,47 +709,16 @@ columns 'nmae'; the relation needs name, age and may have weight
                 "feed it again"
             )
 
-    @observed(ENCODE, lambda _, encoded: encoded.row_count)
     def _encode(
         self,
         tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any],
-        codecs: Codecs,
         checked: Mapping[str, CheckedInput],
-    ) -> _EncodedInputs:
-        """Encode the rows of a step, and compute the watermarks of the inputs after them.
-
-        Args:
-            tables: Rows, by input.
-            watermarks: Watermarks of the sources, by input.
-            codecs: The codes of values.
-            checked: The inputs with options, with these codecs.
-        """
-        zsets: dict[str, ZSet] = {}
-        advanced: dict[str, int] = {}
-        row_count = 0
-        if not isinstance(watermarks, Mapping):
-            raise InputOptionsError(
-                f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
-                'give {"name of the input": time}'
-            )
-        for name, value in watermarks.items():
-            check_input(name, self.inputs)
-            if name not in checked:
-                raise no_event_time_error(name)
-            advanced[name] = checked[name].encode_watermark(value)
-        schemas = self.spec.schemas
-        for name, table in tables_of(tables, schemas).items():
-            row_count += table.num_rows
-            if name not in checked:
-                zsets[name] = self.inputs[name].encode_table(
-                    table, codecs, read=self.graph.read_columns(name)
-                )
-                continue
-            zsets[name], watermark = checked[name].read(table)
-            if watermark is not None:
-                advanced[name] = max(watermark, advanced.get(name, watermark))
-        return _EncodedInputs(zsets, advanced, row_count)
+        codecs: Codecs,
+    ) -> EncodedInputs:
+        return encode_inputs(
+            tables, watermarks, self.inputs, checked, codecs, self.graph.read_columns
+        )
 
 
 @dataclass
@@ -797,10 +730,10 @@ class CircuitStep(Staged):
         step: The deltas of all operators.
         circuit: The circuit of the step.
         version: The version of the circuit at which the step was prepared.
-        given: The encoded rows of each input, before its options apply.
+        inputs: The encoded rows of each input, before its options apply.
         lengths: The lengths of all dictionaries before and after preparing.
         rejected: Per input, the rows that its options reject; inputs without any are left out.
-        seconds: The seconds that preparing took, by `PHASES`.
+        seconds: The seconds that preparing took, by `PREPARE_PHASES`.
         turn: The turn that keeps other threads from preparing a step until this one ends.
         is_abandoned: True after `abandon`; the step can no longer be committed.
     """
@@ -809,7 +742,7 @@ class CircuitStep(Staged):
     step: GraphStep
     circuit: Circuit
     version: int
-    given: Mapping[str, ZSet] = field(default_factory=dict)
+    inputs: Mapping[str, ZSet] = field(default_factory=dict)
     lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
     rejected: Mapping[str, Sequence[RejectedRows]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -889,15 +822,4 @@ class CircuitStep(Staged):
         The checksum covers codes, so it can be compared with that of committed rows (a replay) of
         the same circuit, not of another circuit.
         """
-        return digests_of(self.given)
-
-
-def digests_of(given: Mapping[str, ZSet]) -> dict[str, int]:
-    """Return a checksum of each Z-set of codes."""
-    return {name: _checksum(zset) for name, zset in given.items()}
-
-
-def _checksum(zset: ZSet) -> int:
-    if not len(zset):
-        return 0
-    return crc32(zset.weight_array.data, crc32(np.ascontiguousarray(zset.row_array).data))
+        return digests_of(self.inputs)

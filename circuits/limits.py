@@ -67,20 +67,20 @@ def _where(view: str | None, operator: str | None) -> str:
     return f"view {view!r}: {operator}: " if view is not None else f"{operator}: "
 
 
-def _find_names(graph: Graph, number: int | None) -> tuple[str | None, str | None]:
+def _find_names(graph: Graph, position: int | None) -> tuple[str | None, str | None]:
     """Return the first view that depends on a node, and the node as `explain` shows it."""
-    if number is None:
+    if position is None:
         return None, None
-    node = graph.nodes[number]
-    dependents = {number}
+    node = graph.nodes[position]
+    dependents = {position}
     while True:  # in a recursion, a node may be listed before its inputs
         readers = {
-            index
-            for index, reader in enumerate(graph.nodes)
+            reader_position
+            for reader_position, reader in enumerate(graph.nodes)
             if not dependents.isdisjoint(reader.inputs)
         }
         if readers <= dependents:
             break
         dependents |= readers
-    view = next((name for name, output in graph.views.items() if output in dependents), None)
+    view = next((name for name, root in graph.views.items() if root in dependents), None)
     return view, f"{node.name} {node_label(graph, node)}"

@@ -129,10 +129,14 @@ columns: name; the relation needs name, age and may have weight
         return len(self.fields)
 
     @cached_property
+    def arrow_columns(self) -> pa.Schema:
+        """The Arrow schema of the columns, without ``weight``."""
+        return pa.schema([pa.field(f.name, f.type, f.nullable) for f in self.fields])
+
+    @cached_property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of ``to_table``."""
-        fields = [pa.field(f.name, f.type, f.nullable) for f in self.fields]
-        return pa.schema([*fields, (WEIGHT, pa.int64())])
+        """The Arrow schema of ``to_table``, with ``weight``."""
+        return self.arrow_columns.append(pa.field(WEIGHT, pa.int64()))
 
     def to_zset(self, table: Rows, codecs: Codecs) -> ZSet:
         """Encode rows, with or without weights.
@@ -149,23 +153,23 @@ columns: name; the relation needs name, age and may have weight
         Complexity:
             O(bytes), plus the time to sort the codes.
         """
-        return self.encode_table(table_of(self.relation, table, self.arrow), codecs)
+        return self.encode_table(table_of(self.relation, table, self.arrow_columns), codecs)
 
     def encode_table(
-        self, table: pa.Table, codecs: Codecs, *, read: Collection[int] | None = None
+        self, table: pa.Table, codecs: Codecs, *, read_columns: Collection[int] | None = None
     ) -> ZSet:
         """Encode a table that `circuits.inputs.tables.table_of` has validated.
 
         Args:
             table: The rows.
             codecs: The codecs, which assign the codes.
-            read: The columns that are read. The values of other columns are checked, but encoded
-                as NULL, which saves the time to encode texts. By default, all columns are read.
+            read_columns: The columns that views read; by default all. The values of other columns
+                are checked, but encoded as NULL, which saves the time to encode strings.
 
         Raises:
             SchemaError, WeightError, WeightOverflowError: As `to_zset`.
         """
-        codes, weights = self.to_codes(table, codecs, read=read)
+        codes, weights = self.to_codes(table, codecs, read_columns=read_columns)
         if not self.fields:
             if weights is None:
                 return ZSet.scalar(table.num_rows)
@@ -173,37 +177,42 @@ columns: name; the relation needs name, age and may have weight
         return ZSet.from_columns(codes, weights)
 
     def to_codes(
-        self, table: pa.Table, codecs: Codecs, *, read: Collection[int] | None = None
+        self, table: pa.Table, codecs: Codecs, *, read_columns: Collection[int] | None = None
     ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64] | None]:
-        """The codes of every column, in the order of the rows, and the weights if there are any.
+        """Return the codes of every column, in the order of the rows, and the weights if any.
 
-        The arguments are as for `encode_table`.
+        The arguments are those of `encode_table`.
 
         Raises:
             SchemaError: As `to_zset`.
         """
         self.check_columns(table)
         names = table.column_names
-        arrays = [self._column(table, field, names) for field in self.fields]
+        arrays = [self._cast_column(table, field, names) for field in self.fields]
         weights = self.weights(table)
-        return self._encode(arrays, codecs, read), weights
+        return self._encode(arrays, codecs, read_columns), weights
 
-    def check_columns(self, table: pa.Table, besides: Collection[str] = ()) -> None:
-        """Reject surplus and repeated columns.
+    def check_columns(self, table: pa.Table, also_allowed: Collection[str] = ()) -> None:
+        """Raise an error for surplus and repeated columns.
+
+        Args:
+            table: The rows.
+            also_allowed: Names that are allowed besides the columns of the relation and
+                ``weight``.
 
         Raises:
             SchemaError: The table has such columns.
         """
         names = table.column_names
-        if len(set(names)) == len(names) and self._allowed.issuperset(names):
+        if len(set(names)) == len(names) and self._allowed_names.issuperset(names):
             return
-        surplus = [name for name in names if name not in (*self.columns, WEIGHT, *besides)]
+        surplus = [name for name in names if name not in (*self._allowed_names, *also_allowed)]
         repeated = [name for name, times in Counter(names).items() if times > 1]
         if surplus or repeated:
-            named = ", ".join(map(repr, dict.fromkeys(surplus + repeated)))
+            wrong_names = ", ".join(map(repr, dict.fromkeys(surplus + repeated)))
             raise SchemaError(
-                f"relation {self.relation!r}: the table has surplus or repeated columns {named}; "
-                f"{self._requirements}"
+                f"relation {self.relation!r}: the table has surplus or repeated columns "
+                f"{wrong_names}; {self._requirements}"
             )
 
     @observed(DECODE, rows=lambda arguments, _: len(arguments[1]))
@@ -230,12 +239,12 @@ columns: name; the relation needs name, age and may have weight
         return f"the relation needs {needed} and may have {WEIGHT}"
 
     @cached_property
-    def _allowed(self) -> frozenset[str]:
+    def _allowed_names(self) -> frozenset[str]:
         """The names of the columns that rows may have."""
         return frozenset((*self.columns, WEIGHT))
 
-    def _column(self, table: pa.Table, field: Field, names: Sequence[str]) -> pa.ChunkedArray:
-        """The column, cast to the declared type; ``names`` are those of the table's columns."""
+    def _cast_column(self, table: pa.Table, field: Field, names: Sequence[str]) -> pa.ChunkedArray:
+        """Return a column in its declared type; ``names`` are those of the table's columns."""
         name = field.name
         if name not in names:
             raise SchemaError(
@@ -255,34 +264,34 @@ columns: name; the relation needs name, age and may have weight
         return column
 
     def _encode(
-        self, arrays: list[pa.ChunkedArray], codecs: Codecs, read: Collection[int] | None
+        self, arrays: list[pa.ChunkedArray], codecs: Codecs, read_columns: Collection[int] | None
     ) -> list[npt.NDArray[np.int64]]:
-        """The codes of all columns.
+        """Return the codes of all columns.
 
         Columns without a dictionary are encoded first. They can fail, and then no value has been
         added to a dictionary.
         """
-        columns = [codecs.codec(field.type) for field in self.fields]
-        codes = [_NO_CODES] * len(columns)
+        column_codecs = [codecs.codec(field.type) for field in self.fields]
+        codes = [_NO_CODES] * len(column_codecs)
         nulls = _NO_CODES
         # Codes in the order of the values come from no dictionary.
-        ordered = [codec.ordered for codec in columns]
-        for position in sorted(range(len(columns)), key=lambda position: not ordered[position]):
-            is_read = read is None or position in read
-            if is_read or ordered[position]:
+        no_dictionary = [codec.ordered for codec in column_codecs]
+        for column in sorted(range(len(codes)), key=lambda column: not no_dictionary[column]):
+            is_read = read_columns is None or column in read_columns
+            if is_read or no_dictionary[column]:
                 try:
                     # The encoding without a dictionary is also a check of the values.
-                    codes[position] = columns[position].encode(arrays[position])
+                    codes[column] = column_codecs[column].encode(arrays[column])
                 except SchemaError as error:
-                    raise self._column_error(self.columns[position], error) from error
+                    raise self._column_error(self.columns[column], error) from error
             if not is_read:
                 if not len(nulls):
-                    nulls = np.full(len(arrays[position]), NULL)
-                codes[position] = nulls
+                    nulls = np.full(len(arrays[column]), NULL)
+                codes[column] = nulls
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:
-        """The weights of a table's rows; None if it has no column of weights.
+        """Return the weights of a table's rows; None if it has no column of weights.
 
         Raises:
             SchemaError: The weights are not integers, contain NULL, or do not fit int64.
@@ -313,7 +322,7 @@ columns: name; the relation needs name, age and may have weight
 
 
 def schemas_of(schemas: Mapping[str, SchemaLike]) -> dict[str, Schema]:
-    """The schemas of the input relations, by name.
+    """Return the schemas of the input relations, by name.
 
     Raises:
         ArgumentTypeError: ``schemas`` is not a mapping from names to schemas.
@@ -323,13 +332,13 @@ def schemas_of(schemas: Mapping[str, SchemaLike]) -> dict[str, Schema]:
 
 
 def arrow_schemas(schemas: Mapping[str, SchemaLike]) -> dict[str, pa.Schema]:
-    """The Arrow schemas of the input relations, by name; each as `arrow_schema`."""
+    """Return the Arrow schemas of the input relations, by name; each as `arrow_schema`."""
     check_type("schemas", schemas, Mapping, '{"name of the input": pa.schema(...)}')
     return {name: arrow_schema(name, schema) for name, schema in schemas.items()}
 
 
 def arrow_schema(relation: str, schema: SchemaLike) -> pa.Schema:
-    """The Arrow schema of a relation.
+    """Return the Arrow schema of a relation.
 
     Args:
         relation: The name of the relation.
@@ -363,7 +372,7 @@ write NAME TYPE, NAME TYPE, as in 'src long, dst long'
         if isinstance(schema, str):
             return schema_of_ddl(schema)
         if isinstance(schema, Mapping):
-            return pa.schema([_field(name, type) for name, type in schema.items()])
+            return pa.schema([_declared_field(name, type) for name, type in schema.items()])
         schema_of_rows = _schema_of_rows(schema)
     except MemoryError:
         raise
@@ -384,7 +393,7 @@ write NAME TYPE, NAME TYPE, as in 'src long, dst long'
     return schema_of_rows
 
 
-def _field(name: Any, type: Any) -> pa.Field:
+def _declared_field(name: Any, type: Any) -> pa.Field:
     check_type("the name of a column", name, str, "a text")
     if isinstance(type, str):
         return field_of(name, type)
@@ -393,7 +402,7 @@ def _field(name: Any, type: Any) -> pa.Field:
 
 
 def _schema_of_rows(rows: Any) -> pa.Schema | None:
-    """The columns of a frame; None for other objects. The rows of a reader are not read."""
+    """Return the columns of a frame; None for other objects. The rows of a reader are not read."""
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         exported = rows.schema
     elif hasattr(rows, "__arrow_c_schema__"):
@@ -414,7 +423,7 @@ def _schema_of_rows(rows: Any) -> pa.Schema | None:
 
 
 def _null_count(column: pa.ChunkedArray) -> int:
-    """The number of NULLs, including NULLs in the values of a dictionary array."""
+    """Return the number of NULLs, including NULLs in the values of a dictionary array."""
     if pa.types.is_dictionary(column.type):
         return int(column.is_null().sum().as_py() or 0)
     return int(column.null_count)

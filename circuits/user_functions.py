@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.errors import FunctionError, SchemaError
+from circuits.excerpt import excerpt, shorten
 from circuits.plan.expressions import Call, Expression
 from circuits.types.arrow_types import Family, family_of, is_nested, part_types
 from circuits.types.codecs.codec import Codecs
@@ -163,8 +164,8 @@ class UserFunction:
             return pa.scalar(value, self.returns)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise FailedCall(
-                f"it returned {_shorten(repr(value))}, which is no value of type {self.returns}: "
-                f"{_shorten(str(error))}",
+                f"it returned {excerpt(value)}, which is no value of type {self.returns}: "
+                f"{shorten(str(error))}",
                 row,
             ) from error
 
@@ -201,7 +202,7 @@ class UserFunction:
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise FailedCall(
                 f"it returned a {type(result).__name__} that is no array of type {self.returns}: "
-                f"{_shorten(str(error))}",
+                f"{shorten(str(error))}",
                 None,
             ) from error
         if len(array) != rows:
@@ -286,7 +287,7 @@ def check_functions(functions: Mapping[str, UserFunction] | None) -> dict[str, U
     """Return user-defined functions by lower-case name.
 
     Raises:
-        ArgumentTypeError: It is no mapping of names to functions that `udf` made.
+        ArgumentTypeError: ``functions`` is no mapping from names to functions that `udf` made.
         FunctionError: A name is no identifier, or two names differ only in case.
     """
     if functions is None:
@@ -380,8 +381,4 @@ def _loses_fraction(value: Any, type: pa.DataType) -> bool:
 
 
 def _describe(error: Exception) -> str:
-    return f"it raised {type(error).__name__}: {_shorten(str(error))}"
-
-
-def _shorten(text: str, length: int = 300) -> str:
-    return text if len(text) <= length else f"{text[:length]}..."
+    return f"it raised {type(error).__name__}: {shorten(str(error))}"

@@ -165,8 +165,8 @@ def _row_error(
         try:
             check_result(kernel(part, kernel_type(expression.type)), part)
             start = middle
-        except _FAILURES as smaller:
-            stop, error = middle, smaller
+        except _FAILURES as first_half_error:
+            stop, error = middle, first_half_error
         except pa.ArrowCapacityError:  # the column is too long, but each row has a value
             start = middle
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
@@ -190,13 +190,13 @@ def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
     """Evaluate ``and`` or ``or`` from left to right, each argument only for undecided rows."""
     deciding_value = expression.function == "or"  # FALSE decides ``and``, TRUE decides ``or``
     kernel = pc.or_kleene if deciding_value else pc.and_kleene
-    so_far = fill_rows(frame.value(expression.arguments[0]), frame.rows)
+    result = fill_rows(frame.value(expression.arguments[0]), frame.rows)
     for argument in expression.arguments[1:]:
-        undecided = pc.fill_null(pc.not_equal(so_far, deciding_value), True)
+        undecided = pc.fill_null(pc.not_equal(result, deciding_value), True)
         positions = pc.indices_nonzero(undecided).cast(pa.int64())
         values = fill_rows(frame.restrict(positions).value(argument), len(positions))
-        so_far = pc.replace_with_mask(so_far, undecided, kernel(so_far.filter(undecided), values))
-    return so_far
+        result = pc.replace_with_mask(result, undecided, kernel(result.filter(undecided), values))
+    return result
 
 
 def _evaluate_try(frame: _Frame, expression: Call) -> Values:

@@ -22,8 +22,7 @@ from itertools import chain, repeat
 from operator import add
 from typing import Final
 
-from circuits.errors import CircuitError, InputOptionsError
-from circuits.inputs.checked_input import CheckedDelta, CheckedInput
+from circuits.inputs.checked_input import CheckedInput
 from circuits.inputs.missing_deletions import MissingRowCounter
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.phases import GRAPH
@@ -39,7 +38,6 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
-from circuits.plan.window_close import WindowClose
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operators.integrate import Integrate
@@ -51,10 +49,9 @@ from circuits.runtime.operators.registry import (
     OperatorRegistry,
     builtin_operators,
 )
-from circuits.runtime.operators.time.window_close import WindowCloseOperator
 from circuits.runtime.publication import publish
 from circuits.runtime.read_columns import read_columns
-from circuits.runtime.state_bounds import BoundedStep, StateBounds
+from circuits.runtime.state_bounds import BoundedStep, StateBounds, check_window_close
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
@@ -133,6 +130,8 @@ class Graph:
     Attributes:
         nodes: The nodes in execution order.
         views: The position in ``nodes`` of each view, by its name.
+        nested_circuits: The nested circuit of each fixpoint node, by its position. The nodes of one
+            recursion have the same nested circuit.
         relations: The traces of the nodes that joins read.
         steps: The number of committed steps.
         watermarks: The watermark of each input with an event time, by `watermark_of`, and the
@@ -155,6 +154,7 @@ class Graph:
     operators: OperatorRegistry = field(default_factory=builtin_operators)
     nodes: list[Node] = field(default_factory=list)
     views: dict[str, int] = field(default_factory=dict)
+    nested_circuits: dict[int, NestedCircuit] = field(default_factory=dict)
     relations: Relations = field(default_factory=Relations)
     steps: int = 0
     watermarks: Mapping[str, int] = field(default_factory=dict)
@@ -171,9 +171,8 @@ class Graph:
     # By the ``id`` of a plan: the position of its node, and the plan. The reference to the plan
     # keeps its id from being used for another one.
     _by_plan_id: dict[int, tuple[int, PlanNode]] = field(default_factory=dict)
-    # Recursions by their structural hash, and by the position of each of their fixpoint nodes.
+    # The nested circuit of each recursion, by the structural hash of the recursion.
     _recursions: dict[str, NestedCircuit] = field(default_factory=dict)
-    _nested: dict[int, NestedCircuit] = field(default_factory=dict)
     # The hash of the recursion that is being built, and the positions of its references by name.
     _current_recursion: str = ""
     _references: dict[str, int] = field(default_factory=dict)
@@ -262,7 +261,7 @@ class Graph:
         position = self._positions.get(node_hash)
         if position is None:
             position = self._append_new(node_hash, plan, (circuit.results[index],), None)
-            self._nested[position] = circuit
+            self.nested_circuits[position] = circuit
         return position
 
     def _hash_of_recursion(self, plan: Fixpoint) -> str:
@@ -323,31 +322,16 @@ class Graph:
         return position
 
     def bound_state(self) -> None:
-        """Find the frontiers of all nodes; call this when the graph is complete."""
+        """Find the frontiers of all nodes; call this when the graph is complete.
+
+        Raises:
+            InputOptionsError: A view with EMIT ON WINDOW CLOSE has no rows that become final.
+        """
         if any(checked.bounded_column is not None for checked in self.checked_inputs.values()):
             self.state_bounds = StateBounds(
                 self.nodes, self.operators.joins, self.relations, self.checked_inputs, self.codecs
             )
-        closing = {} if self.state_bounds is None else self.state_bounds.closing
-        for position, node in enumerate(self.nodes):
-            is_close = isinstance(node.operator, WindowCloseOperator) and position not in closing
-            if is_close and isinstance(node.plan, WindowClose):
-                raise self._no_window_error(node.plan, self.views_of()[position])
-
-    def _no_window_error(self, plan: WindowClose, views: Sequence[str]) -> CircuitError:
-        """Return the error for a view with EMIT ON WINDOW CLOSE whose rows are never final."""
-        text = f"view {', '.join(map(repr, views))}: {plan.place}EMIT ON WINDOW CLOSE"
-        if self.state_bounds is None:
-            return InputOptionsError(
-                f"{text} needs an input with lateness, which says when a window is complete: "
-                "declare WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE, or give "
-                "InputOptions(lateness=Lateness('ts', '5 minutes'))"
-            )
-        return InputOptionsError(
-            f"{text} needs a column that tells when a row is final; a later row can have an "
-            "earlier value in each column of the view: select the start or the end of the window, "
-            "or the event time of an input with lateness"
-        )
+        check_window_close(self.nodes, self.state_bounds, self.views_of)
 
     @observed(GRAPH)
     def prepare(
@@ -371,131 +355,8 @@ class Graph:
             LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
         """
         budget = Budget(StepLimits.off()) if budget is None else budget
-        source_watermarks = source_watermarks or {}
-        watermarks = dict(self.watermarks)
-        rejected: dict[str, Sequence[RejectedCodes]] = {}
-        shared = self.relations.stage({})
-        previous_now = watermarks.get(NOW)
-        if now is not None:
-            now = watermarks[NOW] = max(now, previous_now or now)
-        context = StepContext(self.steps == 0, shared, budget, now, previous_now)
-        bounded = None
-        if self.state_bounds is not None:
-            bounded = BoundedStep(
-                self.state_bounds, lambda name: watermarks.get(watermark_of(name)), self.drop_limits
-            )
-        deltas: list[ZSet] = []
-        changes: list[Staged] = [shared]
-        seconds = []
-        recursions: dict[int, NestedCircuitStep] = {}
-        integrals: dict[int, Staged] = {}
-        # By input: its delta without the deletions of expired rows, if it has such rows.
-        unexpired: dict[int, ZSet] = {}
-        for position, node in enumerate(self.nodes):
-            start = self.clock()
-            if self.observer is not None:
-                self.observer(position)
-            if node.is_nested:
-                delta = node.empty
-            elif node.operator is not None:
-                reads_time = node.plan.reads_now or node.plan.reads_watermarks
-                is_fixed = not context.first and not reads_time
-                staged: Staged | None = None
-                if is_fixed and not any([len(deltas[i]) for i in node.inputs]):
-                    # Without a change of its inputs a result does not change. Constants are an
-                    # exception: they have no inputs, and the first step inserts them. Another
-                    # exception are results that depend on the time of the step.
-                    delta = node.empty
-                else:
-                    input_deltas = [deltas[i] for i in node.inputs]
-                    node_context = context
-                    if node.plan.reads_watermarks and bounded is not None:
-                        node_context = replace(context, closing=bounded.closing(position))
-                    delta, staged = prepare_node(position, node, input_deltas, node_context)
-                if bounded is not None:
-                    staged = bounded.drop_operator_rows(position, staged)
-                if staged is not None and isinstance(node.operator, Integrate):
-                    integrals[position] = staged
-                elif staged is not None:
-                    changes.append(staged)
-            else:
-                if isinstance(node.plan, Fixpoint):
-                    delta = self._prepare_recursion(position, deltas, context, recursions)
-                else:
-                    name = node.name
-                    delta = inputs.get(name, node.empty)
-                    checked = self._check_input(name, inputs, source_watermarks)
-                    if checked is not None:
-                        delta = checked.delta
-                        if checked.published is not None:
-                            unexpired[position] = checked.published
-                        if checked.rejected:
-                            rejected[name] = checked.rejected
-                        if checked.watermark is not None and name in source_watermarks:
-                            watermarks[watermark_of(name)] = checked.watermark
-                    budget.add_input_rows(len(delta), delta.arity)
-                if node.is_arranged and len(delta):
-                    shared.add(node.name, delta)
-            deltas.append(delta)
-            seconds.append(self.clock() - start)
-        if unexpired:
-            # Views publish deltas as if no row had expired, which is a second computation.
-            publish_context = replace(context, shared=self.relations.stage({}))
-            publication = publish(
-                self.nodes, self.retained, deltas, unexpired, publish_context, self.clock
-            )
-            deltas = list(publication.deltas)
-            seconds = [a + b for a, b in zip(seconds, publication.seconds, strict=True)]
-            for position, change in publication.integrals.items():
-                integrals.pop(position, None)
-                if change is not None:
-                    integrals[position] = change
-        changes += integrals.values()
-        rows = [len(delta) for delta in deltas]
-        for step in recursions.values():
-            changes.append(step)
-            for position, emitted in step.rows.items():
-                rows[position], seconds[position] = emitted, step.seconds[position]
-        missing = self._missing_row_counter.count(deltas)
-        drop_limits = self.drop_limits
-        if bounded is not None:
-            bounded.drop_relation_rows(shared, [node.name for node in self.nodes])
-            drop_limits = bounded.limits
-        return GraphStep(
-            deltas, changes, rows, seconds, self, watermarks, rejected, missing, drop_limits
-        )
-
-    def _check_input(
-        self, name: str, inputs: Mapping[str, ZSet], source_watermarks: Mapping[str, int]
-    ) -> CheckedDelta | None:
-        """Apply the options of an input; None if it has no options or does not change."""
-        checked_input = self.checked_inputs.get(name)
-        if checked_input is None or (name not in inputs and name not in source_watermarks):
-            return None
-        watermark = self.watermarks.get(watermark_of(name))
-        return checked_input.prepare(inputs.get(name), watermark, source_watermarks.get(name))
-
-    def _prepare_recursion(
-        self,
-        position: int,
-        deltas: Sequence[ZSet],
-        context: StepContext,
-        steps: dict[int, NestedCircuitStep],
-    ) -> ZSet:
-        """Return the delta of one relation of a recursion.
-
-        The first call of a step runs the recursion and stores its result in ``steps``.
-        """
-        circuit = self._nested[position]
-        if id(circuit) not in steps:
-            steps[id(circuit)] = circuit.prepare(
-                self.nodes, deltas, self.relations, context.shared, context.budget, self.clock
-            )
-        return steps[id(circuit)].outputs[self._relation_index(circuit, position)]
-
-    def _relation_index(self, circuit: NestedCircuit, position: int) -> int:
-        """Return which relation of a nested circuit a fixpoint node outputs."""
-        return circuit.results.index(self.nodes[position].inputs[0])
+        execution = _GraphStepExecution(self, inputs, source_watermarks or {}, budget, now)
+        return execution.run()
 
     def read_columns(self, name: str) -> frozenset[int]:
         """Return the columns of an input that operators read."""
@@ -507,7 +368,7 @@ class Graph:
         return cached[2]
 
     @property
-    def _missing_row_counter(self) -> MissingRowCounter:
+    def missing_row_counter(self) -> MissingRowCounter:
         """Counts the deleted rows that do not exist; found once per size of the graph."""
         counter = self._cached_missing_row_counter
         if counter is None or counter.node_count != len(self.nodes):
@@ -518,6 +379,10 @@ class Graph:
             counter = MissingRowCounter.of(self.nodes, traces, keyed)
             self._cached_missing_row_counter = counter
         return counter
+
+    def relation_index(self, circuit: NestedCircuit, position: int) -> int:
+        """Return which relation of a nested circuit a fixpoint node outputs."""
+        return circuit.results.index(self.nodes[position].inputs[0])
 
     @property
     def reads_now(self) -> bool:
@@ -567,7 +432,7 @@ class Graph:
             if node.is_nested:
                 values.append(node.empty)
                 continue
-            if node.operator is None and position not in self._nested:
+            if node.operator is None and position not in self.nested_circuits:
                 rows = inputs.get(node.name, node.empty)
                 budget.add_input_rows(
                     rows.rows if isinstance(rows, Trace) else len(rows), rows.arity
@@ -576,11 +441,11 @@ class Graph:
                 continue
             budget.start_operator(position)
             if node.operator is None:
-                circuit = self._nested[position]
+                circuit = self.nested_circuits[position]
                 if id(circuit) not in recursions:
                     outside = {i: zset_of(i) for i in circuit.outside}
                     recursions[id(circuit)] = self._evaluate_recursion(circuit, outside, budget)
-                value = recursions[id(circuit)][self._relation_index(circuit, position)]
+                value = recursions[id(circuit)][self.relation_index(circuit, position)]
             elif isinstance(node.operator, JoinOperator):
                 value = node.operator.evaluate([values[i] for i in node.inputs], budget)
             elif isinstance(node.operator, BUDGETED_OPERATORS):
@@ -636,6 +501,172 @@ class Graph:
     def traces(self) -> Mapping[str, Trace]:
         """All traces by name: those that joins share, and those that an operator owns."""
         return self.registry.traces
+
+
+class _GraphStepExecution:
+    """The execution of one step: the deltas of the nodes so far, and the staged changes of state.
+
+    Args:
+        graph: The graph, which does not change.
+        inputs: As for `Graph.prepare`.
+        source_watermarks: As for `Graph.prepare`.
+        budget: The limits of the step.
+        now: As for `Graph.prepare`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, ZSet],
+        source_watermarks: Mapping[str, int],
+        budget: Budget,
+        now: int | None,
+    ) -> None:
+        self._graph = graph
+        self._inputs = inputs
+        self._source_watermarks = source_watermarks
+        self._watermarks = dict(graph.watermarks)
+        previous_now = self._watermarks.get(NOW)
+        if now is not None:
+            now = self._watermarks[NOW] = now if previous_now is None else max(now, previous_now)
+        self._shared = graph.relations.stage({})
+        self._context = StepContext(graph.steps == 0, self._shared, budget, now, previous_now)
+        self._bounded: BoundedStep | None = None
+        if graph.state_bounds is not None:
+            self._bounded = BoundedStep(
+                graph.state_bounds,
+                lambda name: self._watermarks.get(watermark_of(name)),
+                graph.drop_limits,
+            )
+        self._deltas: list[ZSet] = []
+        self._seconds: list[float] = []
+        self._changes: list[Staged] = [self._shared]
+        # The changes of the integrals of materialized relations, by position.
+        self._integrals: dict[int, Staged] = {}
+        # The step of each nested circuit, by the ``id`` of the circuit.
+        self._recursions: dict[int, NestedCircuitStep] = {}
+        # By input: its delta without the deletions of expired rows, if it has such rows.
+        self._unexpired: dict[int, ZSet] = {}
+        self._rejected: dict[str, Sequence[RejectedCodes]] = {}
+
+    def run(self) -> GraphStep:
+        """Compute the deltas of all nodes, in execution order."""
+        graph = self._graph
+        for position, node in enumerate(graph.nodes):
+            start = graph.clock()
+            if graph.observer is not None:
+                graph.observer(position)
+            self._deltas.append(self._delta_of(position, node))
+            self._seconds.append(graph.clock() - start)
+        if self._unexpired:
+            self._publish_unexpired()
+        self._changes += self._integrals.values()
+        rows = [len(delta) for delta in self._deltas]
+        for step in self._recursions.values():
+            self._changes.append(step)
+            for position, emitted in step.rows.items():
+                rows[position], self._seconds[position] = emitted, step.seconds[position]
+        missing = graph.missing_row_counter.count(self._deltas)
+        drop_limits = graph.drop_limits
+        if self._bounded is not None:
+            self._bounded.drop_relation_rows(self._shared, [node.name for node in graph.nodes])
+            drop_limits = self._bounded.limits
+        return GraphStep(
+            self._deltas,
+            self._changes,
+            rows,
+            self._seconds,
+            graph,
+            self._watermarks,
+            self._rejected,
+            missing,
+            drop_limits,
+        )
+
+    def _delta_of(self, position: int, node: Node) -> ZSet:
+        """Return the delta of a node; stage the change of its state, and of its shared trace."""
+        if node.is_nested:
+            return node.empty  # it runs in the iterations of its nested circuit
+        if node.operator is not None:
+            return self._operator_delta(position, node)
+        if isinstance(node.plan, Fixpoint):
+            delta = self._recursion_delta(position)
+        else:
+            delta = self._input_delta(position, node)
+        if node.is_arranged and len(delta):
+            self._shared.add(node.name, delta)
+        return delta
+
+    def _operator_delta(self, position: int, node: Node) -> ZSet:
+        context, deltas, bounded = self._context, self._deltas, self._bounded
+        reads_time = node.plan.reads_now or node.plan.reads_watermarks
+        delta, staged = node.empty, None
+        # Without a change of its inputs a result does not change. Constants are an exception: they
+        # have no inputs, and the first step inserts them. Another exception are results that depend
+        # on the time of the step.
+        if context.first or reads_time or any([len(deltas[i]) for i in node.inputs]):
+            if node.plan.reads_watermarks and bounded is not None:
+                context = replace(context, closing=bounded.closing(position))
+            input_deltas = [deltas[i] for i in node.inputs]
+            delta, staged = prepare_node(position, node, input_deltas, context)
+        if bounded is not None:
+            staged = bounded.drop_operator_rows(position, staged)
+        if staged is not None and isinstance(node.operator, Integrate):
+            self._integrals[position] = staged
+        elif staged is not None:
+            self._changes.append(staged)
+        return delta
+
+    def _recursion_delta(self, position: int) -> ZSet:
+        """Return the delta of one relation of a recursion; the first call runs the recursion."""
+        graph = self._graph
+        circuit = graph.nested_circuits[position]
+        step = self._recursions.get(id(circuit))
+        if step is None:
+            step = self._recursions[id(circuit)] = circuit.prepare(
+                graph.nodes,
+                self._deltas,
+                graph.relations,
+                self._shared,
+                self._context.budget,
+                graph.clock,
+            )
+        return step.outputs[graph.relation_index(circuit, position)]
+
+    def _input_delta(self, position: int, node: Node) -> ZSet:
+        """Return the delta of an input after its options are applied."""
+        name = node.name
+        delta = self._inputs.get(name, node.empty)
+        checked_input = self._graph.checked_inputs.get(name)
+        if checked_input is not None and (name in self._inputs or name in self._source_watermarks):
+            checked = checked_input.prepare(
+                self._inputs.get(name),
+                self._graph.watermarks.get(watermark_of(name)),
+                self._source_watermarks.get(name),
+            )
+            delta = checked.delta
+            if checked.published is not None:
+                self._unexpired[position] = checked.published
+            if checked.rejected:
+                self._rejected[name] = checked.rejected
+            if checked.watermark is not None and name in self._source_watermarks:
+                self._watermarks[watermark_of(name)] = checked.watermark
+        self._context.budget.add_input_rows(len(delta), delta.arity)
+        return delta
+
+    def _publish_unexpired(self) -> None:
+        """Replace the deltas by those that views publish: as if no row had expired."""
+        graph = self._graph
+        context = replace(self._context, shared=graph.relations.stage({}))
+        publication = publish(
+            graph.nodes, graph.retained, self._deltas, self._unexpired, context, graph.clock
+        )
+        self._deltas = list(publication.deltas)
+        self._seconds = [a + b for a, b in zip(self._seconds, publication.seconds, strict=True)]
+        for position, change in publication.integrals.items():
+            self._integrals.pop(position, None)
+            if change is not None:
+                self._integrals[position] = change
 
 
 def watermark_of(name: str) -> str:

@@ -20,19 +20,49 @@ from circuits.language import is_datalog
 from circuits.limits import bounded
 from circuits.plan.nodes import Fields
 from circuits.plan.user_call_placement import place_user_calls
+from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.operators.join import JoinOptions
+from circuits.runtime.views import Views
 from circuits.schema import Schema
 from circuits.sql import plan_sql
+from circuits.state.registry import relation_trace
 from circuits.types.codecs.codec import Codecs
 from circuits.user_functions import UserFunction
 from dbsp_wcoj import Trace
 from dbsp_wcoj.limits import Budget
 
-__all__ = ["StoredRelations", "answer_query"]
+__all__ = ["StoredRelations", "answer_query", "stored_relations"]
 
-# The columns and the rows of each relation that a query can read.
+#: The columns and the rows of each relation that a query can read, by name.
 StoredRelations = Mapping[str, tuple[Fields, Trace]]
+
+
+def stored_relations(
+    state: CircuitVersion,
+    materialized: Views,
+    inputs: Mapping[str, Schema],
+    views: Mapping[str, Schema],
+) -> StoredRelations:
+    """Return the relations whose rows are in the state with all their columns.
+
+    Args:
+        state: A version of the state.
+        materialized: The materialized views and inputs of this version.
+        inputs: The schema of each input.
+        views: The schema of each view.
+    """
+    joined_nodes = set(state.graph.relations.traces)
+    bounds = state.graph.state_bounds
+    for position in bounds.relations if bounds is not None else ():
+        joined_nodes.remove(state.graph.nodes[position].name)  # its old rows are dropped
+    stored: dict[str, tuple[Fields, Trace]] = {}
+    for name, schema in {**inputs, **views}.items():
+        if name in materialized:
+            stored[name] = (schema.fields, materialized.trace(name))
+        elif name in inputs and name in joined_nodes and schema.arity:
+            stored[name] = (schema.fields, state.trace(relation_trace(name)))
+    return stored
 
 
 def answer_query(
@@ -55,7 +85,7 @@ def answer_query(
         joining: The options of the joins within recursions.
         budget: The limits of the query.
         functions: The user-defined functions by lower-case name; they are called for the rows of
-            the query, whatever a view remembers.
+            the query, even if a view stores their results.
     """
     fields = {name: columns for name, (columns, _) in stored.items()}
     if is_datalog(text):

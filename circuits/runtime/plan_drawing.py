@@ -77,10 +77,10 @@ def _draw_branch(
     if is_drawn:
         return
     drawn.add(position)
-    deeper = indent + ("   " if is_last else "│  ")
+    child_indent = indent + ("   " if is_last else "│  ")
     children = list(dict.fromkeys(node.inputs))
     for index, child in enumerate(children):
-        yield from _draw_branch(state, child, deeper, index == len(children) - 1, drawn)
+        yield from _draw_branch(state, child, child_indent, index == len(children) - 1, drawn)
 
 
 def _work_text(state: CircuitVersion, position: int) -> str:

@@ -31,25 +31,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circuits.errors import EvaluationError
+from circuits.errors import EvaluationError, InputOptionsError
 from circuits.inputs.checked_input import CheckedInput
 from circuits.plan.expressions import Expression
 from circuits.plan.frontier import ColumnBounds, Frontier, WatermarkOf, least
 from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import PlanNode, Scan
-from circuits.plan.window_close import closing_column
+from circuits.plan.window_close import WindowClose, closing_column
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Closing
 from circuits.runtime.operators.time.session_bound import SessionBoundOperator
+from circuits.runtime.operators.time.window_close import WindowCloseOperator
 from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_beginning_with
 from circuits.types.codecs.arrow_buffers import NULL
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, StagedGroup, TraceStep
 
-__all__ = ["BoundedStep", "StateBounds", "TraceBound"]
+__all__ = ["BoundedStep", "StateBounds", "TraceBound", "check_window_close"]
 
 
 @dataclass(frozen=True)
@@ -127,41 +128,32 @@ class StateBounds:
         self.operators: dict[int, tuple[TraceBound, ...]] = {}
         self.sessions: dict[int, SessionStateBound] = {}
         self.closing: dict[int, tuple[int, Frontier]] = {}
-        # For each node, a bound per reader of its rows. The trace keeps the rows that any reader
-        # needs.
-        needed: dict[int, list[ColumnBounds]] = {}
+        # For each node that joins or input options read, the bounds that each reader needs.
+        bounds_of_readers: dict[int, list[ColumnBounds]] = {}
         for position, node in enumerate(nodes):
             self.frontiers.append(self._frontiers_of(position, node))
             if node.operator is None and self._reads_rows(node):
-                by_time = (
-                    self._input_bounds(node.name)
-                    if inputs[node.name].reads_only_after_frontier
-                    else {}
-                )
-                needed.setdefault(position, []).append(by_time)
+                reads_only_after_frontier = inputs[node.name].reads_only_after_frontier
+                by_time = self._input_bounds(node.name) if reads_only_after_frontier else {}
+                bounds_of_readers.setdefault(position, []).append(by_time)
             if node.operator is None or isinstance(node.operator, Integrate):
                 continue
             input_bounds = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
-            needs = node.plan.needed_rows(input_bounds)
             if node.plan.reads_watermarks:
-                column = closing_column(input_bounds[0])
-                if column is not None:
-                    self.closing[position] = column, input_bounds[0][column]
+                self._bound_closing(position, input_bounds[0])
+            needed = node.plan.needed_rows(input_bounds)
             if type(node.plan) in joins:
-                for i, bounds in zip(node.inputs, needs, strict=True):
-                    needed.setdefault(i, []).append(bounds)
+                for i, bounds in zip(node.inputs, needed, strict=True):
+                    bounds_of_readers.setdefault(i, []).append(bounds)
             elif isinstance(node.operator, SessionBoundOperator):
-                if node.operator.time in needs[0] and not node.operator.is_reversed:
-                    start = self.frontiers[position][len(node.plan.fields) - 1]
-                    self.sessions[position] = SessionStateBound(
-                        node.operator, needs[0][node.operator.time], start
-                    )
+                self._bound_sessions(position, node, node.operator, needed[0])
             elif getattr(node.operator, "traces_begin_with_partitioning", False):
-                self._bound_operator(position, node, needs[0])
-        for position, readers in needed.items():
+                self._bound_operator(position, node, needed[0])
+        for position, readers in bounds_of_readers.items():
             self._bound_relation(position, nodes[position], readers, relations)
 
     def _reads_rows(self, node: Node) -> bool:
+        """Return whether the options of an input read its rows."""
         return node.name in self.inputs and self.inputs[node.name].reads_rows
 
     def _frontiers_of(self, position: int, node: Node) -> ColumnBounds:
@@ -177,6 +169,18 @@ class StateBounds:
             return {}
         return {checked.bounded_column: WatermarkOf(name, checked.expiry_text)}
 
+    def _bound_closing(self, position: int, input_bounds: ColumnBounds) -> None:
+        column = closing_column(input_bounds)
+        if column is not None:
+            self.closing[position] = column, input_bounds[column]
+
+    def _bound_sessions(
+        self, position: int, node: Node, operator: SessionBoundOperator, needed: ColumnBounds
+    ) -> None:
+        if operator.time in needed and not operator.is_reversed:
+            start = self.frontiers[position][len(node.plan.fields) - 1]
+            self.sessions[position] = SessionStateBound(operator, needed[operator.time], start)
+
     def _bound_operator(self, position: int, node: Node, needed: ColumnBounds) -> None:
         for trace_column, column in enumerate(node.plan.partitioning or ()):
             if column in needed:
@@ -190,6 +194,7 @@ class StateBounds:
     def _bound_relation(
         self, position: int, node: Node, readers: Sequence[ColumnBounds], relations: Relations
     ) -> None:
+        # The trace keeps the rows that any reader needs, so the bound is one that all have.
         trace = relations.traces.get(node.name)
         common = set(readers[0]).intersection(*readers[1:])
         if trace is None or node.is_nested or not common:
@@ -327,3 +332,38 @@ class BoundedStep:
 
 def _reader_of(name: str, bound: TraceBound) -> Callable[[], Mapping[str, Collection[ColumnOrder]]]:
     return lambda: {name: [bound.order] if bound.trace.orders else []}
+
+
+def check_window_close(
+    nodes: Sequence[Node],
+    bounds: StateBounds | None,
+    views_of: Callable[[], Sequence[Sequence[str]]],
+) -> None:
+    """Check that the rows of every view with EMIT ON WINDOW CLOSE become final.
+
+    Args:
+        nodes: The nodes of the graph.
+        bounds: The bounds of their state; None if no input has lateness.
+        views_of: Returns the views that depend on each node; called for an error only.
+
+    Raises:
+        InputOptionsError: No frontier tells when the rows of such a view are final.
+    """
+    closing = {} if bounds is None else bounds.closing
+    for position, node in enumerate(nodes):
+        if not isinstance(node.operator, WindowCloseOperator) or position in closing:
+            continue
+        assert isinstance(node.plan, WindowClose)
+        views = ", ".join(map(repr, views_of()[position]))
+        text = f"view {views}: {node.plan.place}EMIT ON WINDOW CLOSE"
+        if bounds is None:
+            raise InputOptionsError(
+                f"{text} needs an input with lateness, which says when a window is complete: "
+                "declare WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE, or give "
+                "InputOptions(lateness=Lateness('ts', '5 minutes'))"
+            )
+        raise InputOptionsError(
+            f"{text} needs a column that tells when a row is final; a later row can have an "
+            "earlier value in each column of the view: select the start or the end of the window, "
+            "or the event time of an input with lateness"
+        )

@@ -174,6 +174,11 @@ def test_labels_of_other_lines_differ_from_each_other_and_from_the_systems_of_th
         styles_of(map(str, range(100)))
 
 
+def test_two_names_of_one_system_in_a_plot_are_refused() -> None:
+    with pytest.raises(ValueError, match="'duckdb' and 'DuckDB' have one style"):
+        styles_of(["duckdb", "kuzu", "DuckDB"])
+
+
 def test_no_panel_of_lines_has_a_single_point(results: dict[str, Result]) -> None:
     for chart in report.charts_with_data(results):
         for title, lines in chart.panels(results).items():

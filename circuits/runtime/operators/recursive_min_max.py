@@ -122,7 +122,7 @@ class RecursiveMinMaxOperator:
         return consolidated_rows(out, np.concatenate(weight_parts)), staged
 
     def _ascending(self, codes: Int64Array) -> Int64Array:
-        """Return numbers that are the smaller, the better the value; NULL, the least code, last."""
+        """Return numbers that ascend from the best value to the worst; NULL is the worst."""
         if not self._least:
             return ~codes
         return codes - 1 if self._keeps_null else codes  # the least code wraps to the greatest
@@ -141,23 +141,23 @@ class RecursiveMinMaxOperator:
         recursion whose values keep improving, the last iteration takes as long as the first. Of
         other keys, all values are read.
         """
-        n = len(keys)
+        key_columns = len(keys)
         rows = candidates.row_array
-        first = first_positions_of_rows(rows[:n]) if n else np.zeros(1, np.int64)
-        key_indices = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
-        earliest = np.minimum.reduceat(rows[-1], first)
+        first = (
+            first_positions_of_rows(rows[:key_columns]) if key_columns else np.zeros(1, np.int64)
+        )
+        key_count = len(first)
+        key_indices = np.repeat(np.arange(key_count), np.diff([*first, len(candidates)]))
+        earliest = np.minimum.reduceat(rows[-1], first)  # the first iteration of each key's delta
         stored = prefix_lookup(self.trace, keys, limit=1)
         is_settled = stored.rows[1] < earliest[stored.prefix_index]
         settled_keys = stored.prefix_index[is_settled]
-        least = np.full(len(first), MIN_INT64)
+        least = np.full(key_count, MIN_INT64)
         least[settled_keys] = stored.rows[0, is_settled]
-        is_unsettled = np.ones(len(first), np.bool_)
-        is_unsettled[settled_keys] = False
         smaller = np.flatnonzero(rows[-2] < least[key_indices])
-        settled = np.flatnonzero(~is_unsettled)
         # For settled keys: the values to read, and the index of the key of each.
-        value_keys = np.concatenate((key_indices[smaller], settled))
-        values = np.concatenate((rows[-2, smaller], least[settled]))
+        value_keys = np.concatenate((key_indices[smaller], settled_keys))
+        values = np.concatenate((rows[-2, smaller], least[settled_keys]))
         order = np.lexsort((values, value_keys))
         value_keys, values = value_keys[order], values[order]
         distinct = np.flatnonzero(change_mask(value_keys) | change_mask(values))
@@ -173,13 +173,13 @@ class RecursiveMinMaxOperator:
             == least[value_keys[partial.prefix_index[first_rows]]]
         )
         first_rows = first_rows[is_least]
-        if (partial.old[first_rows] < 0).any() or not len(settled):
+        if (partial.old[first_rows] < 0).any() or not len(settled_keys):
             return prefix_lookup(self.trace, keys, signed=True, step=staged)
-        unsettled = np.flatnonzero(is_unsettled)
-        complete = prefix_lookup(self.trace, keys[:, unsettled], signed=True, step=staged)
+        other_keys = np.delete(np.arange(key_count), settled_keys)
+        complete = prefix_lookup(self.trace, keys[:, other_keys], signed=True, step=staged)
         partial_rows = np.stack((values[partial.prefix_index], partial.rows[0]))
         return PrefixRows(
-            np.concatenate((value_keys[partial.prefix_index], unsettled[complete.prefix_index])),
+            np.concatenate((value_keys[partial.prefix_index], other_keys[complete.prefix_index])),
             np.concatenate((partial_rows, complete.rows), axis=1),
             np.concatenate((partial.old, complete.old)),
             np.concatenate((partial.new, complete.new)),

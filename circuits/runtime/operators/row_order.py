@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from circuits.plan.nodes import Fields, Order
-from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.runtime.operators.sort_columns import OrderedColumn
 from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -56,60 +56,70 @@ class RowOrder:
         *,
         sorts_ties: bool = False,
     ) -> None:
-        columns = [codecs.codec(field.type) for field in fields]
-        self._arity = len(columns)
-        # The number of leading columns of ``_sorts`` that ORDER BY names.
-        self._ordered = len({part.column for part in order if part.column not in keys})
+        column_codecs = [codecs.codec(field.type) for field in fields]
+        self._arity = len(fields)
         self._key_columns = list(keys)
         self.keys = len(keys)
-        sorts = [
-            SortColumn(part.column, columns[part.column], part.descending, part.nulls_first)
+        ordered_columns = [
+            OrderedColumn(
+                part.column, column_codecs[part.column], part.descending, part.nulls_first
+            )
             for part in order
         ]
-        sorts += [SortColumn(column, codec) for column, codec in enumerate(columns)]
+        ordered_columns += [OrderedColumn(*pair) for pair in enumerate(column_codecs)]
         # A column that is in the order twice, or is a group column, breaks no further ties.
-        first_sorts = {sort.column: sort for sort in reversed(sorts)}
-        sorted_columns = dict.fromkeys(sort.column for sort in sorts if sort.column not in keys)
-        self._sorts = [first_sorts[column] for column in sorted_columns]
-        self._code_columns = [sort.column for sort in self._sorts if not sort.codec.ordered]
-        inexact = [i for i, sort in enumerate(self._sorts) if not sort.exact]
-        # Sort columns after the first inexact ones are needed only if the trace orders tied rows.
-        last = inexact[0] if inexact and sorts_ties else len(self._sorts)
-        widths = [
-            sort.width if i <= last or sort.codec.ordered else 0
-            for i, sort in enumerate(self._sorts)
+        by_column: dict[int, OrderedColumn] = {}
+        for ordered in ordered_columns:
+            if ordered.column not in keys:
+                by_column.setdefault(ordered.column, ordered)
+        # All columns that are not group columns; those of ORDER BY are first.
+        self._ordered_columns = list(by_column.values())
+        self._order_by_count = len({part.column for part in order if part.column not in keys})
+        # The columns whose codes are stored, because the sort columns do not determine them.
+        self._code_columns = [
+            ordered.column for ordered in self._ordered_columns if not ordered.codec.ordered
         ]
-        self.tie_columns = sum(widths[: inexact[0] + 1]) if inexact else None
-        self._widths = widths
-        starts = np.cumsum([self.keys, *widths]).tolist()
-        self._starts = dict(zip([sort.column for sort in self._sorts], starts, strict=False))
-        self._first_code_row = starts[-1]
+        inexact = [i for i, ordered in enumerate(self._ordered_columns) if not ordered.is_exact]
+        # Sort columns after the first inexact ones are needed only if the trace orders tied rows.
+        last = inexact[0] if inexact and sorts_ties else len(self._ordered_columns)
+        # The number of stored sort columns of each column.
+        self._widths = [
+            ordered.width if i <= last or ordered.codec.ordered else 0
+            for i, ordered in enumerate(self._ordered_columns)
+        ]
+        self.tie_columns = sum(self._widths[: inexact[0] + 1]) if inexact else None
+        # The rows of the layout at which the sort columns of each column, and the codes, begin.
+        *starts, self._first_code_row = np.cumsum([self.keys, *self._widths]).tolist()
+        self._starts = dict(zip(by_column, starts, strict=True))
         # A trace needs a column after the group columns, even if it is constant.
-        self.width = max(starts[-1] + len(self._code_columns), self.keys + 1)
+        self.width = max(self._first_code_row + len(self._code_columns), self.keys + 1)
         self.coded_columns: dict[int, Codec] = dictionary_columns(
-            [columns[key] for key in keys]
-        ) | {self._first_code_row + i: columns[c] for i, c in enumerate(self._code_columns)}
+            [column_codecs[key] for key in keys]
+        ) | {
+            self._first_code_row + i: column_codecs[column]
+            for i, column in enumerate(self._code_columns)
+        }
 
     def to_trace(self, zset: ZSet) -> ZSet:
-        """The rows in the layout of the trace."""
+        """Return the rows in the layout of the trace."""
         rows = zset.row_array
         columns = [rows[key] for key in self._key_columns]
-        for sort, width in zip(self._sorts, self._widths, strict=True):
+        for ordered, width in zip(self._ordered_columns, self._widths, strict=True):
             if width:
-                columns += sort.keys(rows[sort.column])
+                columns += ordered.sort_columns(rows[ordered.column])
         columns += [rows[column] for column in self._code_columns]
         if len(columns) < self.width:
             columns.append(np.zeros(len(zset), np.int64))
         return consolidated_rows(np.stack(columns), zset.weight_array)
 
     def to_input(self, rows: Int64Array) -> Int64Array:
-        """The columns of the input, from rows in the layout of the trace."""
+        """Return the columns of the input, from rows in the layout of the trace."""
         columns = np.empty((self._arity, rows.shape[1]), np.int64)
         for position, key in enumerate(self._key_columns):
             columns[key] = rows[position]
-        for sort in self._sorts:
-            if sort.codec.ordered:
-                columns[sort.column] = sort.codes(rows[self._starts[sort.column]])
+        for ordered in self._ordered_columns:
+            if ordered.codec.ordered:
+                columns[ordered.column] = ordered.codes_of(rows[self._starts[ordered.column]])
         for position, column in enumerate(self._code_columns):
             columns[column] = rows[self._first_code_row + position]
         return columns
@@ -117,7 +127,7 @@ class RowOrder:
     @property
     def order_width(self) -> int:
         """The number of sort columns of the columns in the order."""
-        return sum(self._widths[: self._ordered])
+        return sum(self._widths[: self._order_by_count])
 
     @property
     def is_exact(self) -> bool:
@@ -126,12 +136,12 @@ class RowOrder:
         The columns that are not in the order are ignored: they may break ties in another order than
         that of their values.
         """
-        return all(sort.exact for sort in self._sorts[: self._ordered])
+        return all(ordered.is_exact for ordered in self._ordered_columns[: self._order_by_count])
 
     def sort_positions(
         self, group_indices: Int64Array, rows: Int64Array, *, by_order_only: bool = False
     ) -> Int64Array:
-        """The permutation that sorts rows of the trace's layout by group and by values.
+        """Return the permutation that sorts rows of the trace's layout by group and by values.
 
         The rows must be in the order of the trace, group by group. So only rows that are equal in
         their groups and sort columns, up to the first ones that can tie, are compared by value.
@@ -142,30 +152,32 @@ class RowOrder:
             by_order_only: True to sort by the values of the columns in the order only. Rows that
                 are equal in these are in the order of the trace.
         """
-        sorts = self._sorts[: self._ordered] if by_order_only else self._sorts
-        order = np.arange(len(group_indices))
-        inexact = next((sort for sort in sorts if not sort.exact), None)
+        compared_columns = self._ordered_columns
+        if by_order_only:
+            compared_columns = compared_columns[: self._order_by_count]
+        permutation = np.arange(len(group_indices))
+        inexact = next((ordered for ordered in compared_columns if not ordered.is_exact), None)
         if inexact is None:
-            return order
+            return permutation
         compared = rows[self.keys : self._starts[inexact.column] + inexact.width]
         tied = _tied_rows(group_indices, compared)
         if not len(tied):
-            return order
+            return permutation
         group_indices, rows = group_indices[tied], rows[:, tied]
-        columns: list[Int64Array] = [group_indices]
-        for sort, width in zip(sorts, self._widths, strict=False):
-            start = self._starts[sort.column]
-            columns += list(rows[start : start + width])
-            if not sort.exact or not width:
-                code_row = self._first_code_row + self._code_columns.index(sort.column)
-                columns.append(sort.ranks(rows[code_row]))
+        sort_by: list[Int64Array] = [group_indices]
+        for ordered, width in zip(compared_columns, self._widths, strict=False):
+            start = self._starts[ordered.column]
+            sort_by += list(rows[start : start + width])
+            if not ordered.is_exact or not width:
+                code_row = self._first_code_row + self._code_columns.index(ordered.column)
+                sort_by.append(ordered.ranks(rows[code_row]))
         if by_order_only:
-            columns += list(rows[self.keys :])
-        order[tied] = tied[np.lexsort(columns[::-1])]
-        return order
+            sort_by += list(rows[self.keys :])
+        permutation[tied] = tied[np.lexsort(sort_by[::-1])]
+        return permutation
 
     def group_starts(self, rows: Int64Array) -> Int64Array:
-        """The positions at which the group columns of sorted rows change, including the first."""
+        """Return the positions at which group columns of sorted rows change, and the first one."""
         keys, n = rows[: self.keys], rows.shape[1]
         change = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
         return np.flatnonzero(np.concatenate((np.ones(min(n, 1), np.bool), change)))

@@ -32,14 +32,14 @@ from circuits.types.codecs.arrow_buffers import NULL, expand_encoding
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["SortColumn"]
+__all__ = ["OrderedColumn"]
 
 _NO_CODES: Final[Int64Array] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class SortColumn:
-    """A column of the rows that are sorted, and the sort columns that are computed from it.
+class OrderedColumn:
+    """A column by which rows are ordered; computes the sort columns from its codes.
 
     Args:
         column: The position of the column in the rows.
@@ -56,25 +56,31 @@ class SortColumn:
     @cached_property
     def width(self) -> int:
         """The number of sort columns that are computed from the column."""
-        return len(self._sort_keys(_NO_CODES)[0])
+        return len(self._compute(_NO_CODES)[0])
 
     @cached_property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """True if codes with equal sort columns are equal."""
-        return self._sort_keys(_NO_CODES)[1]
+        return self._compute(_NO_CODES)[1]
 
-    def keys(self, codes: Int64Array) -> Sequence[Int64Array]:
+    def sort_columns(self, codes: Int64Array) -> Sequence[Int64Array]:
         """Return the sort columns of these codes."""
-        return self._sort_keys(codes)[0]
+        return self._compute(codes)[0]
 
-    def codes(self, keys: Int64Array) -> Int64Array:
-        """Return the codes of these sort columns; only for an ordered codec."""
+    def codes_of(self, sort_column: Int64Array) -> Int64Array:
+        """Return the codes that have this sort column; only for an ordered codec."""
         if self.descending:
-            return -keys if self.nulls_first else ~keys
-        return keys if self.nulls_first else keys + 1
+            return -sort_column if self.nulls_first else ~sort_column
+        return sort_column if self.nulls_first else sort_column + 1
 
     def ranks(self, codes: Int64Array) -> Int64Array:
-        """Return integers in the order of the values of these codes; sorts the values."""
+        """Return integers in the order of the values of these codes.
+
+        Sorts the values, unless the codes have their order.
+        """
+        if self.codec.ordered:
+            (sort_column,) = self.sort_columns(codes)
+            return sort_column
         if is_nested(self.codec.type):
             # Arrow cannot sort nested values.
             value_ranks = self.codec.ranks(codes) ^ (-1 if self.descending else 0)
@@ -90,8 +96,8 @@ class SortColumn:
         ranks[order] = np.arange(len(distinct_codes))
         return ranks[positions]
 
-    def _sort_keys(self, codes: Int64Array) -> tuple[Sequence[Int64Array], bool]:
-        """Return the sort columns of these codes, and the value of ``exact``."""
+    def _compute(self, codes: Int64Array) -> tuple[Sequence[Int64Array], bool]:
+        """Return the sort columns of these codes, and the value of ``is_exact``."""
         if not self.codec.ordered:
             return self.codec.sort_keys(
                 codes, descending=self.descending, nulls_first=self.nulls_first

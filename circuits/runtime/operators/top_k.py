@@ -83,10 +83,10 @@ class TopKOperator:
         stored = self._order.to_trace(zset)
         starts = self._order.group_starts(stored.row_array)
         group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
-        order = self._order.sort_positions(group_indices, stored.row_array)
-        rows, group_indices = stored.row_array[:, order], group_indices[order]
+        permutation = self._order.sort_positions(group_indices, stored.row_array)
+        rows, group_indices = stored.row_array[:, permutation], group_indices[permutation]
         return self._to_input_layout(
-            rows, self._selected_weights(group_indices, stored.weight_array[order])
+            rows, self._selected_weights(group_indices, stored.weight_array[permutation])
         )
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -105,13 +105,9 @@ class TopKOperator:
         rows = np.concatenate((prefixes[:, first_rows.prefix_index], first_rows.rows))
         group_indices, old, new = first_rows.prefix_index, first_rows.old, first_rows.new
         if self._order.tie_columns is not None:
-            order = self._order.sort_positions(group_indices, rows)
-            rows, group_indices, old, new = (
-                rows[:, order],
-                group_indices[order],
-                old[order],
-                new[order],
-            )
+            permutation = self._order.sort_positions(group_indices, rows)
+            rows, group_indices = rows[:, permutation], group_indices[permutation]
+            old, new = old[permutation], new[permutation]
         change = self._selected_weights(group_indices, new) - self._selected_weights(
             group_indices, old
         )

@@ -4,8 +4,8 @@
 
     call(Z)[x, f(x)]  =  Z[x],   so   call^Δ(d)[x, r(x)] = d[x]
 
-r(x) is the result that the state has for the arguments of x. If it has none, the function is called
-once for these arguments. An example stream of rows (id, x), for a random function::
+r(x) is the result that the state stores for the arguments of x. If it stores none, the function is
+called once for these arguments. An example stream of rows (id, x), for a random function::
 
     input     {(1, a): +1, (2, a): +1}                {(1, a): -1}           {(2, a): -1}
     called    a -> 0.7
@@ -26,11 +26,13 @@ the deletion of a row that has yet to arrive.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from circuits.errors import SchemaError, UserFunctionError
+from circuits.excerpt import shorten
 from circuits.plan.user_call import UserCall
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import NULL, Codecs, dictionary_columns
@@ -41,6 +43,9 @@ from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["UserCallOperator"]
+
+# How many characters of each value the error of a failed call shows.
+_MAX_VALUE_CHARACTERS: Final = 100
 
 
 class UserCallOperator:
@@ -60,7 +65,7 @@ class UserCallOperator:
         self.coded_columns = (dictionary_columns(stored),)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Call the function for a whole Z-set, without remembered results.
+        """Call the function for a whole Z-set, without stored results.
 
         Raises:
             UserFunctionError: A call failed.
@@ -68,9 +73,9 @@ class UserCallOperator:
         (zset,) = inputs
         if not len(zset):
             return ZSet.empty(len(self._columns) + 1)
-        called, groups, group_of_row = self._group(zset)
+        called_rows, groups, group_of_row = self._group(zset)
         results = np.full(len(zset), NULL)
-        results[called] = self._call(groups, zset, None)[group_of_row]
+        results[called_rows] = self._call(groups, zset, None)[group_of_row]
         return _with_results(zset, results)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -83,18 +88,20 @@ class UserCallOperator:
         (delta,) = deltas
         if not len(delta):
             return ZSet.empty(len(self._columns) + 1), None
-        called, groups, group_of_row = self._group(delta)
+        called_rows, groups, group_of_row = self._group(delta)
         results = np.full(len(delta), NULL)
-        if not len(called):
+        if not len(called_rows):
             return _with_results(delta, results), None
         codes, is_known = self._look_up_results(groups)
         if not is_known.all():
             codes[~is_known] = self._call(groups[:, ~is_known], delta, context.budget)
-        results[called] = codes[group_of_row]
+        results[called_rows] = codes[group_of_row]
         rows = delta.row_array
         stored = np.concatenate((rows[self._keys], results[None], rows[self._others]))
-        stored = np.ascontiguousarray(stored[:, called])
-        staged = self.trace.prepare(consolidated_rows(stored, delta.weight_array[called].copy()))
+        stored = np.ascontiguousarray(stored[:, called_rows])
+        staged = self.trace.prepare(
+            consolidated_rows(stored, delta.weight_array[called_rows].copy())
+        )
         return _with_results(delta, results), staged
 
     def _group(self, zset: ZSet) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -105,17 +112,17 @@ class UserCallOperator:
             for each of these rows, the number of its group.
         """
         keys = zset.row_array[self._keys]
-        called = np.arange(len(zset))
+        called_rows = np.arange(len(zset))
         if not self.plan.function.call_on_null:
-            called = np.flatnonzero((keys != NULL).all(axis=0))
-        keys = keys[:, called]
+            called_rows = np.flatnonzero((keys != NULL).all(axis=0))
+        keys = keys[:, called_rows]
         order = np.lexsort(keys[::-1])
         ordered = keys[:, order]
         is_first = np.ones(len(order), bool)
         is_first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
         group_of_row = np.empty(len(order), np.int64)
         group_of_row[order] = np.cumsum(is_first) - 1
-        return called, np.ascontiguousarray(ordered[:, is_first]), group_of_row
+        return called_rows, np.ascontiguousarray(ordered[:, is_first]), group_of_row
 
     def _look_up_results(self, groups: Int64Array) -> tuple[Int64Array, np.ndarray]:
         """Return the stored result of each combination of arguments, and which have one."""
@@ -182,7 +189,7 @@ def _show(array: pa.Array, row: int) -> str:
         text = repr(array[row].as_py())
     except (ValueError, OverflowError):
         text = str(array[row])
-    return text if len(text) <= 100 else f"{text[:100]}..."
+    return shorten(text, _MAX_VALUE_CHARACTERS)
 
 
 def _with_results(zset: ZSet, results: Int64Array) -> ZSet:

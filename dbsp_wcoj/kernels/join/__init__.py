@@ -2,14 +2,17 @@
 
 All of them share these terms and arguments (`join_layout` has the layouts):
 
-program    the compiled plan of a join; one block of words per level
-level      the join binds the variable of level 0 first, then level 1, and so on
-atom       a relation of the join. It is the sum of its runs: sorted arrays, stored as tries
-participant  an atom that contains the variable of a level; it is complete at the level if this is
-           its last column that the join needs
-state      the stack of a running join. It has a cell per slot and depth: the position of run
-           ``slot`` among the values of its column ``depth`` that extend the current prefix
-block, participant, cell    positions or addresses of these in ``program`` and ``state``
+program        the compiled plan of a join; one block of words per level
+level          the join binds the variable of level 0 first, then level 1, and so on
+atom           a relation of the join. It is the sum of its runs: sorted arrays, stored as tries
+participant    an atom that contains the variable of a level. It is complete at the level if this is
+               the last of its columns that the join needs
+slot           the number of a run, counted through all atoms
+state          the stack of a running join. It has a cell per slot and depth: the position of the
+               run among the values of its column ``depth`` that extend the current prefix
+
+The names ``block``, ``participant`` and ``cell`` are positions or addresses in ``program`` and
+``state``.
 
 Arguments are int64. Arrays are passed as addresses of their first word.
 """

@@ -69,19 +69,21 @@ from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
 @subroutine
-def collect_piece(program, state, cells, level_states, fixed, proposer, product, counters):
+def collect_piece(program, state, cells, level_states, fixed_block, proposer, product, counters):
     """Write the next values of the product and their weights to ``product``.
+
+    ``fixed_block`` is the block of the innermost variable without the closing atom.
 
     Returns ``(size, weight)``: the number of values, and the weight of each; 0 if they differ.
     """
     size = np.int64(0)
     weight = np.int64(0)
     while size < LIST_WORDS:
-        has_value, value = next_value(program, state, cells, fixed, proposer, counters)
+        has_value, value = next_value(program, state, cells, fixed_block, proposer, counters)
         if not has_value:
             break
-        value_weight = bind_value(program, state, cells, fixed, np.int64(1))
-        if value_weight == 0 or is_excluded(program, state, fixed, level_states, value):
+        value_weight = bind_value(program, state, cells, fixed_block, np.int64(1))
+        if value_weight == 0 or is_excluded(program, state, fixed_block, level_states, value):
             continue
         if size == 0:
             weight = value_weight
@@ -266,13 +268,13 @@ def sum_clique(
     ``least_value`` and ``greatest_value`` are the bounds of the values of the level.
     """
     block = load(program, load(program, BLOCKS) + level)
-    fixed = load(program, load(program, BLOCKS) + load(program, LEVELS))
+    fixed_block = load(program, load(program, BLOCKS) + load(program, LEVELS))
     product = bitmap + 8 * BITMAP_WORDS
     inner_counters = counters + COUNTER_BYTES
-    low, high = value_range(program, state, fixed, level_states, MIN_INT64, MAX_INT64)
+    low, high = value_range(program, state, fixed_block, level_states, MIN_INT64, MAX_INT64)
     if low > high:
         return np.int64(0)
-    fixed_proposer, extensions = enter_level(program, state, cells, fixed, low, high)
+    fixed_proposer, extensions = enter_level(program, state, cells, fixed_block, low, high)
     if extensions == 0:
         return np.int64(0)
     # The only participant that is not complete at this level continues to the innermost one.
@@ -284,7 +286,7 @@ def sum_clique(
     scratch = product + 32 * LIST_WORDS
     no_atom = np.int64(-1)
     is_last_piece, size, weight = collect_lists(
-        program, state, cells, level_states, fixed, no_atom, product, scratch, inner_counters
+        program, state, cells, level_states, fixed_block, no_atom, product, scratch, inner_counters
     )
     is_listed = False
     length = np.int64(0)
@@ -294,7 +296,7 @@ def sum_clique(
     has_one_participant = load(program, block + PARTICIPANTS) == 1
     if is_last_piece and not has_one_participant and are_leaves(program, state, cells, block):
         is_unrestricted = least_value == MIN_INT64 and greatest_value == MAX_INT64
-        if is_unrestricted and are_shared(program, state, cells, block, fixed, closing_atom):
+        if is_unrestricted and are_shared(program, state, cells, block, fixed_block, closing_atom):
             values, length, values_weight = product, size, weight
             is_listed = True
         else:
@@ -308,7 +310,14 @@ def sum_clique(
     while True:
         if not is_complete:
             size, weight = collect_piece(
-                program, state, cells, level_states, fixed, fixed_proposer, product, inner_counters
+                program,
+                state,
+                cells,
+                level_states,
+                fixed_block,
+                fixed_proposer,
+                product,
+                inner_counters,
             )
             is_last_piece = size < LIST_WORDS
         if size == 0:

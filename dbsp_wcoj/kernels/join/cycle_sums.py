@@ -61,7 +61,16 @@ def find_only_cell(state, cells, max_depth, atom, depth):
 
 @subroutine
 def sum_packed_cycle(
-    state, cells, max_depth, leaf, leaf_depth, closing_atom, fixed, fixed_depth, bitmap, counters
+    state,
+    cells,
+    max_depth,
+    leaf_atom,
+    leaf_depth,
+    closing_atom,
+    fixed_atom,
+    fixed_depth,
+    bitmap,
+    counters,
 ):
     """Compute `sum_cycle` if ``m`` is packed and each atom is one run whose weights are all equal.
 
@@ -69,10 +78,10 @@ def sum_packed_cycle(
         state: The stack.
         cells: Its cells.
         max_depth: Number of cells of each run.
-        leaf: The atom of weight ``w``; it proposes.
+        leaf_atom: The atom of weight ``w``; it proposes.
         leaf_depth: The depth of ``v`` in it.
         closing_atom: The atom ``m``; ``v`` is its first column.
-        fixed: The atom ``f``.
+        fixed_atom: The atom ``f``.
         fixed_depth: The depth of ``c`` in it.
         bitmap: The bitmap, space for a list, and the packed run.
         counters: The counters of the level.
@@ -83,8 +92,8 @@ def sum_packed_cycle(
     zero = np.int64(0)
     packed = load(bitmap, PACKED_RUN)
     closing_cell = find_only_cell(state, cells, max_depth, closing_atom, zero)
-    leaf_cell = find_only_cell(state, cells, max_depth, leaf, leaf_depth)
-    fixed_cell = find_only_cell(state, cells, max_depth, fixed, fixed_depth)
+    leaf_cell = find_only_cell(state, cells, max_depth, leaf_atom, leaf_depth)
+    fixed_cell = find_only_cell(state, cells, max_depth, fixed_atom, fixed_depth)
     if (
         closing_cell == 0
         or leaf_cell == 0
@@ -145,17 +154,17 @@ def sum_cycle(
     other_participant = first + PARTICIPANT_WORDS * (1 - proposer)
     depth = load(program, participant + 1)
     other_depth = load(program, other_participant + 1)
-    proposer_complete = load(program, participant + 2) != 0
+    is_proposer_complete = load(program, participant + 2) != 0
     closing_atom = (
-        load(program, other_participant) if proposer_complete else load(program, participant)
+        load(program, other_participant) if is_proposer_complete else load(program, participant)
     )
     fixed_participant = inner_block + PARTICIPANTS + 1
     if load(program, fixed_participant) == closing_atom:
         fixed_participant += PARTICIPANT_WORDS
-    fixed = load(program, fixed_participant)
+    fixed_atom = load(program, fixed_participant)
     fixed_depth = load(program, fixed_participant + 1)
-    fixed_first = load(state, FIRST_SLOT + fixed)
-    fixed_end = load(state, FIRST_SLOT + fixed + 1)
+    fixed_first = load(state, FIRST_SLOT + fixed_atom)
+    fixed_end = load(state, FIRST_SLOT + fixed_atom + 1)
     has_comparisons = load(program, first + 2 * PARTICIPANT_WORDS) != 0
     fixed_length = np.int64(0)
     for slot in range(fixed_first, fixed_end):
@@ -163,25 +172,33 @@ def sum_cycle(
         fixed_length += load(cell, HIGH) - load(cell, LOW)
     if fixed_length == 0:
         return np.int64(0)
-    can_be_packed = proposer_complete and other_depth == 0 and not has_comparisons
+    can_be_packed = is_proposer_complete and other_depth == 0 and not has_comparisons
     if can_be_packed and load(bitmap, PACKED_RUN) != 0:
-        leaf = load(program, participant)
         is_computed, packed_sum = sum_packed_cycle(
-            state, cells, max_depth, leaf, depth, closing_atom, fixed, fixed_depth, bitmap, counters
+            state,
+            cells,
+            max_depth,
+            load(program, participant),
+            depth,
+            closing_atom,
+            fixed_atom,
+            fixed_depth,
+            bitmap,
+            counters,
         )
         if is_computed:
             return packed_sum
 
     marked_cell = choose_marked(program, state, cells, block, inner_block, count)
-    mark_first: Any = np.int64(0)
-    mark_last: Any = np.int64(0)
+    marked_first: Any = np.int64(0)
+    marked_last: Any = np.int64(0)
     lowest: Any = np.int64(0)
     highest: Any = np.int64(0)
     if marked_cell != 0:
-        mark_first, mark_last = load(marked_cell, LOW), load(marked_cell, HIGH)
-        lowest = load(load(marked_cell, VALUES), mark_first)
-        highest = load(load(marked_cell, VALUES), mark_last - 1)
-        update_bitmap(bitmap, load(marked_cell, VALUES), mark_first, mark_last, lowest, False)
+        marked_first, marked_last = load(marked_cell, LOW), load(marked_cell, HIGH)
+        lowest = load(load(marked_cell, VALUES), marked_first)
+        highest = load(load(marked_cell, VALUES), marked_last - 1)
+        update_bitmap(bitmap, load(marked_cell, VALUES), marked_first, marked_last, lowest, False)
 
     total: Any = np.int64(0)
     proposals = np.int64(0)
@@ -216,8 +233,8 @@ def sum_cycle(
             other_run = load(other, RUN)
             other_values = load(other, VALUES)
             has_directory = other_depth == 0 and load(other_run, run_layout.DIRECTORY) != 0
-            complete = run if proposer_complete else other_run
-            complete_depth = depth if proposer_complete else other_depth
+            complete = run if is_proposer_complete else other_run
+            complete_depth = depth if is_proposer_complete else other_depth
             has_uniform_weight = load(complete, run_layout.WEIGHT_SUMS) == 0
             has_uniform_weight &= complete_depth == load(complete, run_layout.ARITY) - 1
             proposals += end - start
@@ -225,7 +242,7 @@ def sum_cycle(
             for position in range(start, end):
                 value = load(values, position)
                 if has_directory:
-                    prefetch_lookup(other_run, other, values, position, last, proposer_complete)
+                    prefetch_lookup(other_run, other, values, position, last, is_proposer_complete)
                     other_position = root_seek(other_run, other_position, other_end, value)
                 else:
                     other_position = seek(other_values, other_position, other_end, value)
@@ -237,18 +254,18 @@ def sum_cycle(
                     store(state, level_states + LEVEL_STATE_WORDS * level + VALUE, value)
                     if is_excluded(program, state, block, level_states, value):
                         continue
-                if proposer_complete:
-                    leaf_run, leaf_depth, leaf = run, depth, position
-                    closing_cell, node = other, other_position
+                if is_proposer_complete:
+                    leaf_run, leaf_depth, leaf_node = run, depth, position
+                    closing_cell, closing_node = other, other_position
                 else:
-                    leaf_run, leaf_depth, leaf = other_run, other_depth, other_position
-                    closing_cell, node = cell, position
+                    leaf_run, leaf_depth, leaf_node = other_run, other_depth, other_position
+                    closing_cell, closing_node = cell, position
                 if has_uniform_weight:
                     weight = load(leaf_run, run_layout.UNIFORM_WEIGHT)
                 else:
-                    weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
-                child = load(load(closing_cell, OFFSETS), node)
-                child_end = load(load(closing_cell, OFFSETS), node + 1)
+                    weight = subtree_weight(leaf_run, leaf_depth, leaf_node, leaf_node + 1)
+                child = load(load(closing_cell, OFFSETS), closing_node)
+                child_end = load(load(closing_cell, OFFSETS), closing_node + 1)
                 inner_proposals += min(child_end - child, fixed_length)
                 for fixed_slot in range(fixed_first, fixed_end):
                     fixed_cell = cells + CELL_BYTES * (fixed_slot * max_depth + fixed_depth)
@@ -275,5 +292,5 @@ def sum_cycle(
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     if marked_cell != 0:
-        update_bitmap(bitmap, load(marked_cell, VALUES), mark_first, mark_last, lowest, True)
+        update_bitmap(bitmap, load(marked_cell, VALUES), marked_first, marked_last, lowest, True)
     return total

@@ -100,11 +100,11 @@ def emit(program, state, level_states, weight, out, capacity):
 
 
 @subroutine
-def proposals_of_two(counters, level, depth_count):
+def proposals_of_two(counters, level, level_count):
     """Return the number of proposals so far at a level and at the next one."""
     counters += COUNTER_BYTES * level
     proposals = load(counters, PROPOSALS)
-    if level + 1 < depth_count:
+    if level + 1 < level_count:
         proposals += load(counters + COUNTER_BYTES, PROPOSALS)
     return proposals
 
@@ -150,10 +150,9 @@ def join(
         ``(status, rows written, total)``: ``DONE``, ``FULL`` or ``PAUSED`` (take the rows, call
         again), or ``OVERFLOW``. With an empty head the weight of the empty row is the total.
     """
-    depth_count = load(program, LEVELS)
-    emitted = load(program, EMITTED_LEVELS)
+    level_count, emitted_levels = load(program, LEVELS), load(program, EMITTED_LEVELS)
     level_states = FIRST_SLOT + load(program, ATOMS) + 1
-    cells = state + 8 * (level_states + LEVEL_STATE_WORDS * (depth_count + 1))
+    cells = state + 8 * (level_states + LEVEL_STATE_WORDS * (level_count + 1))
     store(state, ROWS_WRITTEN, 0)
     if is_resumed == 0:
         store(state, TOTAL, 0)
@@ -161,7 +160,7 @@ def join(
             store(memo, GENERATION, load(memo, GENERATION) + 1)
         open_join(program, sources, deltas, state, cells, level_states)
         weight = load(state, level_states + WEIGHT)
-        if depth_count == 0 or weight == 0:
+        if level_count == 0 or weight == 0:
             return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
         driver_levels = load(program, DRIVER_LEVELS) if is_driven(program, state) else np.int64(0)
         store(state, ACTIVE_DRIVER_LEVELS, driver_levels)
@@ -174,12 +173,12 @@ def join(
             )
             store(state, IS_ENTERING, 1 if is_grouped else 0)
     driver_levels = load(state, ACTIVE_DRIVER_LEVELS)
-    is_pair = driver_levels > 0 and emitted == 0 and is_pair_sum(program, driver_levels)
+    is_pair = driver_levels > 0 and emitted_levels == 0 and is_pair_sum(program, driver_levels)
     level = load(state, LEVEL)
     is_entering = load(state, IS_ENTERING) != 0
     total = load(state, TOTAL)
     while True:
-        if emitted > 0 and load(state, ROWS_WRITTEN) == capacity:
+        if emitted_levels > 0 and load(state, ROWS_WRITTEN) == capacity:
             store(state, LEVEL, level)
             store(state, IS_ENTERING, 1 if is_entering else 0)
             store(state, TOTAL, total)
@@ -193,7 +192,7 @@ def join(
         if level < driver_levels and not is_entering:
             row_kind = next_row(program, state, cells, level_states, level, low, high, counters)
             if row_kind == NO_ROW:
-                if total == OVERFLOWED and emitted == 0:
+                if total == OVERFLOWED and emitted_levels == 0:
                     return OVERFLOW, 0, 0
                 return DONE, load(state, ROWS_WRITTEN), total
             level = driver_levels - 1
@@ -218,10 +217,10 @@ def join(
                     part = call_sum(load(program, block + SUM_KERNEL), position + bounds)
                     total = add(total, multiply(weight, part))
                     continue
-                if driver_levels < depth_count:
+                if driver_levels < level_count:
                     level = driver_levels
                     is_entering = True
-                elif emitted == depth_count:
+                elif emitted_levels == level_count:
                     if weight == OVERFLOWED:
                         return OVERFLOW, 0, 0
                     emit(program, state, level_states, weight, out, capacity)
@@ -265,7 +264,7 @@ def join(
                     store(state, level_state + WEIGHT, 1)
                     total = np.int64(0)
                 if has_value and sum_kind != SUM_NONE:
-                    proposed = proposals_of_two(counters, level, depth_count)
+                    proposed = proposals_of_two(counters, level, level_count)
                     kernel = load(program, block + SUM_KERNEL)
                     level_counters = counters + COUNTER_BYTES * level
                     if kernel == 0:
@@ -275,7 +274,7 @@ def join(
                         position = (program, state, cells, level_states, level, proposer, count)
                         bounds = (least_value, greatest_value, bitmap, level_counters)
                         part = call_sum(kernel, position + bounds)
-                    remaining_work -= proposals_of_two(counters, level, depth_count) - proposed
+                    remaining_work -= proposals_of_two(counters, level, level_count) - proposed
                     if memo_level >= 0:
                         key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
                         memoize_sum(memo, level, key, part)
@@ -297,12 +296,12 @@ def join(
                 memoize_sum(memo, level, key, total)
                 part = multiply(load(state, level_state + WEIGHT_BEFORE), total)
                 total = add(load(state, level_state + TOTAL_BEFORE), part)
-            if total == OVERFLOWED and level <= emitted:
+            if total == OVERFLOWED and level <= emitted_levels:
                 return OVERFLOW, 0, 0
             if level == 0:
                 return DONE, load(state, ROWS_WRITTEN), total
             level -= 1
-            if level == emitted - 1 and total != 0:
+            if level == emitted_levels - 1 and total != 0:
                 emit(program, state, level_states, total, out, capacity)
                 total = np.int64(0)
             continue
@@ -310,11 +309,11 @@ def join(
         weight = bind_value(program, state, cells, block, load(state, level_state + WEIGHT))
         if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
-        if level < depth_count - 1:
+        if level < level_count - 1:
             level += 1
             store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
             is_entering = True
-        elif emitted == depth_count:
+        elif emitted_levels == level_count:
             if weight == OVERFLOWED:
                 return OVERFLOW, 0, 0
             emit(program, state, level_states, weight, out, capacity)

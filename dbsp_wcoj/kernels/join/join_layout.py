@@ -59,7 +59,9 @@ IS_ENTERING = 1
 TOTAL = 2
 ROWS_WRITTEN = 3
 ACTIVE_DRIVER_LEVELS = 4  # number of levels that rows of the driver bind in this join
-FIRST_SLOT = 5  # words: slot_start[atoms + 1], levels, cells
+# The first slot of each atom, and the number of slots; then the states of the levels; then the
+# cells of the slots.
+FIRST_SLOT = 5
 
 # One cell per slot (a run of an atom) and depth (a column of the run): one cache line.
 LOW = 0  # the values that extend the bound prefix: [LOW, HIGH)

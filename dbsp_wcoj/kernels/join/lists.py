@@ -172,7 +172,7 @@ def write_common(a, i, end_a, b, j, end_b, out):
 
 
 @subroutine
-def collect_single(program, state, cells, block, proposer, without, product, counters):
+def collect_single(program, state, cells, block, proposer, excluded_atom, product, counters):
     """Like `collect_lists` if each participant has one list of uniform weight.
 
     Returns ``(done, values, weight)``; ``weight`` applies to all values and is not written.
@@ -186,7 +186,7 @@ def collect_single(program, state, cells, block, proposer, without, product, cou
     participants = load(program, block + PARTICIPANTS)
     for index in range(participants):
         participant = first + PARTICIPANT_WORDS * index
-        if index == proposer or load(program, participant) == without:
+        if index == proposer or load(program, participant) == excluded_atom:
             continue
         cell = find_only_list(program, state, cells, participant)
         if cell == 0:
@@ -218,10 +218,13 @@ def count_values(program, state, cells, participant):
 
 
 @subroutine
-def collect_lists(program, state, cells, level_states, block, without, product, scratch, counters):
+def collect_lists(
+    program, state, cells, level_states, block, excluded_atom, product, scratch, counters
+):
     """Write the product of a block's participants, whose cursors are set, to ``product``.
 
-    All participants except the atom ``without`` (-1: none) are complete, at their leaves.
+    The atom ``excluded_atom`` (-1 for none) is left out. All other participants are complete, at
+    their leaves.
 
     Returns:
         ``(done, values, weight)``: whether the product fits in its space, its number of values, and
@@ -234,7 +237,7 @@ def collect_lists(program, state, cells, level_states, block, without, product, 
     fewest: Any = np.int64(LIST_WORDS + 1)
     for index in range(participants):
         participant = first + PARTICIPANT_WORDS * index
-        if load(program, participant) != without:
+        if load(program, participant) != excluded_atom:
             length = count_values(program, state, cells, participant)
             if length < fewest:
                 proposer, fewest = index, length
@@ -243,7 +246,7 @@ def collect_lists(program, state, cells, level_states, block, without, product, 
     has_comparisons = load(program, first + PARTICIPANT_WORDS * participants) != 0
     if not has_comparisons:
         done, size, weight = collect_single(
-            program, state, cells, block, proposer, without, product, counters
+            program, state, cells, block, proposer, excluded_atom, product, counters
         )
         if done:
             return True, size, weight
@@ -258,7 +261,7 @@ def collect_lists(program, state, cells, level_states, block, without, product, 
     for index in range(participants):
         participant = first + PARTICIPANT_WORDS * index
         atom, depth = load(program, participant), load(program, participant + 1)
-        if index == proposer or atom == without or size == 0:
+        if index == proposer or atom == excluded_atom or size == 0:
             continue
         increment(counters, PROPOSALS, size)
         increment(counters, INTERSECTIONS, size)

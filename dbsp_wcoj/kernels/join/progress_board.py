@@ -16,7 +16,7 @@ from dbsp_wcoj.kernels.memory import load
 
 # board[...]
 STATE = 0  # address of the running join's state, or 0
-ROW = 1  # the row of ``seen`` for that join
+ROW = 1  # the row of ``samples`` for that join
 STOP = 2
 BOARD_WORDS = 3
 
@@ -26,12 +26,12 @@ _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
 @kernel
-def watch_levels(board, seen):
-    """Count samples in ``seen[row, level]`` until ``board[STOP]`` is set.
+def watch_levels(board, samples):
+    """Count samples in ``samples[row, level]`` until ``board[STOP]`` is set.
 
     Args:
         board: int64, shape ``(BOARD_WORDS,)``.
-        seen: int64, shape ``(rows, levels)``. Row 0 counts the samples while no join was running.
+        samples: int64, shape ``(rows, levels)``. Row 0 counts the samples while no join is running.
     """
     while board[STOP] == 0:
         state = board[STATE]
@@ -39,6 +39,6 @@ def watch_levels(board, seen):
         level = np.int64(0)
         if state != 0:
             row = board[ROW]
-            level = min(max(load(state, LEVEL), np.int64(0)), np.int64(seen.shape[1] - 1))
-        seen[row, level] += 1
+            level = min(max(load(state, LEVEL), np.int64(0)), np.int64(samples.shape[1] - 1))
+        samples[row, level] += 1
         _sleep(SAMPLE_INTERVAL_US)

@@ -74,7 +74,7 @@ def are_leaves(program, state, cells, block):
 
 
 @subroutine
-def are_shared(program, state, cells, block, fixed, closing_atom):
+def are_shared(program, state, cells, block, fixed_block, closing_atom):
     """Return whether a level reads exactly the lists of the product and has no comparison.
 
     Args:
@@ -82,13 +82,14 @@ def are_shared(program, state, cells, block, fixed, closing_atom):
         state: The stack.
         cells: Its cells.
         block: The block of the level.
-        fixed: The block of the product: the innermost variable without the atom ``closing_atom``.
+        fixed_block: The block of the product: that of the innermost variable without the atom
+            ``closing_atom``.
         closing_atom: The atom that contains both variables.
     """
     first = block + PARTICIPANTS + 1
     participants = load(program, block + PARTICIPANTS)
-    other_first = fixed + PARTICIPANTS + 1
-    other_participants = load(program, fixed + PARTICIPANTS)
+    other_first = fixed_block + PARTICIPANTS + 1
+    other_participants = load(program, fixed_block + PARTICIPANTS)
     if participants - 1 != other_participants:
         return False
     if load(program, first + PARTICIPANT_WORDS * participants) != 0:

@@ -27,7 +27,7 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import WEIGHT_BOUND
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 
-# small[...]: the addresses of the arena (`dbsp_wcoj.kernels.storage.arena`), of the batch of terms
+# addresses[...]: those of the arena (`dbsp_wcoj.kernels.storage.arena`), of the batch of terms
 # (`dbsp_wcoj.kernels.join.small_batch`) and of the buffers that the batch uses; then for each
 # column order of the arena the index in ``deltas`` of its delta run, or -1.
 ARENA = 0
@@ -47,32 +47,32 @@ DONE, SETTLE, ARENA_FULL, MAY_OVERFLOW = range(4)
 
 
 @kernel
-def small_step(small, columns, weights):
+def small_step(addresses, columns, weights):
     """Run the step and return ``(status, total, joins)``; joins is the number of binary joins.
 
     Args:
-        small: Address of the words above.
+        addresses: Address of the words above.
         columns: int64, shape ``(arity, n)``, sorted and distinct rows, n from 1 to
             `dbsp_wcoj.kernels.storage.sort.MAX_INSERTION_ROWS`.
         weights: int64, shape ``(n,)``.
     """
     zero = np.int64(0)
-    arena = load(small, ARENA)
+    arena = load(addresses, ARENA)
     if not has_room(arena, columns.shape[1]):
         return ARENA_FULL, zero, zero
     used_words = build_runs(arena, columns, weights)
-    deltas = load(small, DELTAS)
+    deltas = load(addresses, DELTAS)
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         run = load(entry, RUN)
         if load(load(entry, TABLE), WEIGHT_BOUND) > MAX_WEIGHT_BOUND - load(run, MAX_ABS_WEIGHT):
             store(arena, FREE, load(arena, FREE) + used_words)
             return MAY_OVERFLOW, zero, zero
-        slot = load(small, DELTA_SLOTS + index)
+        slot = load(addresses, DELTA_SLOTS + index)
         if slot >= 0:
             store(deltas, slot, run)
-    state, bitmap, memo = load(small, STATE), load(small, BITMAP), load(small, MEMO)
-    total, joins = sum_terms(load(small, BATCH), state, bitmap, memo)
+    state, bitmap, memo = load(addresses, STATE), load(addresses, BITMAP), load(addresses, MEMO)
+    total, joins = sum_terms(load(addresses, BATCH), state, bitmap, memo)
     if total == OVERFLOWED:
         store(arena, FREE, load(arena, FREE) + used_words)
         return MAY_OVERFLOW, zero, zero

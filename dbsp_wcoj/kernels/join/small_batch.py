@@ -40,7 +40,7 @@ TERM_WORDS = 6
 
 @subroutine
 def has_empty_factor(sources, factors, deltas):
-    """Return whether any factor of a product reads no run."""
+    """Return whether any factor of a term reads no run."""
     for factor in range(factors):
         source = sources + 8 * SOURCE_WORDS * factor
         table = load(source, TABLE)
@@ -54,7 +54,7 @@ def has_empty_factor(sources, factors, deltas):
 
 @subroutine
 def sum_terms(batch, state, bitmap, memo):
-    """Return the sum of the totals of all products of a batch; see `sum_batch`."""
+    """Return the sum of the totals of all terms of a batch; see `sum_batch`."""
     deltas = load(batch, DELTAS)
     total = np.int64(0)
     joins = np.int64(0)
@@ -85,10 +85,10 @@ def sum_terms(batch, state, bitmap, memo):
 
 @kernel
 def sum_batch(batch, state, bitmap, memo):
-    """Return the sum of the totals of all products of a batch; all arguments are addresses.
+    """Return the sum of the totals of all terms of a batch; all arguments are addresses.
 
     Returns:
         ``(total, joins)``: the total, `OVERFLOWED` if it or any part of it leaves int64; and the
-        number of binary joins of the products that were evaluated.
+        number of binary joins of the terms that were evaluated.
     """
     return sum_terms(batch, state, bitmap, memo)

@@ -54,12 +54,13 @@ DEPTH = 1
 NEXT_ENTRY = 2
 WEIGHTS_START = 3
 UNIQUE_LEVEL = 4  # from this level on, each node that was written has one leaf
-CURSORS = 5  # then per level: cursor and end in a, cursor and end in b, nodes written
+CURSORS = 5  # then per level: cursor and end in a, cursor and end in b, nodes written to out
 CURSOR_WORDS = 5
-# Words of the cursor in a and of the cursor in b. They are not literals, because numba compiles a
-# function again for each literal argument.
+# The words of a level. LEFT and RIGHT, the cursors in a and in b, are not literals, because numba
+# compiles a function again for each literal argument.
 LEFT = np.int64(0)
 RIGHT = np.int64(2)
+NODES_WRITTEN = 4
 
 WALK = 0
 FILL = 1
@@ -106,21 +107,21 @@ def copy_siblings(a, b, out, side, level, first, last, state, pieces):
     They are nodes of ``a`` or ``b``, as ``side`` says.
     """
     run = a if side == LEFT else b
-    unique = state[UNIQUE_LEVEL]
-    for depth in range(level, unique):
+    unique_level = state[UNIQUE_LEVEL]
+    for depth in range(level, unique_level):
         entry = level_header(depth)
-        written = state[CURSORS + CURSOR_WORDS * depth + 4]
+        written = state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN]
         source = run[entry + LEVEL_VALUES] + first
         target = out[entry + LEVEL_VALUES] + written
         count = last - first
         for i in range(count):
             out[target + i] = run[source + i]
-        state[CURSORS + CURSOR_WORDS * depth + 4] = written + count
+        state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN] = written + count
         source = run[entry + LEVEL_OFFSETS]
         target = out[entry + LEVEL_OFFSETS] + written
         first_child = run[source + first]
         last_child = run[source + last]
-        children_written = state[CURSORS + CURSOR_WORDS * (depth + 1) + 4]
+        children_written = state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN]
         for i in range(count):
             out[target + i] = run[source + first + i] - first_child + children_written
         first = first_child
@@ -134,12 +135,12 @@ def add_piece(a, b, out, side, first, last, state, pieces):
 
     If only the last column is left to copy, it is copied at once.
     """
-    unique = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * unique + 4]
-    state[CURSORS + CURSOR_WORDS * unique + 4] = written + last - first
-    if unique == a[ARITY] - 1:
+    unique_level = state[UNIQUE_LEVEL]
+    written = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
+    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = written + last - first
+    if unique_level == a[ARITY] - 1:
         run = a if side == LEFT else b
-        values = level_header(unique) + LEVEL_VALUES
+        values = level_header(unique_level) + LEVEL_VALUES
         source = run[values] + first
         target = out[values] + written
         for i in range(last - first):
@@ -161,13 +162,13 @@ def write_pieces(a, b, out, state, pieces):
     if pieces[0] == 0:
         return
     arity = a[ARITY]
-    unique = state[UNIQUE_LEVEL]
+    unique_level = state[UNIQUE_LEVEL]
     stop = 1 + PIECE_WORDS * pieces[0]
     rows = np.int64(0)
     for piece in range(1, stop, PIECE_WORDS):
         rows += pieces[piece + 2] - pieces[piece + 1]
-    start = state[CURSORS + CURSOR_WORDS * unique + 4] - rows
-    for level in range(unique, arity):
+    start = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] - rows
+    for level in range(unique_level, arity):
         values = level_header(level) + LEVEL_VALUES
         target = out[values] + start
         for piece in range(1, stop, PIECE_WORDS):
@@ -182,7 +183,7 @@ def write_pieces(a, b, out, state, pieces):
                 for i in range(count):
                     out[target + i] = b[source + i]
             target += count
-    if unique <= arity - 2:
+    if unique_level <= arity - 2:
         target = out[level_header(arity - 2) + LEVEL_OFFSETS]
         for row in range(start, start + rows):
             out[target + row] = row
@@ -201,14 +202,14 @@ def write_pieces(a, b, out, state, pieces):
 def lower_unique_level(out, state, level):
     """Give offsets to the levels before ``level``, which becomes the unique level."""
     arity = out[ARITY]
-    before = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * before + 4]
-    for depth in range(before, level):
+    old_level = state[UNIQUE_LEVEL]
+    written = state[CURSORS + CURSOR_WORDS * old_level + NODES_WRITTEN]
+    for depth in range(old_level, level):
         if depth < arity - 2:  # the last but one level always has offsets
             target = out[level_header(depth) + LEVEL_OFFSETS]
             for node in range(written):
                 out[target + node] = node
-        state[CURSORS + CURSOR_WORDS * (depth + 1) + 4] = written
+        state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN] = written
     state[UNIQUE_LEVEL] = level
 
 
@@ -263,12 +264,12 @@ def gallop(run, position, end, value):
 
 
 @subroutine
-def count_leaves(run, level, unique, first, last):
+def count_leaves(run, level, unique_level, first, last):
     """Return how many rows lie under the nodes ``[first, last)`` of ``level``.
 
-    From level ``unique`` on, each node has one leaf.
+    From level ``unique_level`` on, each node has one leaf.
     """
-    for depth in range(level, unique):
+    for depth in range(level, unique_level):
         offsets = run[level_header(depth) + LEVEL_OFFSETS]
         first = run[offsets + first]
         last = run[offsets + last]
@@ -285,8 +286,8 @@ def init_merge(a, b, out):
     # Most rows come from the older run, so its uniform weight becomes that of the result.
     out[UNIFORM_WEIGHT] = a[UNIFORM_WEIGHT] if a[WEIGHT_SUMS] == 0 else 1
     out[MAX_ABS_WEIGHT] = 0
-    unique = max(find_unique_level(a), find_unique_level(b))
-    state[UNIQUE_LEVEL] = unique
+    unique_level = max(find_unique_level(a), find_unique_level(b))
+    state[UNIQUE_LEVEL] = unique_level
     rows = a[ROWS] + b[ROWS]
     end = level_header(arity)
     for level in range(arity):
@@ -295,7 +296,7 @@ def init_merge(a, b, out):
         out[entry + LEVEL_VALUES] = end
         end += nodes
         out[entry + LEVEL_OFFSETS] = 0
-        if (level < unique and level < arity - 1) or level == arity - 2:
+        if (level < unique_level and level < arity - 1) or level == arity - 2:
             out[entry + LEVEL_OFFSETS] = end
             end += nodes + 1
     # The size of the directory depends on level 0: weights start after its maximum size.
@@ -305,7 +306,7 @@ def init_merge(a, b, out):
     # The offsets that `lower_unique_level` may write are last, so that these words, which are
     # seldom used, are no memory between the others.
     unused = state[WEIGHTS_START] + rows + 1
-    for level in range(unique, arity - 2):
+    for level in range(unique_level, arity - 2):
         out[level_header(level) + LEVEL_OFFSETS] = unused
         unused += rows + 1
     state[NEXT_ENTRY] = end
@@ -323,18 +324,18 @@ def copy_range(a, b, out, level, side, limit, state, pieces, fuel):
     """
     run = a if side == LEFT else b
     cursor = CURSORS + CURSOR_WORDS * level
-    unique = state[UNIQUE_LEVEL]
+    unique_level = state[UNIQUE_LEVEL]
     first = state[cursor + side]
     last = limit
-    rows = count_leaves(run, level, unique, first, last)
+    rows = count_leaves(run, level, unique_level, first, last)
     while rows > fuel and last - first > 1:
         last = first + (last - first + 1) // 2
-        rows = count_leaves(run, level, unique, first, last)
+        rows = count_leaves(run, level, unique_level, first, last)
     if rows > fuel and rows > 1024:
         entry = level_header(level)
-        written = state[cursor + 4]
+        written = state[cursor + NODES_WRITTEN]
         out[out[entry + LEVEL_VALUES] + written] = run[run[entry + LEVEL_VALUES] + first]
-        out[out[entry + LEVEL_OFFSETS] + written] = state[cursor + CURSOR_WORDS + 4]
+        out[out[entry + LEVEL_OFFSETS] + written] = state[cursor + CURSOR_WORDS + NODES_WRITTEN]
         offsets = run[entry + LEVEL_OFFSETS]
         for word in range(4):
             state[cursor + CURSOR_WORDS + word] = 0
@@ -376,15 +377,15 @@ def merge_rows(a, b, out, state, pieces, fuel):
             fuel -= limit - j + 1
             j = limit
         else:
-            different = level + 1
-            while different < arity:
-                values = level_header(different) + LEVEL_VALUES
+            differing_level = level + 1
+            while differing_level < arity:
+                values = level_header(differing_level) + LEVEL_VALUES
                 if a[a[values] + i] != b[b[values] + j]:
                     break
-                different += 1
-            if different < arity:
+                differing_level += 1
+            if differing_level < arity:
                 write_pieces(a, b, out, state, pieces)
-                lower_unique_level(out, state, different)
+                lower_unique_level(out, state, differing_level)
                 break
             add_leaves(a, b, out, i, j, state, pieces)
             i += 1
@@ -398,8 +399,8 @@ def merge_rows(a, b, out, state, pieces, fuel):
 @subroutine
 def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
-    noted = MAX_PIECES if state[UNIQUE_LEVEL] < a[ARITY] - 1 else 0
-    pieces = np.empty(1 + PIECE_WORDS * noted, np.int64)
+    max_pieces = MAX_PIECES if state[UNIQUE_LEVEL] < a[ARITY] - 1 else 0
+    pieces = np.empty(1 + PIECE_WORDS * max_pieces, np.int64)
     pieces[0] = 0
     while fuel > 0:
         level = state[DEPTH]
@@ -411,10 +412,10 @@ def merge_tries(a, b, out, state, fuel):
                 break
             # Back to the parent, which is kept only if a child was written.
             parent_cursor = cursor - CURSOR_WORDS
-            written = state[parent_cursor + 4]
+            written = state[parent_cursor + NODES_WRITTEN]
             offsets = out[level_header(level - 1) + LEVEL_OFFSETS]
-            if state[cursor + 4] > out[offsets + written]:
-                state[parent_cursor + 4] = written + 1
+            if state[cursor + NODES_WRITTEN] > out[offsets + written]:
+                state[parent_cursor + NODES_WRITTEN] = written + 1
             state[DEPTH] = level - 1
             continue
         if level == state[UNIQUE_LEVEL]:
@@ -433,12 +434,12 @@ def merge_tries(a, b, out, state, fuel):
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
             fuel -= copy_range(a, b, out, level, RIGHT, limit, state, pieces, fuel)
         else:
-            written = state[cursor + 4]
+            written = state[cursor + NODES_WRITTEN]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
             state[cursor] = i + 1
             state[cursor + 2] = j + 1
             fuel -= 1
-            out[out[entry + LEVEL_OFFSETS] + written] = state[cursor + CURSOR_WORDS + 4]
+            out[out[entry + LEVEL_OFFSETS] + written] = state[cursor + CURSOR_WORDS + NODES_WRITTEN]
             offsets_a = a[entry + LEVEL_OFFSETS]
             offsets_b = b[entry + LEVEL_OFFSETS]
             state[cursor + CURSOR_WORDS] = a[offsets_a + i]
@@ -467,19 +468,19 @@ def add_leaves(a, b, out, i, j, state, pieces):
         return
     write_pieces(a, b, out, state, pieces)
     arity = a[ARITY]
-    unique = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * unique + 4]
-    for level in range(unique, arity):
+    unique_level = state[UNIQUE_LEVEL]
+    written = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
+    for level in range(unique_level, arity):
         values = level_header(level) + LEVEL_VALUES
         out[out[values] + written] = a[a[values] + i]
-    if unique <= arity - 2:
+    if unique_level <= arity - 2:
         out[out[level_header(arity - 2) + LEVEL_OFFSETS] + written] = written
     if weight != out[UNIFORM_WEIGHT] and out[WEIGHT_SUMS] == 0:
         start_weights(out, state[WEIGHTS_START], written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
     if out[WEIGHT_SUMS] > 0:
         out[out[WEIGHT_SUMS] + written + 1] = wrapping_add(out[out[WEIGHT_SUMS] + written], weight)
-    state[CURSORS + CURSOR_WORDS * unique + 4] = written + 1
+    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = written + 1
 
 
 @subroutine
@@ -490,13 +491,15 @@ def advance_merge(a, b, out, state, fuel):
         fuel = merge_tries(a, b, out, state, fuel)
         if fuel <= 0:
             return False
-        unique = state[UNIQUE_LEVEL]
+        unique_level = state[UNIQUE_LEVEL]
         for level in range(arity):
             entry = level_header(level)
-            written = state[CURSORS + CURSOR_WORDS * min(level, unique) + 4]
+            written = state[CURSORS + CURSOR_WORDS * min(level, unique_level) + NODES_WRITTEN]
             out[entry + LEVEL_NODES] = written
-            if level < unique or level == arity - 2:
-                children_written = state[CURSORS + CURSOR_WORDS * min(level + 1, unique) + 4]
+            if level < unique_level or level == arity - 2:
+                children_written = state[
+                    CURSORS + CURSOR_WORDS * min(level + 1, unique_level) + NODES_WRITTEN
+                ]
                 out[out[entry + LEVEL_OFFSETS] + written] = children_written
         out[ROWS] = out[level_header(arity - 1) + LEVEL_NODES]
         share_offsets(out)

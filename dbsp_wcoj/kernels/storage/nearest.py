@@ -41,7 +41,7 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
     # For each run: the next leaf to read, and the leaf at which its rows of the prefix end.
     cursors = np.empty(count, np.int64)
     limits = np.empty(count, np.int64)
-    work = 0
+    leaves_read = 0
     for i in range(n):
         target = keys[arity - 1, i]
         for r in range(count):
@@ -109,9 +109,9 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
                     )
                     weight += run_weight
                     cursors[r] += -1 if backwards else 1
-                    work += 1
+                    leaves_read += 1
             if weight != 0:
                 exists[i] = True
                 values[i] = best
                 break
-    return work
+    return leaves_read

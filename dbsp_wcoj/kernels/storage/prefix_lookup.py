@@ -49,7 +49,7 @@ def lower_to_first(run, values, offsets, k, first, bound):
 @kernel
 def look_up_prefixes(
     table,
-    extra,
+    delta_run,
     prefixes,
     starts,
     arity,
@@ -66,7 +66,7 @@ def look_up_prefixes(
 
     Args:
         table: The number of runs, then their addresses; all runs have one column order.
-        extra: The address of the run of the delta, 0 for none.
+        delta_run: The address of the delta's run, 0 for none; it counts as the last run.
         prefixes: int64, shape ``(k, n)``, ``k < arity``.
         starts: For each prefix, a lower bound of its first row: no smaller row has a positive
             weight without the delta. Shape ``(arity - k, n)``, or ``(arity - k, 0)`` for no bounds.
@@ -87,14 +87,14 @@ def look_up_prefixes(
     """
     k, n = prefixes.shape
     depth = arity - k
-    runs = table[0] + (1 if extra != 0 else 0)
+    runs = table[0] + (1 if delta_run != 0 else 0)
     capacity = old.shape[0]
     # Per level and run: the address of the values and the word of the offsets.
     values = np.empty((arity, runs + 1), np.int64)
     offsets = np.empty((arity, runs + 1), np.int64)
     address = np.empty(runs + 1, np.int64)
     for r in range(runs):
-        run = extra if r == table[0] else table[1 + r]
+        run = delta_run if r == table[0] else table[1 + r]
         address[r] = run
         for level in range(arity):
             entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
@@ -138,9 +138,11 @@ def look_up_prefixes(
         if has_starts:
             bounded_levels = 0
             bound[:] = starts[:, prefix]
-            if extra != 0 and count > 0 and run_indices[0, count - 1] == table[0]:
+            if delta_run != 0 and count > 0 and run_indices[0, count - 1] == table[0]:
                 r = table[0]
-                lower_to_first(extra, values[:, r], offsets[:, r], k, cursors[0, count - 1], bound)
+                lower_to_first(
+                    delta_run, values[:, r], offsets[:, r], k, cursors[0, count - 1], bound
+                )
             for j in range(count):
                 cursors[0, j] = seek(
                     values[k, run_indices[0, j]], cursors[0, j], ends[0, j], bound[0]

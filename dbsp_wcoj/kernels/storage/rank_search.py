@@ -23,9 +23,9 @@ from dbsp_wcoj.kernels.storage.search import bisect, root_seek, seek
 
 @subroutine
 def children_of_prefix(run, keys, i):
-    """Return the first child of prefix ``i`` and the position behind its last child; 0, 0 if none.
+    """Return the first child of prefix ``i`` and the position after its last child; 0, 0 if none.
 
-    The children are nodes of the level behind the columns of the prefix.
+    The children are nodes of the level after the columns of the prefix.
     """
     first = np.int64(0)
     last = load(run, LEVEL_HEADERS + LEVEL_NODES)
@@ -66,7 +66,7 @@ def find_suffix(run, first, last, depth, arity, suffix):
     Args:
         run: The address of a run.
         first: The first child of the prefix.
-        last: The position behind its last child.
+        last: The position after its last child.
         depth: The number of columns of the prefix.
         arity: The number of columns of the run.
         suffix: The values of the columns after the prefix.
@@ -112,9 +112,9 @@ def find_ranks(runs, keys, ranks, arity, rows):
     # The leaves of a run that may have the result.
     low = np.empty(count, np.int64)
     high = np.empty(count, np.int64)
-    # The positions before and behind the candidate.
+    # The positions before and after the candidate.
     before = np.empty(count, np.int64)
-    behind = np.empty(count, np.int64)
+    after = np.empty(count, np.int64)
     candidate = np.empty(arity - depth, np.int64)
     searches = 0
     for i in range(n):
@@ -145,18 +145,18 @@ def find_ranks(runs, keys, ranks, arity, rows):
             for r in range(count):
                 run = runs[r]
                 before[r] = low[r]
-                behind[r] = low[r]
+                after[r] = low[r]
                 if low[r] < high[r]:
                     leaf, is_equal = find_suffix(
                         run, first_child[r], last_child[r], depth, arity, candidate
                     )
                     before[r] = leaf
-                    behind[r] = leaf + 1 if is_equal else leaf
+                    after[r] = leaf + 1 if is_equal else leaf
                     searches += 1
-                weight += weight_before(run, behind[r])
+                weight += weight_before(run, after[r])
             if weight > ranks[i]:
                 high[:] = before
                 rows[:, i] = candidate
             else:
-                low[:] = behind
+                low[:] = after
     return searches

@@ -38,7 +38,7 @@ def seek_rows(runs, keys, after, arity, positions, weights):
     Args:
         runs: Addresses of runs of one column order, shape ``(runs,)``.
         keys: Values of the first columns of rows, shape ``(depth, n)``, ``depth <= arity``.
-        after: Per key, True for the position behind all rows that begin with the key.
+        after: Per key, True for the position after all rows that begin with the key.
         arity: Columns of the runs.
         positions: Result, shape ``(runs, n)``.
         weights: Result, shape ``(runs, n)``: sums of weights, modulo 2**64.
@@ -83,7 +83,7 @@ def read_ranges(runs, starts, stops, ranges, rows, weights, run_numbers):
     Args:
         runs: Addresses of runs of one column order.
         starts: The position of the first row of each range in each run, shape ``(runs, n)``.
-        stops: The position behind the last row of each range, shape ``(runs, n)``.
+        stops: The position after the last row of each range, shape ``(runs, n)``.
         ranges: Result, shape ``(rows,)``: the index of the range of each row.
         rows: Result, shape ``(arity, rows)``: the columns of the rows.
         weights: Result, shape ``(rows,)``: the weight of each row in its run.
@@ -101,7 +101,7 @@ def read_ranges(runs, starts, stops, ranges, rows, weights, run_numbers):
             if start >= stop:
                 continue
             # Find the path to the first row, from the leaf upwards: the node of each level, and the
-            # position behind its last child.
+            # position after its last child.
             node[arity - 1] = start
             for level in range(arity - 2, -1, -1):
                 entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level

@@ -6,10 +6,10 @@ Rows are int64 columns of shape ``(arity, n)`` with weights of shape ``(n,)``.
 
 If the ranges of all columns fit in 64 bits together, each row is packed into one unsigned key and
 the keys are radix-sorted, least significant digit first; a digit that is equal in all keys is
-skipped. This takes O(n) per digit. Of wider rows, the leading columns that fit are sorted in this
-way with a permutation as payload, and then the rows of each tie by insertion. If a tie has more
-than `MAX_INSERTION_ROWS` rows, the rows are sorted by one column after another instead, last column
-first. At most `MAX_INSERTION_ROWS` rows are insertion-sorted.
+skipped. This takes O(n) per digit. Wider rows are sorted in this way by the leading columns that
+fit, with a permutation as payload; then insertion sort orders the rows that tie. If more than
+`MAX_INSERTION_ROWS` rows tie, all rows are sorted by one column after another instead, last column
+first. Up to `MAX_INSERTION_ROWS` rows in total need no keys: they are insertion-sorted.
 
 The caller provides large scratch arrays: numpy asks the system for large pages but the allocator of
 the kernels does not, and faulting in small pages costs as much as the sort.
@@ -163,10 +163,10 @@ def leading_columns(columns, order):
     count = np.int64(0)
     bits = 0
     while count < order.shape[0]:
-        _, _, more = key_shifts(columns, order[count : count + 1])
-        if bits + more > 64:
+        _, _, column_bits = key_shifts(columns, order[count : count + 1])
+        if bits + column_bits > 64:
             break
-        bits += more
+        bits += column_bits
         count += 1
     return count, bits
 

@@ -123,7 +123,7 @@ def build_run(columns, order, weights, run):
     run[ROWS] = rows
     run[MAX_ABS_WEIGHT] = largest
     run[UNIFORM_WEIGHT] = first_weight
-    # begins: the row starts a node of this level; below: of the next level. Each row is a leaf.
+    # begins: the row begins a node of this level; begins_child: of the next level.
     begins = np.zeros(rows, np.bool_)
     begins_child = np.zeros(rows, np.bool_)
     mark_changes(columns[order[0]], begins, begins)
@@ -198,6 +198,7 @@ def run_words(arity: int, rows: int) -> int:
     return LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
 
 
+#: `run_words`, for kernels.
 words_of_run = subroutine(run_words)
 
 

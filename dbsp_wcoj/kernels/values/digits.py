@@ -52,8 +52,8 @@ def split_numbers(words, shifts, weights, number_indices, digits, amounts):
         shifts: Not negative, shape ``(n,)``; or empty for 0.
         weights: int64, shape ``(n,)``.
         number_indices: Result: the index of the number of each digit; room for ``(2 W + 3) n``.
-        digits: Result: its exponent, in units of 2**32.
-        amounts: Result: its value, with the sign of the product.
+        digits: Result: the position of each digit.
+        amounts: Result: the amount of each digit, with the sign of the product.
     """
     count, n = words.shape
     limbs = np.empty(2 * count + 3, np.uint64)
@@ -101,7 +101,8 @@ def split_numbers(words, shifts, weights, number_indices, digits, amounts):
 def carry_digits(digits, amounts, first, last, base, limbs):
     """Write the magnitude of a sum of digits; return ``(negative, digits written)``.
 
-    The digits ``[first, last)`` are increasing and at least ``base``, the exponent of limb 0.
+    The positions of the digits ``[first, last)`` are increasing and at least ``base``, the position
+    of limb 0.
     """
     carry = np.int64(0)
     size = 0
@@ -145,8 +146,8 @@ def sum_to_integers(sum_indices, digits, amounts, words, fits):
 
     Args:
         sum_indices: The index of the sum of each digit, ascending.
-        digits: Its exponent, ascending within a sum.
-        amounts: Its value.
+        digits: The position of each digit, ascending within a sum.
+        amounts: The amount of each digit.
         words: Result, initially zero: two's complement, least word first, shape ``(W, n)``.
         fits: Result, initially true: whether the sum's magnitude is below ``2**(64 W - 1)``.
     """
@@ -270,8 +271,8 @@ def sum_to_floats(
 
     Args:
         sum_indices: The index of the sum of each digit, ascending.
-        digits: Its exponent in units of 2**32, ascending within a sum.
-        amounts: Its value.
+        digits: The position of each digit, ascending within a sum.
+        amounts: The amount of each digit.
         divisors: int64 per sum, not zero.
         scale: The power of ten to divide by as well.
         least_exponent: The least exponent of the last bit of a result.

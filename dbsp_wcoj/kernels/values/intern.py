@@ -59,30 +59,30 @@ def _address(array):
 @subroutine
 def _find_slot(hash_code, string, length, slots, bounds, arena):
     """Return the slot of the string, or the free slot for it."""
-    mask = len(slots) - 1
+    slot_mask = len(slots) - 1
     tag = hash_code & ~CODE_MASK
-    slot = hash_code & mask
+    slot = hash_code & slot_mask
     while slots[slot] != 0:
         if slots[slot] & ~CODE_MASK == tag:
             code = (slots[slot] & CODE_MASK) - 1
             start = bounds[code]
             if bounds[code + 1] - start == length and are_equal(arena + start, string, length):
                 break
-        slot = (slot + 1) & mask
+        slot = (slot + 1) & slot_mask
     return slot
 
 
 @inline_subroutine
-def _hash_block(offsets, data, valid, first, stop, slots, mask, hashes):
+def _hash_block(offsets, data, valid, first, stop, slots, slot_mask, hashes):
     """Hash the strings of a block and prefetch their slots; stage one of `intern` and `find`."""
-    has_mask = len(valid) > 0
+    has_valid_mask = len(valid) > 0
     for i in range(first, stop):
-        if has_mask and not valid[i]:
+        if has_valid_mask and not valid[i]:
             continue
         start = read_word(offsets + 8 * i)
         hash_code = hash_bytes(data + start, read_word(offsets + 8 * i + 8) - start)
         hashes[i - first] = hash_code
-        prefetch(slots, hash_code & mask)
+        prefetch(slots, hash_code & slot_mask)
 
 
 @kernel
@@ -105,25 +105,25 @@ def intern(strings, valid, first, slots, bounds, arena, size, codes):
     offsets, string_data = strings
     arena_address = _address(arena)
     slots_address, bounds_address = _address(slots), _address(bounds)
-    mask = len(slots) - 1
+    slot_mask = len(slots) - 1
     hashes = np.empty(BLOCK_STRINGS, np.int64)
     count = len(codes)
-    has_mask = len(valid) > 0
+    has_valid_mask = len(valid) > 0
     while first < count:
         stop = min(first + BLOCK_STRINGS, count)
-        _hash_block(offsets, string_data, valid, first, stop, slots_address, mask, hashes)
+        _hash_block(offsets, string_data, valid, first, stop, slots_address, slot_mask, hashes)
         for i in range(first, stop):
-            if has_mask and not valid[i]:
+            if has_valid_mask and not valid[i]:
                 continue
-            code = slots[hashes[i - first] & mask] & CODE_MASK
+            code = slots[hashes[i - first] & slot_mask] & CODE_MASK
             prefetch(bounds_address, max(code - 1, 0))
         for i in range(first, stop):
-            if has_mask and not valid[i]:
+            if has_valid_mask and not valid[i]:
                 continue
-            code = slots[hashes[i - first] & mask] & CODE_MASK
+            code = slots[hashes[i - first] & slot_mask] & CODE_MASK
             prefetch(arena_address + bounds[max(code - 1, 0)], 0)
         for i in range(first, stop):
-            if has_mask and not valid[i]:
+            if has_valid_mask and not valid[i]:
                 codes[i] = -1
                 continue
             start = read_word(offsets + 8 * i)
@@ -148,9 +148,9 @@ def intern(strings, valid, first, slots, bounds, arena, size, codes):
 @subroutine
 def _find_code(hash_code, string, length, slots, bounds, arena, size):
     """Return the code of a string if it is among the first ``size``, else -1."""
-    mask = len(slots) - 1
+    slot_mask = len(slots) - 1
     tag = hash_code & ~CODE_MASK
-    slot = hash_code & mask
+    slot = hash_code & slot_mask
     while True:
         entry = slots[slot]
         if entry == 0:
@@ -160,7 +160,7 @@ def _find_code(hash_code, string, length, slots, bounds, arena, size):
             start = bounds[code]
             if bounds[code + 1] - start == length and are_equal(arena + start, string, length):
                 return code
-        slot = (slot + 1) & mask
+        slot = (slot + 1) & slot_mask
 
 
 @kernel
@@ -179,15 +179,15 @@ def find(strings, valid, slots, bounds, arena, size, codes):
     offsets, string_data = strings
     arena_address = _address(arena)
     slots_address = _address(slots)
-    mask = len(slots) - 1
+    slot_mask = len(slots) - 1
     hashes = np.empty(BLOCK_STRINGS, np.int64)
     count = len(codes)
-    has_mask = len(valid) > 0
+    has_valid_mask = len(valid) > 0
     for first in range(0, count, BLOCK_STRINGS):
         stop = min(first + BLOCK_STRINGS, count)
-        _hash_block(offsets, string_data, valid, first, stop, slots_address, mask, hashes)
+        _hash_block(offsets, string_data, valid, first, stop, slots_address, slot_mask, hashes)
         for i in range(first, stop):
-            if has_mask and not valid[i]:
+            if has_valid_mask and not valid[i]:
                 codes[i] = -1
                 continue
             start = read_word(offsets + 8 * i)
@@ -203,31 +203,31 @@ def rebuild_slots(slots, bounds, arena, size):
     """Insert the first ``size`` strings into slots that are all free."""
     arena_address = _address(arena)
     slots_address = _address(slots)
-    mask = len(slots) - 1
+    slot_mask = len(slots) - 1
     hashes = np.empty(BLOCK_STRINGS, np.int64)
     for first in range(0, size, BLOCK_STRINGS):
         stop = min(first + BLOCK_STRINGS, size)
         for code in range(first, stop):
             hash_code = hash_bytes(arena_address + bounds[code], bounds[code + 1] - bounds[code])
             hashes[code - first] = hash_code
-            prefetch(slots_address, hash_code & mask)
+            prefetch(slots_address, hash_code & slot_mask)
         for code in range(first, stop):
             hash_code = hashes[code - first]
-            slot = hash_code & mask
+            slot = hash_code & slot_mask
             while slots[slot] != 0:
-                slot = (slot + 1) & mask
+                slot = (slot + 1) & slot_mask
             slots[slot] = (hash_code & ~CODE_MASK) | (code + 1)
 
 
 @kernel
-def remove_latest(slots, bounds, arena, size, length):
-    """Free the slots of the codes from ``length`` to ``size - 1``."""
+def remove_latest(slots, bounds, arena, size, new_size):
+    """Free the slots of the codes from ``new_size`` to ``size - 1``."""
     arena_address = _address(arena)
-    mask = len(slots) - 1
-    for code in range(size - 1, length - 1, -1):
-        slot = hash_bytes(arena_address + bounds[code], bounds[code + 1] - bounds[code]) & mask
+    slot_mask = len(slots) - 1
+    for code in range(size - 1, new_size - 1, -1):
+        slot = hash_bytes(arena_address + bounds[code], bounds[code + 1] - bounds[code]) & slot_mask
         while slots[slot] & CODE_MASK != code + 1:
-            slot = (slot + 1) & mask
+            slot = (slot + 1) & slot_mask
         slots[slot] = 0
 
 

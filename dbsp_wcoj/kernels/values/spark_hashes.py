@@ -89,6 +89,7 @@ def murmur3_bytes(data, offsets, valid, seeds):
         seeds[row] = _finish(h1, np.uint32(length))
 
 
+# The five primes of xxHash64.
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)

@@ -97,10 +97,10 @@ class AggregateOperator:
             if call.function not in LINEAR_FUNCTIONS:
                 calls = ordered_calls.setdefault(_state_key(call), {})
                 calls.setdefault(_ordered_key(call), call)
-        self._ordered: list[MinMax | OrderedAggregate] = []
+        self._ordered_aggregates: list[MinMax | OrderedAggregate] = []
         for calls in ordered_calls.values():
             calls_of_state = list(calls.values())
-            self._ordered.append(
+            self._ordered_aggregates.append(
                 MinMax(inputs, self.keys, calls_of_state[0])
                 if calls_of_state[0].function in ("min", "max")
                 else OrderedAggregate(plan.input.fields, codecs, self.keys, calls_of_state)
@@ -108,7 +108,7 @@ class AggregateOperator:
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
             *(sets.trace for sets in self._sets),
-            *(trace for ordered in self._ordered for trace in ordered.traces),
+            *(trace for ordered in self._ordered_aggregates for trace in ordered.traces),
         )
         key_codecs = [inputs[key] for key in self.keys]
         coded_keys = dictionary_columns(key_codecs)
@@ -117,7 +117,7 @@ class AggregateOperator:
             *(sets.coded_columns for sets in self._sets),
             *(
                 coded_keys | ordered.coded_columns
-                for ordered in self._ordered
+                for ordered in self._ordered_aggregates
                 for _ in ordered.traces
             ),
         )
@@ -132,7 +132,7 @@ class AggregateOperator:
         (zset,) = inputs
         value_rows = [sets.evaluate(zset) for sets in self._sets]
         sources = [self._linear.partial_rows(zset, value_rows)]
-        sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered]
+        sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered_aggregates]
         groups, group_indices = group_rows(sources, len(self.keys))
         n = groups.shape[1]
         linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
@@ -140,7 +140,7 @@ class AggregateOperator:
         ordered_codes = [
             ordered.results(n, indices, source.row_array[k:], source.weight_array, budget)
             for ordered, indices, source in zip(
-                self._ordered, group_indices[1:], sources[1:], strict=True
+                self._ordered_aggregates, group_indices[1:], sources[1:], strict=True
             )
         ]
         exists, columns = self._results(n, linear, ordered_codes)
@@ -172,7 +172,7 @@ class AggregateOperator:
         n = prefixes.shape[1]
         linear = self._linear.read(prefixes, self._linear.partial_rows(delta, value_deltas), staged)
         ordered_codes = []
-        for ordered in self._ordered:
+        for ordered in self._ordered_aggregates:
             codes, steps = ordered.read(ordered.sort_rows(delta), prefixes, context.budget)
             ordered_codes.append(codes)
             staged += steps
@@ -186,7 +186,7 @@ class AggregateOperator:
         exists, linear_codes = self._linear.results(n, linear, always_exists=not self.keys)
         ordered = {
             _ordered_key(call): codes
-            for aggregate, rows in zip(self._ordered, ordered_codes, strict=True)
+            for aggregate, rows in zip(self._ordered_aggregates, ordered_codes, strict=True)
             for call, codes in zip(aggregate.calls, rows, strict=True)
         }
         next_linear_codes = iter(linear_codes)

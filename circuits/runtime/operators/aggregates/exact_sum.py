@@ -68,7 +68,7 @@ def is_wide_decimal(type_: pa.DataType) -> bool:
 class ExactSum:
     """Conversion of the numbers of one codec to digits, and of digits to sums.
 
-    The numbers are floats if ``floating`` is true, else integers times 10**-``scale``.
+    The numbers are floats if ``is_floating`` is true, else integers times 10**-``scale``.
 
     >>> from circuits.types.codecs.codec import Codecs
     >>> from dbsp_wcoj import ZSet
@@ -88,12 +88,12 @@ class ExactSum:
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self.type = codec.type.value_type if pa.types.is_dictionary(codec.type) else codec.type
-        self.floating = bool(pa.types.is_floating(self.type))
+        self.is_floating = bool(pa.types.is_floating(self.type))
         self.scale = int(self.type.scale) if pa.types.is_decimal(self.type) else 0
 
     def split(self, codes: Int64Array, weights: Int64Array) -> Digits:
         """Split each number times its weight into digits; no number may be NULL."""
-        if self.floating:
+        if self.is_floating:
             return self._split_floats(codes, weights)
         return _split_integers(self._words(codes), np.empty(0, np.int64), weights)
 
@@ -116,12 +116,12 @@ class ExactSum:
         """
         n = len(divisors)
         special = None
-        if self.floating and len(sums.digits) and sums.digits.max() >= _INFINITY:
+        if self.is_floating and len(sums.digits) and sums.digits.max() >= _INFINITY:
             special = _non_finite_sums(sums, divisors)
             finite = np.flatnonzero(sums.digits < _INFINITY)
             sums = Digits(*(part[finite] for part in sums))
         mantissas, exponents = np.zeros(n), np.zeros(n, np.int64)
-        unit = _MIN_EXPONENT if self.floating else 0
+        unit = _MIN_EXPONENT if self.is_floating else 0
         sum_to_floats(*sums, divisors, self.scale, _MIN_EXPONENT - unit, mantissas, exponents)
         with np.errstate(over="ignore"):
             values = np.ldexp(mantissas, (exponents + unit).astype(np.int32))
@@ -197,11 +197,11 @@ def split_products(x: Float64Array, y: Float64Array, weights: Int64Array) -> Dig
         return digits
     with np.errstate(all="ignore"):
         products = x[others] * y[others]
-    rest = _split_float_values(products, weights[others])
+    rounded = _split_float_values(products, weights[others])
     return Digits(
-        np.concatenate((rows[digits.sum_indices], others[rest.sum_indices])),
-        np.concatenate((digits.digits, rest.digits)),
-        np.concatenate((digits.amounts, rest.amounts)),
+        np.concatenate((rows[digits.sum_indices], others[rounded.sum_indices])),
+        np.concatenate((digits.digits, rounded.digits)),
+        np.concatenate((digits.amounts, rounded.amounts)),
     )
 
 
@@ -219,10 +219,10 @@ def _multiply(a: Int64Array, b: Int64Array) -> Int64Array:
     half, mask = np.uint64(27), np.uint64(2**27 - 1)
     (high_a, low_a), (high_b, low_b) = ((m >> half, m & mask) for m in magnitudes)
     middle = high_a * low_b + low_a * high_b  # below 2**54
-    top = high_a * high_b + (middle >> half)  # the product is top * 2**54 + rest
-    rest = ((middle & mask) << half) + low_a * low_b  # below 2**55
-    low = (top << np.uint64(54)) + rest
-    carry = (low < rest).astype(np.uint64)
+    top = high_a * high_b + (middle >> half)  # the product is top * 2**54 + bottom
+    bottom = ((middle & mask) << half) + low_a * low_b  # below 2**55
+    low = (top << np.uint64(54)) + bottom
+    carry = (low < bottom).astype(np.uint64)
     high = (top >> np.uint64(10)) + carry
     negative = (a < 0) != (b < 0)
     low_negated = ~low + np.uint64(1)

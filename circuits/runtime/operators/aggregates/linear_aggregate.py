@@ -38,7 +38,7 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.aggregates.bit_counts import BitCounts
 from circuits.runtime.operators.aggregates.comoment import comoment_codes
 from circuits.runtime.operators.aggregates.exact_sum import DIGITS, Digits, ExactSum, split_products
-from circuits.runtime.operators.aggregates.final_aggregate import SumEncoder
+from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
@@ -186,11 +186,12 @@ class LinearAggregate:
         for values in value_rows:
             parts.append((values.row_array[:k], values.row_array[k], values.weight_array))
         for (_, argument), (slot, split) in self._quantities.items():
-            if argument[1]:
+            argument_columns, is_distinct = argument
+            if is_distinct:
                 values_slot = self._count_slots[argument]
                 part_keys, codes, factors = _values_of_slot(value_rows, k, values_slot)
             else:
-                part_keys, codes, factors = keys, rows[list(argument[0])], weights
+                part_keys, codes, factors = keys, rows[list(argument_columns)], weights
                 present = np.flatnonzero(np.all(codes != NULL, axis=0))
                 if len(present) < codes.shape[1]:
                     part_keys, codes = keys[:, present], codes[:, present]

@@ -21,7 +21,7 @@ import numpy as np
 
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import OrderedRows, first_positions
-from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.runtime.operators.sort_columns import OrderedColumn
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.trace import Staged
@@ -46,11 +46,13 @@ class MinMax:
         self.column = call.argument
         codec, least = codecs[self.column], call.function == "min"
         # The rows have no NULLs. With this order of NULLs the sort column is the code itself.
-        self._sort = SortColumn(self.column, codec, descending=not least, nulls_first=least)
-        self._ordered = self._sort.codec.ordered
-        width = self._sort.width + (0 if self._ordered else 1)
+        self._ordered_column = OrderedColumn(
+            self.column, codec, descending=not least, nulls_first=least
+        )
+        self._has_ordered_codes = self._ordered_column.codec.ordered
+        width = self._ordered_column.width + (0 if self._has_ordered_codes else 1)
         # Rows that are equal in this many columns after the keys are compared by value.
-        self._tie_columns = self._sort.width
+        self._tie_columns = self._ordered_column.width
         self._rows = OrderedRows(
             len(self.keys), len(self.keys) + width, limit=1, tie_columns=self._tie_columns
         )
@@ -63,21 +65,25 @@ class MinMax:
     @property
     def coded_columns(self) -> dict[int, Codec]:
         """The column of the values' codes with its codec, if they are codes of a dictionary."""
-        return {} if self._ordered else {self._rows.rows.arity - 1: self._sort.codec}
+        return (
+            {}
+            if self._has_ordered_codes
+            else {self._rows.rows.arity - 1: self._ordered_column.codec}
+        )
 
     def sort_rows(self, zset: ZSet) -> ZSet:
         """Return the rows in the layout of the trace, without NULLs.
 
-        The columns are the keys, the sort columns of the value, and the code of the value unless
-        the sort columns determine it.
+        The columns are the keys, the sort columns of the value, and the code of the value, which is
+        left out if the sort columns determine it.
         """
         rows, weights = zset.row_array, zset.weight_array
         present = np.flatnonzero(rows[self.column] != NULL)
         if len(present) < len(weights):
             rows, weights = rows[:, present], weights[present]
         codes = rows[self.column]
-        columns = [rows[key] for key in self.keys] + list(self._sort.keys(codes))
-        if not self._ordered:
+        columns = [rows[key] for key in self.keys] + list(self._ordered_column.sort_columns(codes))
+        if not self._has_ordered_codes:
             columns.append(codes)
         return consolidated_rows(np.stack(columns), weights)
 
@@ -117,10 +123,12 @@ class MinMax:
         """
         extremes = np.full(n, NULL)
         first = first_positions(group_indices)
-        if len(first) < len(group_indices) and not self._sort.exact:
-            ranks = self._sort.ranks(rows[-1])
+        if len(first) < len(group_indices) and not self._ordered_column.is_exact:
+            ranks = self._ordered_column.ranks(rows[-1])
             order = np.lexsort((ranks, *rows[self._tie_columns - 1 :: -1], group_indices))
             group_indices, rows = group_indices[order], rows[:, order]
-        keys = rows[-1, first]
-        extremes[group_indices[first]] = self._sort.codes(keys) if self._ordered else keys
+        codes = rows[-1, first]
+        if self._has_ordered_codes:
+            codes = self._ordered_column.codes_of(codes)
+        extremes[group_indices[first]] = codes
         return extremes[np.newaxis]

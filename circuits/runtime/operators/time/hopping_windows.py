@@ -54,15 +54,15 @@ class HoppingWindowsOperator:
         plan = self._plan
         rows = np.flatnonzero(zset.row_array[plan.time] != NULL)
         time = zset.row_array[plan.time, rows]
-        last = time - (time - plan.offset) % plan.slide
-        # The number of windows of each row: of the starts last, last - slide, ..., those that are
-        # greater than time - size.
-        counts = np.maximum((last - (time - plan.size) + plan.slide - 1) // plan.slide, 0)
+        last_start = time - (time - plan.offset) % plan.slide
+        # The number of windows of each row: those that start after ``time - size``, of the windows
+        # that start at last_start, last_start - slide, ...
+        counts = np.maximum((last_start - (time - plan.size) + plan.slide - 1) // plan.slide, 0)
         if budget is not None:
             budget.add_rows(int(counts.sum(dtype=np.float64)), len(zset.row_array) + 1)
         repeated = np.repeat(rows, counts)
-        number = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(last, counts) - number * plan.slide
+        window_index = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(last_start, counts) - window_index * plan.slide
         result = np.concatenate((zset.row_array[:, repeated], starts[np.newaxis]))
         return consolidated_rows(result, zset.weight_array[repeated])
 

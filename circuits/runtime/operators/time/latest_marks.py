@@ -114,25 +114,26 @@ class MarkedRows:
             return self.marked(rows, marks, weights)
         # Rows of the delta whose mark changes are among the rows that are read below.
         unaffected = np.flatnonzero(marks == self.latest(rows, None))
-        start = changed_marks
-        old_after = NearestRows(self.marks).after(start)
-        new_after = NearestRows(self.marks, marks_step).after(start)
-        bounded = old_after.exists | new_after.exists
-        stop_time = np.minimum(
-            np.where(old_after.exists, old_after.values, np.iinfo(np.int64).max),
-            np.where(new_after.exists, new_after.values, np.iinfo(np.int64).max),
+        # The rows from each changed mark up to the next one, or to the end of the key.
+        old_next = NearestRows(self.marks).after(changed_marks)
+        new_next = NearestRows(self.marks, marks_step).after(changed_marks)
+        has_next = old_next.exists | new_next.exists
+        next_time = np.minimum(
+            np.where(old_next.exists, old_next.values, np.iinfo(np.int64).max),
+            np.where(new_next.exists, new_next.values, np.iinfo(np.int64).max),
         )
         ranges = RowRanges(self.rows, rows_step)
-        first = ranges.seek(start)
-        before_stop = ranges.seek(np.concatenate((start[:-1], stop_time[np.newaxis])))
-        end_of_key = ranges.seek(start[:-1], after=True)
-        stop_positions = np.where(bounded, before_stop.positions, end_of_key.positions)
+        keys = changed_marks[:-1]
+        start = ranges.seek(changed_marks)
+        before_next = ranges.seek(np.concatenate((keys, next_time[np.newaxis])))
+        end_of_key = ranges.seek(keys, after=True)
+        stop_positions = np.where(has_next, before_next.positions, end_of_key.positions)
         # ``read`` uses the positions only, so ``old`` and ``new`` need not be those of the stops.
         stop = KeyPositions(stop_positions, end_of_key.old, end_of_key.new)
-        affected = ranges.read(first, stop)
+        affected = ranges.read(start, stop)
         self.rows_read += len(affected.ranges)
-        old_marks = self.latest(start, None)[affected.ranges]
-        new_marks = self.latest(start, marks_step)[affected.ranges]
+        old_marks = self.latest(changed_marks, None)[affected.ranges]
+        new_marks = self.latest(changed_marks, marks_step)[affected.ranges]
         return self.marked(
             np.concatenate((rows[:, unaffected], affected.rows, affected.rows), axis=1),
             np.concatenate((marks[unaffected], old_marks, new_marks)),

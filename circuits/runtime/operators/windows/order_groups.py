@@ -78,7 +78,9 @@ class OrderGroups:
 def find_groups(
     groups: RowRanges, keys: int, rows: Int64Array, count: int, *, after: bool = False
 ) -> tuple[Int64Array, BoolArray]:
-    """Return the groups that are ``count`` groups before those of rows, and where there are any.
+    """Return the groups that are ``count`` groups before those of rows, and a mask of the rows.
+
+    The mask is False for a row that has fewer groups before it.
 
     If the step changes which group that is, the result is the further one of both.
 
@@ -87,29 +89,33 @@ def find_groups(
         keys: The number of partition columns.
         rows: The first columns of rows: those of a group.
         count: The number of groups, at least 1.
-        after: True for groups behind those of the rows.
+        after: True for groups after those of the rows, False for groups before them.
     """
-    here, bound = groups.seek(rows, after=after), groups.seek(rows[:keys], after=after)
-    far = groups.neighbour(here, bound, count, after=after)
-    read = groups.read(here, far) if after else groups.read(far, here)
-    result, found = rows.copy(), np.ones(rows.shape[1], np.bool)
-    index = np.full(rows.shape[1], -1 if after else len(read.ranges))
+    n = rows.shape[1]
+    own_group = groups.seek(rows, after=after)
+    end_of_partition = groups.seek(rows[:keys], after=after)
+    far = groups.neighbour(own_group, end_of_partition, count, after=after)
+    read = groups.read(own_group, far) if after else groups.read(far, own_group)
+    result, exists = rows.copy(), np.ones(n, np.bool)
+    further = np.maximum if after else np.minimum
+    # For each row, the index of the result among the groups that were read.
+    result_index = np.full(n, -1 if after else len(read.ranges))
     for weights in (read.old, read.new):
         present = np.flatnonzero(weights > 0)
-        row = read.ranges[present]
+        row = read.ranges[present]  # the row that the group was read for
         first, last = np.searchsorted(row, row), np.searchsorted(row, row, side="right") - 1
         distance = np.arange(len(row)) - first if after else last - np.arange(len(row))
-        places = np.flatnonzero(distance == count - 1)
-        is_there = np.zeros(len(found), np.bool)
-        is_there[row[places]] = True
-        found &= is_there
-        further = np.maximum if after else np.minimum
-        index[row[places]] = further(index[row[places]], present[places])
-    result[:, found] = read.rows[:, index[found]]
-    return result, found
+        at_distance = np.flatnonzero(distance == count - 1)
+        reached_rows = row[at_distance]
+        is_reached = np.zeros(n, np.bool)
+        is_reached[reached_rows] = True
+        exists &= is_reached
+        result_index[reached_rows] = further(result_index[reached_rows], present[at_distance])
+    result[:, exists] = read.rows[:, result_index[exists]]
+    return result, exists
 
 
 def _weights(ranges: RowRanges, prefixes: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The weights of all rows that begin with each prefix, without and with the step."""
+    """Return the weight of the rows that begin with each prefix, without and with the step."""
     start, stop = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
     return stop.old - start.old, stop.new - start.new

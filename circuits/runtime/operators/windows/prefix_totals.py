@@ -124,4 +124,4 @@ class PrefixTotals:
 
 
 def _digits_of(column_sum: ExactSum) -> int:
-    return _COUNT if column_sum.floating or not column_sum.codec.ordered else _INTEGER_DIGITS
+    return _COUNT if column_sum.is_floating or not column_sum.codec.ordered else _INTEGER_DIGITS

@@ -31,7 +31,7 @@ import numpy as np
 
 from circuits.plan.window import WindowCall
 from circuits.runtime.operators.row_order import RowOrder
-from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.runtime.operators.sort_columns import OrderedColumn
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Trace
@@ -83,7 +83,7 @@ class RunningExtreme:
 
     def __init__(self, order: RowOrder, column: int, codec: Codec, *, is_max: bool) -> None:
         self._order = order
-        self._sort = SortColumn(column, codec, descending=is_max)
+        self._ordered_column = OrderedColumn(column, codec, descending=is_max)
         self.trace = Trace(order.width)
         self.coded_columns: Mapping[int, Codec] = order.coded_columns
 
@@ -193,14 +193,13 @@ class RunningExtreme:
         return self.trace.prepare(consolidated_rows(rows[:, changed], change[changed]))
 
     def _codes(self, rows: Int64Array) -> Int64Array:
-        codes: Int64Array = self._order.to_input(rows)[self._sort.column]
+        codes: Int64Array = self._order.to_input(rows)[self._ordered_column.column]
         return codes
 
     def _ranks(self, *parts: Int64Array) -> Int64Array:
         """Return the ranks of the values of all parts; the best is 0, NULL has the greatest."""
         codes = np.concatenate(parts)
-        keys = self._sort.keys(codes)[0] if self._sort.codec.ordered else self._sort.ranks(codes)
-        ranks = np.unique(keys, return_inverse=True)[1].reshape(-1)
+        ranks = np.unique(self._ordered_column.ranks(codes), return_inverse=True)[1].reshape(-1)
         return np.where(codes == NULL, len(codes), ranks)
 
 

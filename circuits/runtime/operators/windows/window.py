@@ -136,7 +136,7 @@ class WindowOperator:
             self.coded_columns += (extreme.coded_columns,)
 
     def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
-        """The result for a whole Z-set; LimitError if it exceeds a limit."""
+        """Compute the result for a whole Z-set; LimitError if it exceeds a limit."""
         (zset,) = inputs
         stored = self._order.to_trace(zset)
         starts = self._order.group_starts(stored.row_array)
@@ -147,7 +147,7 @@ class WindowOperator:
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """The change of the rows of the partitions in the delta.
+        """Compute the change of the rows of the partitions in the delta.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
@@ -165,20 +165,10 @@ class WindowOperator:
         if self._reach is None:
             read = prefix_lookup(self._rows, prefixes, step=step)
             return self._whole_partitions(prefixes, read, context.budget), step
-        has_negative = not self._negative.is_empty
-        negative_step = None
-        if has_negative or (stored.weight_array < 0).any():
-            before = self._rows.weights_of(stored)
-            after = before + stored.weight_array
-            change_below_zero = np.minimum(after, 0) - np.minimum(before, 0)
-            changed = np.flatnonzero(change_below_zero)
-            if len(changed):
-                rows = ZSet(
-                    np.ascontiguousarray(stored.row_array[:, changed]), change_below_zero[changed]
-                )
-                negative_step = self._negative.prepare(rows)
-                staged.append(negative_step)
-                has_negative = True
+        negative_step = self._prepare_negative(stored)
+        if negative_step is not None:
+            staged.append(negative_step)
+        has_negative = negative_step is not None or not self._negative.is_empty
         totals_step = self._totals.prepare(stored, self._order.to_input(stored.row_array))
         if totals_step is not None:
             staged.append(totals_step)
@@ -191,30 +181,51 @@ class WindowOperator:
                 staged.append(groups_step)
         change = None
         if not has_negative:
-            partition = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
+            group_sizes = np.diff(np.append(starts, len(stored)))
+            partition = np.repeat(np.arange(len(starts)), group_sizes)
             segments = self._find_segments(
                 ranges, stored.row_array, partition, prefixes, groups_step
             )
             if segments is not None:
                 totals = self._totals_before(ranges, segments, totals_step, groups_step)
                 change = self._segments(segments, totals, context.budget)
-                near = segments.rows
-                staged += self._change_records(near.rows, near.ranges, near, totals[0])
+                rows = segments.rows
+                staged += self._prepare_extremes(rows.rows, rows.ranges, rows, totals[0])
         if change is None:
             read = prefix_lookup(self._rows, prefixes, step=step)
             change = self._whole_partitions(prefixes, read, context.budget)
             whole_rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
-            staged += self._change_records(whole_rows, read.prefix_index, read, None)
+            staged += self._prepare_extremes(whole_rows, read.prefix_index, read, None)
         return change, StagedGroup(staged)
 
-    def _change_records(
+    def _prepare_negative(self, stored: ZSet) -> TraceStep | None:
+        """Stage the change of the rows of negative total weight; None if there is none."""
+        if self._negative.is_empty and not (stored.weight_array < 0).any():
+            return None
+        old = self._rows.weights_of(stored)
+        new = old + stored.weight_array
+        change = np.minimum(new, 0) - np.minimum(old, 0)
+        changed = np.flatnonzero(change)
+        if not len(changed):
+            return None
+        rows = np.ascontiguousarray(stored.row_array[:, changed])
+        return self._negative.prepare(ZSet(rows, change[changed]))
+
+    def _prepare_extremes(
         self,
         rows: Int64Array,
         group: Int64Array,
         weights: PrefixRows | RangeRows,
         totals: Totals | None,
     ) -> list[TraceStep]:
-        """Stage the changes of the running extremes in segments, or whole partitions, of rows."""
+        """Stage the changes of the running extremes.
+
+        Args:
+            rows: The rows of segments, or of whole partitions, in the layout of the trace.
+            group: The number of each row's segment or partition.
+            weights: The weight of each row, without and with the step.
+            totals: The totals before each segment; None for whole partitions.
+        """
         steps = []
         for call, extreme in self._extremes.items():
             if totals is not None:
@@ -227,7 +238,7 @@ class WindowOperator:
         return steps
 
     def _whole_partitions(self, prefixes: Int64Array, read: PrefixRows, budget: Budget) -> ZSet:
-        """The change of all rows of partitions."""
+        """Return the change of all rows of partitions."""
         rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
         _count_repeated_rows(read.old, budget, self.arity)
         _count_repeated_rows(read.new, budget, self.arity)
@@ -244,13 +255,13 @@ class WindowOperator:
         prefixes: Int64Array,
         groups_step: TraceStep | None,
     ) -> Segments | None:
-        """The segments around changed rows; None if whole partitions are less work."""
+        """Return the segments around changed rows; None if whole partitions are less work."""
         reach = self._reach
         assert reach is not None
-        whole = ranges.seek(prefixes, after=True).positions.sum()
-        whole -= ranges.seek(prefixes).positions.sum()
+        partition_rows = ranges.seek(prefixes, after=True).positions.sum()
+        partition_rows -= ranges.seek(prefixes).positions.sum()
         near = reach.rows_before + reach.rows_after + reach.groups_before + reach.groups_after
-        if changed.shape[1] * (2 * near + SEGMENT_OVERHEAD_ROWS) > whole:
+        if changed.shape[1] * (2 * near + SEGMENT_OVERHEAD_ROWS) > partition_rows:
             return None
         groups = None
         if self._groups is not None:
@@ -311,7 +322,7 @@ class WindowOperator:
     def _segments(
         self, segments: Segments, totals: tuple[Totals | None, Totals | None], budget: Budget
     ) -> ZSet:
-        """The change of the rows around changed rows."""
+        """Return the change of the affected rows of segments."""
         _count_repeated_rows(segments.rows.old, budget, self.arity)
         _count_repeated_rows(segments.rows.new, budget, self.arity)
         return self._difference(
@@ -335,7 +346,7 @@ class WindowOperator:
 
     @staticmethod
     def _difference(old: Int64Array, new: Int64Array) -> ZSet:
-        """The rows of ``new``, each with weight 1, minus those of ``old``."""
+        """Return the rows of ``new``, each with weight 1, minus those of ``old``."""
         weights = np.repeat(np.array([-1, 1], np.int64), [old.shape[1], new.shape[1]])
         return consolidated_rows(np.concatenate((old, new), axis=1), weights)
 
@@ -348,9 +359,17 @@ class WindowOperator:
         totals: Totals | None,
         budget: Budget,
     ) -> Int64Array:
-        """The affected rows of segments, from number ``first`` to before ``last``, with results.
+        """Return the affected rows of segments with their results, one row per unit of weight.
 
         The other rows are only read: their own results would need rows beyond the segment.
+
+        Args:
+            rows: The rows of the segments.
+            weights: The weight of each row, without or with the step.
+            first: For each segment, the number of its rows before the affected ones.
+            last: The same for the row after the last affected one.
+            totals: The totals over the rows before each segment, if calls need them.
+            budget: The limits of the step.
         """
         index = np.repeat(np.arange(len(weights)), weights)
         segment = rows.ranges[index]
@@ -360,8 +379,10 @@ class WindowOperator:
         if totals is not None:
             totals = totals.take(segment[np.flatnonzero(begins)])
         results = self._functions.results(codes, begins, totals, budget)
-        number = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
-        affected = np.flatnonzero((number >= first[segment]) & (number < last[segment]))
+        index_in_segment = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
+        affected = np.flatnonzero(
+            (index_in_segment >= first[segment]) & (index_in_segment < last[segment])
+        )
         return np.concatenate((codes, results))[:, affected]
 
     def _results(
@@ -371,7 +392,7 @@ class WindowOperator:
         weights: Int64Array,
         budget: Budget | None,
     ) -> Int64Array:
-        """The rows with their results, a row of weight w as w rows.
+        """Return the rows with their results, a row of weight w as w rows.
 
         Args:
             group_indices: The number of each row's partition.
@@ -379,10 +400,10 @@ class WindowOperator:
             weights: Their weights.
             budget: The limits of the step; None for no limits.
         """
-        order = self._order.sort_positions(group_indices, rows, by_order_only=True)
-        order = np.repeat(order, np.maximum(weights[order], 0))
-        group_indices = group_indices[order]
-        codes = self._order.to_input(rows[:, order])
+        index = self._order.sort_positions(group_indices, rows, by_order_only=True)
+        index = np.repeat(index, np.maximum(weights[index], 0))
+        group_indices = group_indices[index]
+        codes = self._order.to_input(rows[:, index])
         begins: BoolArray = np.concatenate(
             (np.ones(min(len(group_indices), 1), np.bool), group_indices[1:] != group_indices[:-1])
         )
@@ -391,7 +412,7 @@ class WindowOperator:
 
 
 def _count_repeated_rows(weights: Int64Array, budget: Budget, columns: int) -> None:
-    """Count the rows that rows of a weight above 1 become.
+    """Count the additional rows of a result in which a row of weight w is w rows.
 
     Raises:
         LimitError: They are more than a step may produce.

@@ -59,34 +59,34 @@ class Partitions:
         return np.arange(len(self), dtype=np.int64)
 
     @cached_property
-    def number(self) -> Int64Array:
+    def partition_index(self) -> Int64Array:
         """The number of each row's partition, from 0."""
         return np.cumsum(self.partition_begins) - 1
 
     @cached_property
-    def group(self) -> Int64Array:
+    def group_index(self) -> Int64Array:
         """The number of each row's group, from 0, counted through all partitions."""
         return np.cumsum(self.group_begins) - 1
 
     @cached_property
     def start(self) -> Int64Array:
         """The first row of each row's partition."""
-        return np.flatnonzero(self.partition_begins)[self.number]
+        return np.flatnonzero(self.partition_begins)[self.partition_index]
 
     @cached_property
     def stop(self) -> Int64Array:
         """The row after the last one of each row's partition."""
-        return self._bounds(self.partition_begins)[self.number + 1]
+        return self._bounds(self.partition_begins)[self.partition_index + 1]
 
     @cached_property
     def group_start(self) -> Int64Array:
         """The first row of each row's group."""
-        return self.group_bounds[self.group]
+        return self.group_bounds[self.group_index]
 
     @cached_property
     def group_stop(self) -> Int64Array:
         """The row after the last one of each row's group."""
-        return self.group_bounds[self.group + 1]
+        return self.group_bounds[self.group_index + 1]
 
     @cached_property
     def group_bounds(self) -> Int64Array:
@@ -168,9 +168,9 @@ def _bound(
 def _group_bound(offset: int, partitions: Partitions, *, is_end: bool) -> Int64Array:
     groups = len(partitions.group_bounds) - 1
     offset = max(-groups - 1, min(offset, groups + 1))
-    group = partitions.group + offset + is_end
-    first = partitions.group[partitions.start]
-    last = partitions.group[partitions.stop - 1] + 1
+    group = partitions.group_index + offset + is_end
+    first = partitions.group_index[partitions.start]
+    last = partitions.group_index[partitions.stop - 1] + 1
     return partitions.group_bounds[np.clip(group, first, last)]
 
 
@@ -187,7 +187,7 @@ def _value_bound(
     wanted = values + offset if values.dtype.kind == "f" else _add_saturating(values, int(offset))
     # Sort the values of the rows and the wanted values together, by partition. Among equal values,
     # a wanted value is first if it begins a frame (the equal rows are in it), last if it ends one.
-    number = partitions.number[rows]
+    number = partitions.partition_index[rows]
     side = np.repeat([0, 1 if is_end else -1], n)
     sorted_indices = np.lexsort((side, np.concatenate((values, wanted)), np.tile(number, 2)))
     is_row = sorted_indices < n

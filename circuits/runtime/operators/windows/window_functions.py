@@ -28,8 +28,8 @@ from circuits.plan.nodes import Aggregate, Field, Values
 from circuits.plan.window import Window, WindowCall
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum
-from circuits.runtime.operators.aggregates.final_aggregate import SumEncoder
-from circuits.runtime.operators.sort_columns import SortColumn
+from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
+from circuits.runtime.operators.sort_columns import OrderedColumn
 from circuits.runtime.operators.windows.window_frames import (
     FrameRanges,
     IndexRange,
@@ -212,7 +212,9 @@ class WindowFunctions:
 
     def _extreme(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         column = call.arguments[0]
-        sort = SortColumn(column, self._columns[column], descending=call.function == "max")
+        ordered_column = OrderedColumn(
+            column, self._columns[column], descending=call.function == "max"
+        )
 
         def compute(rows: _Rows) -> Int64Array:
             present = np.flatnonzero(rows.codes[column] != NULL)
@@ -222,19 +224,21 @@ class WindowFunctions:
                 leading = rows.totals.extremes.get((call.function, column))
             if leading is not None:
                 codes = np.concatenate((codes, leading))
-            ranks = sort.keys(codes)[0] if sort.codec.ordered else sort.ranks(codes)
+            ranks = ordered_column.ranks(codes)
             counts = rows.counts(column)
             best = np.full(len(rows.partitions), _NO_ROW)
             if leading is not None:
-                index = len(present) + rows.partitions.number
+                index = len(present) + rows.partitions.partition_index
                 best = np.where(codes[index] == NULL, _NO_ROW, index)
             for piece in self._frames(call, rows):
-                least = _least(ranks[: len(present)], counts[piece.start], counts[piece.stop])
+                least = _position_of_least(
+                    ranks[: len(present)], counts[piece.start], counts[piece.stop]
+                )
                 better = (least != _NO_ROW) & (
-                    (best == _NO_ROW) | (_at(ranks, least) < _at(ranks, best))
+                    (best == _NO_ROW) | (_take(ranks, least) < _take(ranks, best))
                 )
                 best[better] = least[better]
-            return np.where(best == _NO_ROW, np.int64(NULL), _at(codes, best))
+            return np.where(best == _NO_ROW, np.int64(NULL), _take(codes, best))
 
         return compute
 
@@ -255,15 +259,16 @@ class WindowFunctions:
             if rows.totals is not None and call.frame.start is None:
                 before = rows.totals.sums[column]
             for digit in sorted({*digits.digits.tolist(), *before}):
-                of_digit = np.flatnonzero(digits.digits == digit)
+                has_digit = np.flatnonzero(digits.digits == digit)
+                value_rows = present[digits.sum_indices[has_digit]]
                 amounts = np.zeros(n + 1, np.int64)
-                np.add.at(
-                    amounts, present[digits.sum_indices[of_digit]] + 1, digits.amounts[of_digit]
-                )
+                np.add.at(amounts, value_rows + 1, digits.amounts[has_digit])
                 # Prefix sums may wrap around; their differences are right.
                 sums = np.cumsum(amounts)
-                total = sum((sums[f.stop] - sums[f.start] for f in frames), np.zeros(n, np.int64))
-                total += before.get(digit, zero)[rows.partitions.number]
+                total = zero.copy()
+                for piece in frames:
+                    total += sums[piece.stop] - sums[piece.start]
+                total += before.get(digit, zero)[rows.partitions.partition_index]
                 nonzero = np.flatnonzero(total)
                 parts.append(Digits(nonzero, np.full(len(nonzero), digit), total[nonzero]))
             counts = _count(call, rows, frames)
@@ -322,7 +327,7 @@ def _position(rows: _Rows, row: Int64Array) -> Int64Array:
     """The position of rows in their partitions, from 1."""
     position = row - rows.partitions.start + 1
     if rows.totals is not None:
-        position += rows.totals.rows[rows.partitions.number]
+        position += rows.totals.rows[rows.partitions.partition_index]
     return position
 
 
@@ -340,9 +345,9 @@ def _cume_dist(rows: _Rows, number: int) -> Int64Array:
 
 def _dense_rank(rows: _Rows, number: int) -> Int64Array:
     partitions = rows.partitions
-    rank = partitions.group - partitions.group[partitions.start] + 1
+    rank = partitions.group_index - partitions.group_index[partitions.start] + 1
     if rows.totals is not None and rows.totals.groups is not None:
-        rank += rows.totals.groups[partitions.number]
+        rank += rows.totals.groups[partitions.partition_index]
     return rank
 
 
@@ -383,7 +388,7 @@ def _count(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
             total += piece.stop - piece.start
     if rows.totals is not None and call.frame.start is None:
         before = rows.totals.counts[call.arguments[0]] if call.arguments else rows.totals.rows
-        total += before[rows.partitions.number]
+        total += before[rows.partitions.partition_index]
     return total
 
 
@@ -410,9 +415,9 @@ def _value_at(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
             here = (selected == _NO_ROW) & (remaining >= 0) & (remaining < size)
             selected = np.where(here, piece.start + remaining, selected)
             remaining = remaining - size
-    results = np.where(selected == _NO_ROW, np.int64(NULL), _at(codes, selected))
+    results = np.where(selected == _NO_ROW, np.int64(NULL), _take(codes, selected))
     if reads_first_row(call) and rows.totals is not None and rows.totals.first_rows is not None:
-        number = rows.partitions.number
+        number = rows.partitions.partition_index
         first = rows.totals.first_rows[column, number]
         results = np.where(rows.totals.rows[number] > 0, first, results)
     return results
@@ -435,34 +440,36 @@ def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
         return partitions.row
     index = counts[:-1] - distance if distance > 0 else counts[1:] - distance - 1
     inside = (index >= counts[partitions.start]) & (index < counts[partitions.stop])
-    return np.where(inside, _at(present, np.where(inside, index, _NO_ROW)), _NO_ROW)
+    return np.where(inside, _take(present, np.where(inside, index, _NO_ROW)), _NO_ROW)
 
 
-def _least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -> Int64Array:
+def _position_of_least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -> Int64Array:
     """The position of the least rank from ``start`` to before ``stop``; -1 for an empty range.
 
-    >>> _least(np.array([5, 3, 4]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()
+    >>> _position_of_least(np.array([5, 3, 4]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()
     [1, 2, -1]
     """
-    least = np.full(len(start), _NO_ROW)
+    result = np.full(len(start), _NO_ROW)
     length = stop - start
-    level_of = np.full(len(start), -1)
-    filled = length > 0
-    level_of[filled] = np.frexp(length[filled].astype(np.float64))[1] - 1
-    best = np.arange(len(ranks), dtype=np.int64)  # of the 2**level positions from each one on
-    for level in range(int(level_of.max(initial=-1)) + 1):
+    # Two ranges of 2**level positions, which may overlap, cover a range.
+    level_of_range = np.full(len(start), -1)
+    is_filled = length > 0
+    level_of_range[is_filled] = np.frexp(length[is_filled].astype(np.float64))[1] - 1
+    # For each position, that of the least rank among the 2**level positions from it on.
+    best = np.arange(len(ranks), dtype=np.int64)
+    for level in range(int(level_of_range.max(initial=-1)) + 1):
         if level:
             width = 1 << (level - 1)
             first, second = best[:-width], best[width:]
             best = np.where(ranks[second] < ranks[first], second, first)
-        at = np.flatnonzero(level_of == level)
-        first, second = best[start[at]], best[stop[at] - (1 << level)]
-        least[at] = np.where(ranks[second] < ranks[first], second, first)
-    return least
+        of_level = np.flatnonzero(level_of_range == level)
+        first, second = best[start[of_level]], best[stop[of_level] - (1 << level)]
+        result[of_level] = np.where(ranks[second] < ranks[first], second, first)
+    return result
 
 
-def _at(values: Int64Array, index: Int64Array) -> Int64Array:
-    """The values at these positions; any value where the position is -1."""
+def _take(values: Int64Array, index: Int64Array) -> Int64Array:
+    """Return the values at these positions; any value where the position is -1."""
     return values[index] if len(values) else np.zeros(len(index), np.int64)
 
 

@@ -201,95 +201,162 @@ def find_segments(
         extremes: The running extremes that calls read.
         groups: The groups of equal rows (`order_groups`), if a call reads by group.
     """
-    keys = len(prefixes)
-    first, last = ranges.seek(prefixes), ranges.seek(prefixes, after=True)
-    low_bound, high_bound = first.take(partition), last.take(partition)
-    here, after = ranges.seek(changed), ranges.seek(changed, after=True)
-    effects = Effects(after, changed)
-    # The effects on totals from the start reach to the end of the partition anyway.
-    for extreme in () if reach.from_start else extremes:
-        effects = effects.union(
-            extreme.find_effects(ranges, changed, partition, here, after, high_bound)
-        )
-    width = keys + order_columns
-    depth = width if reach.groups else None
-    low, high = changed[:width].copy(), effects.last[:width].copy()
-    # The affected rows: those that read a changed row.
-    first_affected, last_affected = here, effects.stop
-    if reach.rows_after:
-        first_affected = ranges.neighbour(here, low_bound, reach.rows_after, depth=depth)
-    if reach.rows_before:
-        last_affected = ranges.neighbour(
-            effects.stop, high_bound, reach.rows_before, depth=depth, after=True
-        )
-    if reach.groups:
-        if reach.values_before is not None and reach.values_after is not None:
-            low[-1] = _add_to_values(low[-1], -reach.values_after)
-            high[-1] = _add_to_values(high[-1], reach.values_before)
-        first_affected = _least(first_affected, ranges.seek(low))
-        last_affected = _greatest(last_affected, ranges.seek(high, after=True))
-    if groups is not None and reach.groups_after:
-        far = _near_groups(ranges, groups, keys, changed[:width], reach.groups_after, low_bound)
-        first_affected = _least(first_affected, far)
-    if groups is not None and reach.groups_before:
-        last_rows = effects.last[:width]
-        far = _near_groups(
-            ranges, groups, keys, last_rows, reach.groups_before, high_bound, after=True
-        )
-        last_affected = _greatest(last_affected, far)
-    if reach.from_start:
-        last_affected = high_bound
-    if reach.first_row:
-        # A change of the first row of a partition changes all its rows.
-        is_first = here.old == low_bound.old
-        first_affected = _where(is_first, low_bound, first_affected)
-        last_affected = _where(is_first, high_bound, last_affected)
-    # The rows that these read in addition.
-    start, stop = first_affected, last_affected
-    if reach.rows_before:
-        start = ranges.neighbour(first_affected, low_bound, reach.rows_before, depth=depth)
-    if reach.rows_after:
-        stop = ranges.neighbour(
-            last_affected, high_bound, reach.rows_after, depth=depth, after=True
-        )
-    if reach.values_before is not None and reach.values_after is not None:
-        # Rows that are affected by position or group can have any value.
-        if reach.rows_after or reach.groups_after:
-            low[-1] = np.minimum(low[-1], _first_rows(ranges, first_affected, after)[width - 1])
-        if reach.rows_before or reach.groups_before:
-            high[-1] = np.maximum(high[-1], _last_rows(ranges, here, last_affected)[width - 1])
-        low[-1] = _add_to_values(low[-1], -reach.values_before)
-        high[-1] = _add_to_values(high[-1], reach.values_after)
-        start = _least(start, ranges.seek(low))
-        stop = _greatest(stop, ranges.seek(high, after=True))
-    if groups is not None and reach.groups_before:
-        first_rows = _first_rows(ranges, first_affected, after)[:width]
-        far = _near_groups(ranges, groups, keys, first_rows, reach.groups_before, low_bound)
-        start = _least(start, far)
-    if groups is not None and reach.groups_after:
-        last_rows = _last_rows(ranges, here, last_affected)[:width]
-        far = _near_groups(
-            ranges, groups, keys, last_rows, reach.groups_after, high_bound, after=True
-        )
-        stop = _greatest(stop, far)
+    search = _SegmentSearch(
+        ranges, changed, partition, prefixes, order_columns, reach, extremes, groups
+    )
+    first_affected, last_affected = search.find_affected()
+    start, stop = search.extend(first_affected, last_affected)
     # Merge intervals that overlap or touch. Positions over all runs ascend with the rows.
     begin, end = start.positions.sum(axis=0), stop.positions.sum(axis=0)
-    opens = np.ones(len(partition), np.bool)
-    reached = np.maximum.accumulate(end)
-    opens[1:] = (begin[1:] > reached[:-1]) | (partition[1:] != partition[:-1])
-    at = np.flatnonzero(opens)
-    start, stop = _reduce(np.minimum, start, at), _reduce(np.maximum, stop, at)
-    own_partition = partition[at]
-    partition_start, partition_stop = first.take(own_partition), last.take(own_partition)
+    begins_segment = np.ones(len(partition), np.bool)
+    end_so_far = np.maximum.accumulate(end)
+    begins_segment[1:] = (begin[1:] > end_so_far[:-1]) | (partition[1:] != partition[:-1])
+    firsts = np.flatnonzero(begins_segment)  # the first interval of each segment
+    start, stop = _reduce(np.minimum, start, firsts), _reduce(np.maximum, stop, firsts)
     return Segments(
         ranges.read(start, stop),
-        own_partition,
+        partition[firsts],
         start,
-        partition_start,
-        partition_stop,
-        _reduce(np.minimum, first_affected, at),
-        _reduce(np.maximum, last_affected, at),
+        search.partition_start.take(firsts),
+        search.partition_stop.take(firsts),
+        _reduce(np.minimum, first_affected, firsts),
+        _reduce(np.maximum, last_affected, firsts),
     )
+
+
+class _SegmentSearch:
+    """The search of one interval of rows around each changed row.
+
+    The arguments are those of `find_segments`. All positions have an entry per changed row.
+
+    Attributes:
+        partition_start: The position of the first row of its partition.
+        partition_stop: The position after the last row of its partition.
+    """
+
+    def __init__(
+        self,
+        ranges: RowRanges,
+        changed: Int64Array,
+        partition: Int64Array,
+        prefixes: Int64Array,
+        order_columns: int,
+        reach: Reach,
+        extremes: Sequence[RunningExtreme],
+        groups: RowRanges | None,
+    ) -> None:
+        self._ranges = ranges
+        self._reach = reach
+        self._groups = groups
+        self._keys = len(prefixes)
+        # Rows that are equal in so many columns are equal in the order of a partition.
+        self._width = self._keys + order_columns
+        self._depth = self._width if reach.groups else None
+        self.partition_start = ranges.seek(prefixes).take(partition)
+        self.partition_stop = ranges.seek(prefixes, after=True).take(partition)
+        self._before_row, self._after_row = ranges.seek(changed), ranges.seek(changed, after=True)
+        self._effects = Effects(self._after_row, changed)
+        # The effects on totals from the start reach to the end of the partition anyway.
+        for extreme in () if reach.from_start else extremes:
+            self._effects = self._effects.union(
+                extreme.find_effects(
+                    ranges,
+                    changed,
+                    partition,
+                    self._before_row,
+                    self._after_row,
+                    self.partition_stop,
+                )
+            )
+        # The first columns of the first and the last affected row, by value.
+        self._low = changed[: self._width].copy()
+        self._high = self._effects.last[: self._width].copy()
+        self._changed_groups = changed[: self._width]
+
+    def find_affected(self) -> tuple[KeyPositions, KeyPositions]:
+        """Return the positions of the first affected row, and after the last one.
+
+        A row is affected if it reads the changed row.
+        """
+        ranges, reach = self._ranges, self._reach
+        first, last = self._before_row, self._effects.stop
+        if reach.rows_after:
+            first = self._rows_before(first, reach.rows_after)
+        if reach.rows_before:
+            last = self._rows_after(last, reach.rows_before)
+        if reach.groups:
+            if reach.values_before is not None and reach.values_after is not None:
+                self._low[-1] = _add_to_values(self._low[-1], -reach.values_after)
+                self._high[-1] = _add_to_values(self._high[-1], reach.values_before)
+            first = _least(first, ranges.seek(self._low))
+            last = _greatest(last, ranges.seek(self._high, after=True))
+        if reach.groups_after:
+            first = self._groups_before(first, self._changed_groups, reach.groups_after)
+        if reach.groups_before:
+            last = self._groups_after(last, self._effects.last[: self._width], reach.groups_before)
+        if reach.from_start:
+            last = self.partition_stop
+        if reach.first_row:
+            # A change of the first row of a partition changes all its rows.
+            is_first = self._before_row.old == self.partition_start.old
+            first = _where(is_first, self.partition_start, first)
+            last = _where(is_first, self.partition_stop, last)
+        return first, last
+
+    def extend(
+        self, first_affected: KeyPositions, last_affected: KeyPositions
+    ) -> tuple[KeyPositions, KeyPositions]:
+        """Return the start and the stop of the rows that affected rows read."""
+        ranges, reach, width = self._ranges, self._reach, self._width
+        start, stop = first_affected, last_affected
+        if reach.rows_before:
+            start = self._rows_before(start, reach.rows_before)
+        if reach.rows_after:
+            stop = self._rows_after(stop, reach.rows_after)
+        if reach.values_before is not None and reach.values_after is not None:
+            low, high = self._low, self._high
+            # Rows that are affected by position or group can have any value.
+            if reach.rows_after or reach.groups_after:
+                first_rows = _first_rows(ranges, first_affected, self._after_row)
+                low[-1] = np.minimum(low[-1], first_rows[width - 1])
+            if reach.rows_before or reach.groups_before:
+                last_rows = _last_rows(ranges, self._before_row, last_affected)
+                high[-1] = np.maximum(high[-1], last_rows[width - 1])
+            low[-1] = _add_to_values(low[-1], -reach.values_before)
+            high[-1] = _add_to_values(high[-1], reach.values_after)
+            start = _least(start, ranges.seek(low))
+            stop = _greatest(stop, ranges.seek(high, after=True))
+        if reach.groups_before:
+            first_rows = _first_rows(ranges, first_affected, self._after_row)
+            start = self._groups_before(start, first_rows[:width], reach.groups_before)
+        if reach.groups_after:
+            last_rows = _last_rows(ranges, self._before_row, last_affected)
+            stop = self._groups_after(stop, last_rows[:width], reach.groups_after)
+        return start, stop
+
+    def _rows_before(self, positions: KeyPositions, count: int) -> KeyPositions:
+        """Return positions that are at least so many rows before others."""
+        return self._ranges.neighbour(positions, self.partition_start, count, depth=self._depth)
+
+    def _rows_after(self, positions: KeyPositions, count: int) -> KeyPositions:
+        return self._ranges.neighbour(
+            positions, self.partition_stop, count, depth=self._depth, after=True
+        )
+
+    def _groups_before(self, positions: KeyPositions, rows: Int64Array, count: int) -> KeyPositions:
+        """Return positions not after others, nor after the group so many groups before rows."""
+        assert self._groups is not None
+        groups, exists = find_groups(self._groups, self._keys, np.ascontiguousarray(rows), count)
+        return _least(positions, _where(exists, self._ranges.seek(groups), self.partition_start))
+
+    def _groups_after(self, positions: KeyPositions, rows: Int64Array, count: int) -> KeyPositions:
+        """Return positions not before others, nor before the end of the group so far after rows."""
+        assert self._groups is not None
+        groups, exists = find_groups(
+            self._groups, self._keys, np.ascontiguousarray(rows), count, after=True
+        )
+        group_end = self._ranges.seek(groups, after=True)
+        return _greatest(positions, _where(exists, group_end, self.partition_stop))
 
 
 def _least(left: KeyPositions, right: KeyPositions) -> KeyPositions:
@@ -304,11 +371,12 @@ def _where(mask: BoolArray, left: KeyPositions, right: KeyPositions) -> KeyPosit
     return KeyPositions(*(np.where(mask, a, b) for a, b in zip(left, right, strict=True)))
 
 
-def _reduce(function: np.ufunc, positions: KeyPositions, at: Int64Array) -> KeyPositions:
+def _reduce(function: np.ufunc, positions: KeyPositions, firsts: Int64Array) -> KeyPositions:
+    """Return the least or greatest position of each segment, given its first interval."""
     return KeyPositions(
-        function.reduceat(positions.positions, at, axis=1),
-        function.reduceat(positions.old, at),
-        function.reduceat(positions.new, at),
+        function.reduceat(positions.positions, firsts, axis=1),
+        function.reduceat(positions.old, firsts),
+        function.reduceat(positions.new, firsts),
     )
 
 
@@ -316,41 +384,26 @@ def _greater(left: int | None, right: int | None) -> int | None:
     return right if left is None else left if right is None else max(left, right)
 
 
-def _near_groups(
-    ranges: RowRanges,
-    groups: RowRanges,
-    keys: int,
-    rows: Int64Array,
-    count: int,
-    bound: KeyPositions,
-    *,
-    after: bool = False,
-) -> KeyPositions:
-    """The position before the group so many groups before each row (after: behind, and after)."""
-    found_groups, found = find_groups(groups, keys, np.ascontiguousarray(rows), count, after=after)
-    return _where(found, ranges.seek(found_groups, after=after), bound)
-
-
 def _first_rows(ranges: RowRanges, start: KeyPositions, bound: KeyPositions) -> Int64Array:
-    """The first row from each position on; there is one before the bound."""
+    """Return the first row from each position on; there is one before the bound."""
     read = ranges.read(start, ranges.neighbour(start, bound, 1, after=True))
     return read.rows[:, np.unique(read.ranges, return_index=True)[1]]
 
 
 def _last_rows(ranges: RowRanges, bound: KeyPositions, stop: KeyPositions) -> Int64Array:
-    """The last row before each position; there is one behind the bound."""
+    """Return the last row before each position; there is one after the bound."""
     read = ranges.read(ranges.neighbour(stop, bound, 1), stop)
     return read.rows[:, np.append(np.flatnonzero(np.diff(read.ranges)), len(read.ranges) - 1)]
 
 
 def _add_to_values(keys: Int64Array, offset: int) -> Int64Array:
-    """The sort columns + offset; of NULL, the least or the greatest integer, unchanged."""
+    """Add to sort columns; NULL, which is the least or the greatest integer, is unchanged."""
     is_null = (keys == -(2**63)) | (keys == 2**63 - 1)
     return np.where(is_null, keys, _add_saturating(keys, offset))
 
 
 def _add_saturating(values: Int64Array, offset: int) -> Int64Array:
-    """Values + offset, within the codes that are not NULL."""
+    """Return values plus an offset, within the codes that are not NULL."""
     offset = max(-_INT64_LIMIT, min(offset, _INT64_LIMIT))
     total = values + np.int64(offset)
     if offset > 0:

@@ -1,4 +1,4 @@
-"""Final aggregate: encodes exact sums as codes of the result type of ``sum`` or ``avg``.
+"""Sum encoder: exact sums as codes of the result type of ``sum`` or ``avg``.
 
 A sum that does not fit the type raises an error and never wraps. A sum of no values is NULL.
 """
@@ -36,13 +36,13 @@ class SumEncoder:
         self._exact = exact
         self._codec = codec
         type_ = codec.type
-        self._floating = bool(pa.types.is_floating(type_))
+        self._is_floating = bool(pa.types.is_floating(type_))
         self._words = type_.bit_width // 64 if is_wide_decimal(type_) else 1
-        if self._floating:
+        if self._is_floating:
             return
         scale = type_.scale if pa.types.is_decimal(type_) else 0
-        if exact.floating or call.function == "avg" or scale != exact.scale:
-            supported = "double" if exact.floating or call.function == "avg" else "its own scale"
+        if exact.is_floating or call.function == "avg" or scale != exact.scale:
+            supported = "double" if exact.is_floating or call.function == "avg" else "its own scale"
             raise SchemaError(
                 f"{call.function} of {exact.type} cannot be {type_}: ask for {supported}"
             )
@@ -65,7 +65,7 @@ class SumEncoder:
             EvaluationError: One of these sums does not fit the type.
         """
         n = len(counts)
-        if self._floating:
+        if self._is_floating:
             divisors = np.ones(n, np.int64)
             if self.call.function == "avg":
                 divisors = np.where(present, counts, divisors)

@@ -1,0 +1,132 @@
+"""EncodedInputs: the rows and the watermarks of a step as codes, before the options apply.
+
+::
+
+    tables of rows, watermarks    --encode_inputs-->    Z-sets and watermarks of int64 codes
+
+The checksums of the encoded rows tell whether a micro-batch that is given again has the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.errors import CircuitError, InputOptionsError
+from circuits.inputs.checked_input import CheckedInput, no_event_time_error
+from circuits.inputs.tables import Rows, check_input, tables_of
+from circuits.phases import ENCODE
+from circuits.schema import Schema
+from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.observer import observed
+
+__all__ = ["EncodedInputs", "digests_of", "encode_inputs", "microseconds_of"]
+
+
+class EncodedInputs(NamedTuple):
+    """The rows of a step as codes.
+
+    Attributes:
+        zsets: The rows of each input.
+        watermarks: The watermark of each input that has one, after the rows.
+        row_count: The number of rows of all inputs.
+    """
+
+    zsets: dict[str, ZSet]
+    watermarks: dict[str, int]
+    row_count: int
+
+
+@observed(ENCODE, lambda _, encoded: encoded.row_count)
+def encode_inputs(
+    tables: Mapping[str, Rows],
+    watermarks: Mapping[str, Any],
+    schemas: Mapping[str, Schema],
+    checked: Mapping[str, CheckedInput],
+    codecs: Codecs,
+    read_columns: Callable[[str], Collection[int]],
+) -> EncodedInputs:
+    """Encode the rows of a step, and compute the watermarks of the inputs after them.
+
+    Args:
+        tables: Rows, by input.
+        watermarks: Watermarks of the sources, by input.
+        schemas: The schema of every input.
+        checked: The inputs with options, with these codecs.
+        codecs: The codes of values; new values are added.
+        read_columns: Returns the columns of an input that views read; others need no codes.
+
+    Raises:
+        UnknownInputError: A name is not the name of an input.
+        SchemaError: A table does not fit its input.
+        InputOptionsError: A watermark does not fit its input.
+    """
+    if not isinstance(watermarks, Mapping):
+        raise InputOptionsError(
+            f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
+            'give {"name of the input": time}'
+        )
+    new_watermarks: dict[str, int] = {}
+    for name, source_watermark in watermarks.items():
+        check_input(name, schemas)
+        if name not in checked:
+            raise no_event_time_error(name)
+        new_watermarks[name] = checked[name].encode_watermark(source_watermark)
+    zsets: dict[str, ZSet] = {}
+    row_count = 0
+    arrow_schemas = {name: schema.arrow_columns for name, schema in schemas.items()}
+    for name, table in tables_of(tables, arrow_schemas).items():
+        row_count += table.num_rows
+        if name not in checked:
+            columns = read_columns(name)
+            zsets[name] = schemas[name].encode_table(table, codecs, read_columns=columns)
+            continue
+        zsets[name], watermark = checked[name].read(table)
+        if watermark is not None:
+            new_watermarks[name] = max(watermark, new_watermarks.get(name, watermark))
+    return EncodedInputs(zsets, new_watermarks, row_count)
+
+
+def microseconds_of(now: datetime | pa.TimestampScalar | None) -> int:
+    """Return the time of a step in microseconds since 1970; a time without a zone is in UTC.
+
+    Raises:
+        ArgumentTypeError: ``now`` is not a time.
+        CircuitError: ``now`` is missing.
+
+    >>> microseconds_of(datetime(1970, 1, 1, 0, 0, 1))
+    1000000
+    """
+    if now is None:
+        raise CircuitError(
+            "a view compares with now(): give the time of the step, "
+            "as in step(tables, now=datetime.now(UTC))"
+        )
+    check_type("now", now, datetime | pa.TimestampScalar, "a datetime or an Arrow timestamp")
+    scalar = pa.scalar(now) if isinstance(now, datetime) else now
+    microseconds = scalar.cast(pa.timestamp("us", scalar.type.tz), safe=False).value
+    if microseconds is None:
+        raise CircuitError("now=NULL: give the time of the step")
+    return int(microseconds)
+
+
+def digests_of(zsets: Mapping[str, ZSet]) -> dict[str, int]:
+    """Return a checksum of each Z-set of codes.
+
+    >>> digests_of({"e": ZSet.from_rows([(1, 2)]), "f": ZSet.empty(2)})["f"]
+    0
+    """
+    return {name: _checksum(zset) for name, zset in zsets.items()}
+
+
+def _checksum(zset: ZSet) -> int:
+    if not len(zset):
+        return 0
+    return crc32(zset.weight_array.data, crc32(np.ascontiguousarray(zset.row_array).data))
