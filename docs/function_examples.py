@@ -114,7 +114,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "epoch": "epoch(TIMESTAMP '1970-01-02 00:00:00')",
         "epoch_second": "spark: unix_seconds(TIMESTAMP('1970-01-01 00:00:01Z'))",
         "epoch_millisecond": "spark: unix_millis(TIMESTAMP('1970-01-01 00:00:01Z'))",
-        "epoch_microsecond": "epoch_ms(TIMESTAMP '1970-01-02 00:00:00')",
+        "epoch_microsecond": "epoch_us(TIMESTAMP '1970-01-02 00:00:00')",
         "epoch_day": 'spark: unix_date(DATE("1970-01-02"))',
         "julian_day": "julian(DATE '2024-02-29')",
         "interval_days": "extract(day FROM INTERVAL '50 hours')",

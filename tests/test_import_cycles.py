@@ -1,4 +1,4 @@
-"""No file of the three packages imports itself indirectly.
+"""The imports between the files of the three packages have no cycles.
 
 Every import counts: those within functions and below ``TYPE_CHECKING``, too.
 """
@@ -19,7 +19,7 @@ def module_name(file: Path) -> str:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """The modules that each module imports.
+    """Return the modules that each module imports.
 
     ``from package import module`` imports the module; the package counts only if another name is
     imported from it.
@@ -27,31 +27,31 @@ def import_graph() -> dict[str, set[str]]:
     files = {module_name(file): file for name in PACKAGES for file in (ROOT / name).rglob("*.py")}
     graph: dict[str, set[str]] = {}
     for module, file in files.items():
-        found: set[str] = set()
+        imports: set[str] = set()
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
+                imports.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0 and node.module is not None, f"relative import in {file}"
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
-                    found.add(inner if inner in files else node.module)
-        graph[module] = (found & files.keys()) - {module}
+                    imports.add(inner if inner in files else node.module)
+        graph[module] = (imports & files.keys()) - {module}
     return graph
 
 
 def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     pending = [start]
     while pending:
-        for module in graph[pending.pop()] - found:
-            found.add(module)
+        for module in graph[pending.pop()] - reached:
+            reached.add(module)
             pending.append(module)
-    return found
+    return reached
 
 
 def cycles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
-    """The strongly connected components of more than one module."""
+    """Return the strongly connected components of more than one module."""
     reached = {module: reachable(graph, module) for module in graph}
     return {
         frozenset(other for other in reached[module] if module in reached[other])
@@ -68,9 +68,9 @@ def test_cycles_are_found_and_chains_are_not():
 def test_no_file_imports_itself_through_others():
     graph = import_graph()
     assert len(graph) > 300
-    found = cycles(graph)
-    assert not found, "\n".join(
+    cycles_of_files = cycles(graph)
+    assert not cycles_of_files, "\n".join(
         f"{module} imports {', '.join(sorted(graph[module] & cycle))}"
-        for cycle in found
+        for cycle in cycles_of_files
         for module in sorted(cycle)
     )

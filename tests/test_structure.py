@@ -101,11 +101,11 @@ def test_names_in_backquotes_exist():
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     files += [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
     wrong = [
-        f"{file.relative_to(ROOT)}: {found[1]}"
+        f"{file.relative_to(ROOT)}: {match[1]}"
         for file in files
         if file.name != "CHANGELOG.md"  # it lists former names
-        for found in name.finditer(file.read_text("utf-8"))
-        if not name_exists(found[1].split("."))
+        for match in name.finditer(file.read_text("utf-8"))
+        if not name_exists(match[1].split("."))
     ]
     assert not wrong
 

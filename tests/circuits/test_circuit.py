@@ -25,7 +25,16 @@ from circuits import (
 from circuits.circuit_spec import CircuitSpec
 from circuits.options import CircuitOptions
 from dbsp_wcoj import Formula, FormulaError, WeightOverflowError
-from tests.support.tables import EDGE, MARK, Totals, bag_of, edges, marks, table_of, whole
+from tests.support.tables import (
+    EDGE,
+    MARK,
+    Totals,
+    bag_of,
+    edges,
+    marks,
+    not_null_integers,
+    table_of,
+)
 
 INPUTS = {"link": EDGE, "mark": MARK}
 VIEWS = """
@@ -42,30 +51,29 @@ SWAP = "SELECT dst, src FROM link"
 
 
 def expected(links, nodes):
-    """The views from scratch; bags as counters of rows."""
+    """Compute the rows of each view, with their weights, from all links and marks."""
     e = {(a, b) for (a, b), w in links.items() if w > 0 and None not in (a, b) and a != b}
-    rows = {a for a, _ in links}
-    per = {a: Counter({b: w for (x, b), w in links.items() if x == a}) for a in rows}
+    targets = {a: Counter({b: w for (x, b), w in links.items() if x == a}) for a, _ in links}
     marked = Counter(
         {(a, b): w * nodes[b] for (a, b), w in links.items() if b is not None and nodes[b]}
     )
-    found = Counter(a for a, b in e if not nodes[b])
+    open_edges = Counter(a for a, b in e if not nodes[b])
     return {
         "e": Counter(dict.fromkeys(e, 1)),
         "triangles": Counter({(sum((c, a) in e for a, b in e for b2, c in e if b == b2),): 1}),
         "degrees": Counter(
             {
-                (a, of.total(), max((b for b in of if b is not None), default=None)): 1
-                for a, of in per.items()
+                (a, counts.total(), max((b for b in counts if b is not None), default=None)): 1
+                for a, counts in targets.items()
             }
         ),
         "marked": marked,
-        "open": Counter({(a,): n for a, n in found.items()}),
+        "open": Counter({(a,): n for a, n in open_edges.items()}),
     }
 
 
 def random_steps(count, rng):
-    """Changes of links and marks that keep them bags, and what they add up to."""
+    """Yield changes of links and marks, and the links and marks after them."""
     links, nodes = Counter(), Counter()
     values = [None, 0, 1, 2, 3, 4]
     for _ in range(count):
@@ -104,13 +112,13 @@ def test_threads_and_parts_change_no_delta():
     rng = np.random.default_rng(5)
     rows = [tuple(row) for row in rng.integers(60, size=(1500, 2)).tolist()]
     with ThreadPoolExecutor(2) as pool:
-        split = compile_sql(VIEWS, INPUTS, executor=pool, parts=4)
-        alone = compile_sql(VIEWS, INPUTS)
+        parallel = compile_sql(VIEWS, INPUTS, executor=pool, parts=4)
+        sequential = compile_sql(VIEWS, INPUTS)
         for part in (rows[:700], rows[700:]):
             tables = {"link": edges(*part), "mark": marks(*range(9))}
-            assert split.step(tables) == alone.step(tables)
+            assert parallel.step(tables) == sequential.step(tables)
         deleted = {"link": edges(*rows[::2], weights=[-1] * 750)}
-        assert split.step(deleted) == alone.step(deleted)
+        assert parallel.step(deleted) == sequential.step(deleted)
 
 
 def test_columns_are_matched_by_name_in_any_order_and_of_any_integer_type():
@@ -148,7 +156,7 @@ def test_a_formula_that_does_not_exist_is_refused():
         compile_sql(SWAP, {"link": EDGE}, formula="cheapest")
 
 
-def test_a_type_that_cannot_be_held_is_refused_with_relation_and_column():
+def test_an_unsupported_type_is_refused_with_its_relation_and_column():
     schema = pa.schema([("tags", pa.dense_union([pa.field("x", pa.string())]))])
     with pytest.raises(SchemaError, match=r"'r'.*'tags'"):
         compile_sql("SELECT 1 AS x FROM r", {"r": schema})
@@ -175,11 +183,11 @@ def test_a_table_that_does_not_fit_its_schema_is_an_error_and_changes_nothing(ta
     with pytest.raises(SchemaError, match=words):
         circuit.step({"mark": marks(2), "link": table})
     assert state_of(circuit) == before
-    assert_right_from_here(circuit)
+    assert_continues_from_one_link(circuit)
 
 
-def test_null_where_the_schema_has_none_is_refused():
-    circuit = compile_sql("SELECT a FROM r", {"r": whole("a")})
+def test_null_in_a_column_that_is_not_null_is_refused():
+    circuit = compile_sql("SELECT a FROM r", {"r": not_null_integers("a")})
     with pytest.raises(SchemaError, match="declared not null"):
         circuit.step({"r": pa.table({"a": [1, None]})})
 
@@ -194,8 +202,8 @@ def state_of(circuit):
     return {name: bag_of(table) for name, table in circuit.views.items()}
 
 
-def assert_right_from_here(circuit):
-    """After link (1, 2) alone: the rest of a cycle and a mark."""
+def assert_continues_from_one_link(circuit):
+    """Add the other links of the cycle, and a mark, to a circuit that has link (1, 2) alone."""
     out = circuit.step({"link": edges(*CYCLE[1:]), "mark": marks(2)})
     assert bag_of(out["triangles"]) == {(0,): -1, (3,): 1}
     assert bag_of(out["marked"]) == {(1, 2): 1}
@@ -209,14 +217,14 @@ def test_an_overflow_in_one_view_leaves_all_views_as_they_were():
     before = state_of(circuit)
     huge = 2**62
     for tables in (
-        {"link": edges((1, 2), (5, 6), weights=[2**63 - 1, 1])},  # one row's own weight
+        {"link": edges((1, 2), (5, 6), weights=[2**63 - 1, 1])},  # the weight of a row
         {"link": edges((1, 2), (1, 3), weights=[huge, huge])},  # the count of a group
         {"link": edges((1, 2), weights=[huge]), "mark": marks(2, weights=[2])},  # a product
     ):
         with pytest.raises(WeightOverflowError):
             circuit.step(tables)
         assert state_of(circuit) == before
-    assert_right_from_here(circuit)
+    assert_continues_from_one_link(circuit)
 
 
 def test_an_expression_without_a_value_for_a_row_leaves_all_views_as_they_were():
@@ -238,14 +246,14 @@ def test_an_expression_without_a_value_for_a_row_leaves_all_views_as_they_were()
     assert bag_of(out["numbers"]) == {(6,): 1}
 
 
-def test_a_prepared_step_shows_its_outputs_and_commits_once_and_in_time():
+def test_a_prepared_step_has_its_outputs_and_commits_once_unless_it_is_stale():
     circuit = compile_sql(SWAP, {"link": EDGE}, name="swap", materialize=True)
     first = circuit.prepare({"link": edges((1, 2))})
-    late = circuit.prepare({"link": edges((3, 4))})
+    stale = circuit.prepare({"link": edges((3, 4))})
     assert bag_of(first.outputs["swap"]) == {(2, 1): 1}
     assert bag_of(circuit.views["swap"]) == {}
     first.commit()
-    for step in (first, late):
+    for step in (first, stale):
         with pytest.raises(StaleStepError, match="prepare it again"):
             step.commit()
     circuit.prepare({"link": edges((5, 6))})  # never committed
@@ -319,10 +327,10 @@ def test_a_view_that_is_not_kept_is_an_error_that_says_how_to_keep_it():
         circuit.views["x"]
 
 
-def test_an_input_may_be_called_as_the_engine_calls_its_operators():
+def test_an_input_may_have_the_name_of_an_operator():
     circuit = compile_sql(
         'SELECT a.x FROM "#2" a JOIN (SELECT DISTINCT x FROM r) b ON b.x = a.x',
-        {"r": whole("x"), "#2": whole("x")},
+        {"r": not_null_integers("x"), "#2": not_null_integers("x")},
     )
     tables = {"#2": pa.table({"x": [1, 1]}), "r": pa.table({"x": [1, 2]})}
     assert bag_of(circuit.step(tables)["view"]) == {(1,): 2}
@@ -347,7 +355,11 @@ def test_null_in_a_view_of_columns_without_null_joins_nothing(view):
         CREATE VIEW v AS {view};
         CREATE VIEW w AS SELECT count(*) AS n FROM v p JOIN v q ON q.y = p.y;
     """
-    schemas = {"a": whole("x"), "b": whole("y"), "c": pa.schema([("z", pa.int64())])}
+    schemas = {
+        "a": not_null_integers("x"),
+        "b": not_null_integers("y"),
+        "c": pa.schema([("z", pa.int64())]),
+    }
     circuit = compile_sql(text, schemas)
     null = pa.table({"z": pa.array([None], pa.int64())})
     out = circuit.step({"a": pa.table({"x": [1]}), "c": null})

@@ -75,18 +75,18 @@ def test_all_formulas_give_the_same_deltas(data, formula):
 
 @settings(LAW, max_examples=60)
 @given(st.data())
-def test_one_big_step_equals_its_parts(data):
+def test_one_step_of_all_changes_equals_many_steps(data):
     plan = data.draw(plans())
     history = History()
-    parts = [history.change(data.draw) for _ in range(3)]
-    in_parts, at_once = graph_of(plan), graph_of(plan)
+    steps = [history.change(data.draw) for _ in range(3)]
+    by_steps, at_once = graph_of(plan), graph_of(plan)
     total = ZSet.empty(len(plan.fields))
-    together: dict[str, ZSet] = {}
-    for deltas in parts:
-        total += step(in_parts, deltas)
+    all_changes: dict[str, ZSet] = {}
+    for deltas in steps:
+        total += step(by_steps, deltas)
         for name, delta in deltas.items():
-            together[name] = together[name] + delta if name in together else delta
-    assert total == step(at_once, together)
+            all_changes[name] = all_changes[name] + delta if name in all_changes else delta
+    assert total == step(at_once, all_changes)
 
 
 @settings(LAW, max_examples=60)

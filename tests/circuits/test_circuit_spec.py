@@ -14,38 +14,41 @@ from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
 from tests.support.state_store import bags
 
 
-def check_carried(carry):
-    """Check that a specification is the same after it was carried elsewhere."""
+def check_copy(serializer):
+    """Check that a copy of a specification, through bytes, gives an equal circuit."""
     circuit = compile_sql(VIEWS, INPUTS, materialize=["total"], outputs=["groups"], parts=3)
-    definition = carry.loads(carry.dumps(circuit.spec))
-    assert definition == circuit.spec
-    new = Circuit(definition)
+    copy = serializer.loads(serializer.dumps(circuit.spec))
+    assert copy == circuit.spec
+    new = Circuit(copy)
     assert (new.fingerprint, new.fingerprints) == (circuit.fingerprint, circuit.fingerprints)
     tables = next(steps(1, seed=1))
     assert bags(new.step(tables)) == bags(circuit.step(tables))
     assert list(new.views) == ["total"]
 
 
-def test_a_definition_can_be_copied_to_another_process():
-    check_carried(pickle)
+def test_a_specification_can_be_pickled():
+    check_copy(pickle)
 
 
-def test_fingerprints_say_in_what_two_circuits_differ():
-    one = compile_sql(VIEWS, INPUTS)
-    other = {
+def test_fingerprints_name_the_parts_in_which_two_circuits_differ():
+    original = compile_sql(VIEWS, INPUTS)
+    changed = {
         "view total": compile_sql(VIEWS.replace("'all'", "'one'"), INPUTS),
         "materialized": compile_sql(VIEWS, INPUTS, materialize=["total"]),
     }
-    for name, circuit in other.items():
-        differing = {n for n, f in circuit.fingerprints.items() if one.fingerprints[n] != f}
+    for name, circuit in changed.items():
+        differing = {n for n, f in circuit.fingerprints.items() if original.fingerprints[n] != f}
         assert differing == {name}
-        assert circuit.fingerprint != one.fingerprint
-    alike = compile_sql(VIEWS, INPUTS, formula="recursive", parts=2, outputs=["total"])
-    assert (alike.fingerprint, alike.fingerprints) == (one.fingerprint, one.fingerprints)
-    assert set(one.fingerprints) == {
+        assert circuit.fingerprint != original.fingerprint
+    equal = compile_sql(VIEWS, INPUTS, formula="recursive", parts=2, outputs=["total"])
+    assert (equal.fingerprint, equal.fingerprints) == (
+        original.fingerprint,
+        original.fingerprints,
+    )
+    assert set(original.fingerprints) == {
         "materialized",
-        *(f"input {name}" for name in one.inputs),
-        *(f"view {name}" for name in one.plans),
+        *(f"input {name}" for name in original.inputs),
+        *(f"view {name}" for name in original.plans),
     }
 
 
@@ -60,7 +63,7 @@ print(json.dumps(circuit.fingerprints))
 
 
 def test_fingerprints_are_the_same_in_every_process():
-    found = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", FINGERPRINTS],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -70,4 +73,4 @@ def test_fingerprints_are_the_same_in_every_process():
         ).stdout
         for seed in ("1", "2")
     ]
-    assert found[0] == found[1]
+    assert outputs[0] == outputs[1]

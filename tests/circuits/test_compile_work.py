@@ -33,7 +33,7 @@ def calls_to_compile(text: str, schemas: dict[str, pa.Schema]) -> int:
 
 
 def chain(relations: int) -> tuple[str, dict[str, pa.Schema]]:
-    """A chain of joins that selects all columns of all relations."""
+    """Return a chain of joins that selects all columns of all relations."""
     schemas = {
         f"t{i}": pa.schema({name: pa.int64() for name in ("k", "j", f"v{i}", f"w{i}")})
         for i in range(relations)
@@ -44,7 +44,7 @@ def chain(relations: int) -> tuple[str, dict[str, pa.Schema]]:
 
 
 def star(relations: int) -> tuple[str, dict[str, pa.Schema]]:
-    """Dimensions around one relation, and a count of the join."""
+    """Return a count of the join of a fact table with its dimensions."""
     schemas = {f"d{i}": pa.schema({"k": pa.int64()}) for i in range(relations)}
     schemas["fact"] = pa.schema({f"k{i}": pa.int64() for i in range(relations)})
     joins = " ".join(f"JOIN d{i} ON fact.k{i} = d{i}.k" for i in range(relations))
@@ -52,21 +52,23 @@ def star(relations: int) -> tuple[str, dict[str, pa.Schema]]:
 
 
 def alternatives(terms: int) -> tuple[str, dict[str, pa.Schema]]:
-    """A disjunction of conjunctions with a membership in each."""
-    either = " OR ".join(
+    """Return a query with a disjunction of conjunctions, each with an IN."""
+    condition = " OR ".join(
         f"(a = {i} AND b IN (SELECT c FROM f WHERE d > {i}))" for i in range(terms)
     )
-    return f"SELECT a, b FROM e WHERE {either}", ROWS
+    return f"SELECT a, b FROM e WHERE {condition}", ROWS
 
 
 def factors(terms: int) -> tuple[str, dict[str, pa.Schema]]:
-    """A conjunction of disjunctions with a membership in each."""
-    every = " AND ".join(f"(a = {i} OR b IN (SELECT c FROM f WHERE d > {i}))" for i in range(terms))
-    return f"SELECT a, b FROM e WHERE {every}", ROWS
+    """Return a query with a conjunction of disjunctions, each with an IN."""
+    condition = " AND ".join(
+        f"(a = {i} OR b IN (SELECT c FROM f WHERE d > {i}))" for i in range(terms)
+    )
+    return f"SELECT a, b FROM e WHERE {condition}", ROWS
 
 
 def unions(terms: int) -> tuple[str, dict[str, pa.Schema]]:
-    """Queries in a row; each is a union that reads the previous one twice."""
+    """Return a sequence of queries; each is a union that reads the one before twice."""
     parts = [
         f"u{i + 1} AS (SELECT a FROM u{i} WHERE a > {i} UNION ALL SELECT a + 1 AS a FROM u{i})"
         for i in range(terms)
@@ -75,13 +77,13 @@ def unions(terms: int) -> tuple[str, dict[str, pa.Schema]]:
 
 
 def doubled(terms: int) -> tuple[str, dict[str, pa.Schema]]:
-    """Queries in a row; each reads the computed column of the previous one twice."""
+    """Return a sequence of queries; each reads the computed column of the one before twice."""
     parts = [f"u{i + 1} AS (SELECT a + a AS a FROM u{i})" for i in range(terms)]
     return f"WITH u0 AS (SELECT a FROM e), {', '.join(parts)} SELECT a FROM u{terms}", ROWS
 
 
 def squares(terms: int) -> tuple[str, dict[str, pa.Schema]]:
-    """Each query joins the one before with itself, so the last one has 2**terms relations."""
+    """Return queries that join the one before with itself; the last has 2**terms relations."""
     parts = [
         f"q{i + 1} AS (SELECT x.a, y.b FROM q{i} x JOIN q{i} y ON x.b = y.a)" for i in range(terms)
     ]
@@ -180,8 +182,8 @@ def test_a_column_that_each_query_reads_twice_does_not_double_the_plan() -> None
     assert calls_to_compile(*doubled(40)) <= 1_000_000
 
 
-def test_a_join_that_is_joined_with_itself_again_and_again_is_exact() -> None:
-    """The last query follows 2**7 edges; each row has one edge, so it has one row per row."""
+def test_a_join_that_is_joined_with_itself_seven_times_has_the_right_rows() -> None:
+    """The last query follows 2**7 edges; each node has one edge, and so one row."""
     text, schemas = squares(7)
     circuit = compile_sql(text, schemas)
     edges = {a: (3 * a + 1) % 7 for a in range(7)}
@@ -218,7 +220,7 @@ def test_many_alternatives_return_the_right_rows(
         for name in "ef"
     }
     counts: dict[tuple[Any, ...], int] = {}
-    # In two steps, so that each alternative meets a prior state.
+    # Two steps: in the second one all operators have rows already.
     for rows in (slice(0, 30), slice(30, 60)):
         part = {name: table.slice(rows.start, 30) for name, table in tables.items()}
         for row in circuit.step(part)["view"].to_pylist():

@@ -35,8 +35,8 @@ BOB = {"name": "bob", "age": None, "pay": Decimal("7.00")}
 TABLE = pa.Table.from_pylist([ANN, BOB], schema=PEOPLE)
 
 
-class Stream:
-    """A frame of a package that is not here, such as polars: it has one method."""
+class ArrowFrame:
+    """A frame of any package, such as polars: it has the method of the Arrow protocol only."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -45,7 +45,7 @@ class Stream:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
-class Failing:
+class FailingFrame:
     """A frame whose query fails when its rows are asked for."""
 
     def __init__(self, error: Exception) -> None:
@@ -59,15 +59,15 @@ def circuit(schema: Any = PEOPLE, **options: Any) -> Circuit:
     return compile_sql("SELECT * FROM p", {"p": schema}, **options)
 
 
-def taken(rows: Any, schema: Any = PEOPLE) -> list[dict[str, Any]]:
-    """The rows that a view of all rows has after a step."""
+def read_back(rows: Any, schema: Any = PEOPLE) -> list[dict[str, Any]]:
+    """Return the rows of a view of all rows after a step with these rows."""
     table = circuit(schema).step({"p": rows})["view"]
     rows = [row for row in table.to_pylist() for _ in range(row.pop("weight"))]
     return sorted(rows, key=repr)
 
 
 def frames() -> dict[str, Any]:
-    """The same rows in every kind."""
+    """Return the same rows in all forms in which a step takes them."""
     struct = TABLE.to_struct_array()
     views = TABLE.cast(
         pa.schema([("name", pa.string_view()), ("age", pa.int64()), ("pay", pa.decimal256(20, 4))])
@@ -75,9 +75,9 @@ def frames() -> dict[str, Any]:
     pandas = TABLE.to_pandas()
     return {
         "a table": TABLE,
-        "a frame of another package": Stream(TABLE),
-        "string views, as polars has them": Stream(views),
-        "large strings": Stream(TABLE.cast(PEOPLE.set(0, pa.field("name", pa.large_string())))),
+        "a frame of another package": ArrowFrame(TABLE),
+        "string views, as polars has them": ArrowFrame(views),
+        "large strings": ArrowFrame(TABLE.cast(PEOPLE.set(0, pa.field("name", pa.large_string())))),
         "a reader": TABLE.to_reader(),
         "a RecordBatch": TABLE.to_batches()[0],
         "RecordBatches": TABLE.to_batches(max_chunksize=1),
@@ -94,8 +94,8 @@ def frames() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", frames())
-def test_every_kind_of_rows_is_as_good_as_a_table(kind: str) -> None:
-    assert taken(frames()[kind]) == [ANN, BOB]
+def test_rows_in_every_form_are_read_as_those_of_a_table(kind: str) -> None:
+    assert read_back(frames()[kind]) == [ANN, BOB]
 
 
 @pytest.mark.parametrize("kind", frames())
@@ -107,85 +107,85 @@ def test_every_frame_is_a_schema_of_its_columns(kind: str) -> None:
         ):
             circuit(frame)
         return
-    found = circuit(frame)
-    assert found.inputs["p"].columns == tuple(PEOPLE.names)
-    assert found.step({"p": TABLE})["view"].num_rows == 2
-    assert found.step({})["view"].num_rows == 0, "the rows of the schema are not taken"
+    new_circuit = circuit(frame)
+    assert new_circuit.inputs["p"].columns == tuple(PEOPLE.names)
+    assert new_circuit.step({"p": TABLE})["view"].num_rows == 2
+    assert new_circuit.step({})["view"].num_rows == 0, "the rows of the schema are not read"
 
 
-def test_a_reader_that_tells_the_columns_is_not_read() -> None:
+def test_a_reader_that_gives_the_schema_still_has_its_rows() -> None:
     reader = TABLE.to_reader()
     assert circuit(reader).step({"p": reader})["view"].num_rows == 2
 
 
 def test_the_index_of_pandas_is_a_column_only_if_it_has_a_name() -> None:
     frame = TABLE.to_pandas().astype({"age": "Int64"})
-    assert taken(frame[frame["name"] == "bob"]) == [BOB]
-    assert taken(frame.set_index("name")) == [ANN, BOB]
+    assert read_back(frame[frame["name"] == "bob"]) == [BOB]
+    assert read_back(frame.set_index("name")) == [ANN, BOB]
     assert arrow_schema("p", frame[frame["name"] == "bob"]).names == PEOPLE.names
     with pytest.raises(SchemaError, match=r"surplus .* 'place'"):
-        taken(frame.rename_axis(index="place").set_axis(pd.Index(["x", "y"], name="place")))
+        read_back(frame.rename_axis(index="place").set_axis(pd.Index(["x", "y"], name="place")))
 
 
 def test_a_frame_that_changes_after_the_step_does_not_change_the_state() -> None:
-    found = compile_sql("SELECT n FROM r", {"r": "n bigint"}, materialize=True)
+    view_circuit = compile_sql("SELECT n FROM r", {"r": "n bigint"}, materialize=True)
     frame = pd.DataFrame({"n": np.arange(4)})
-    step = found.prepare({"r": frame})
+    step = view_circuit.prepare({"r": frame})
     frame["n"] = 7
     frame.iloc[:, 0].to_numpy(copy=False)[:] = 7
     step.commit()
-    assert found.views["view"]["n"].to_pylist() == [0, 1, 2, 3]
+    assert view_circuit.views["view"]["n"].to_pylist() == [0, 1, 2, 3]
 
 
 def test_weights_come_with_frames_and_with_dicts() -> None:
-    found = compile_sql("SELECT a FROM r", {"r": "a int"})
+    view_circuit = compile_sql("SELECT a FROM r", {"r": "a int"})
     frame = pd.DataFrame({"a": [1, 2], "weight": [2, -1]})
     rows = [{"a": 1, "weight": 2}, {"a": 2, "weight": -1}]
     expected = [{"a": 1, "weight": 2}, {"a": 2, "weight": -1}]
-    for given_ in (frame, rows):
-        step = found.prepare({"r": given_})
+    for changes in (frame, rows):
+        step = view_circuit.prepare({"r": changes})
         assert step.outputs["view"].to_pylist() == expected
         step.abandon()
     with pytest.raises(SchemaError, match="'weight' holds 1 NULL of 2 values"):
-        found.step({"r": [{"a": 1}, {"a": 1, "weight": 1}]})
+        view_circuit.step({"r": [{"a": 1}, {"a": 1, "weight": 1}]})
 
 
-def test_rows_of_nothing_change_nothing() -> None:
+def test_an_empty_list_or_frame_changes_nothing() -> None:
     for rows in ([], (), pd.DataFrame({"name": [], "age": [], "pay": []}, dtype=object)):
-        assert taken(rows) == []
+        assert read_back(rows) == []
     counted = compile_sql("SELECT count(*) AS n FROM p", {"p": pa.schema([])})
-    found = counted.step({"p": [{}, {}]})["view"]
-    assert found.to_pylist()[-1] == {"n": 2, "weight": 1}
+    delta = counted.step({"p": [{}, {}]})["view"]
+    assert delta.to_pylist()[-1] == {"n": 2, "weight": 1}
 
 
 def test_inputs_with_rules_read_frames_and_dicts() -> None:
     for kind in (pd.DataFrame, list):
-        found = circuit("nr int, city text", input_options={"p": InputOptions(keys=("nr",))})
+        upserts = circuit("nr int, city text", input_options={"p": InputOptions(keys=("nr",))})
         rows = [{"nr": 1, "city": "Oslo", "sequence": 2}, {"nr": 1, "city": "Rome", "sequence": 1}]
-        assert found.step({"p": kind(rows)})["view"]["city"].to_pylist() == ["Oslo"]
+        assert upserts.step({"p": kind(rows)})["view"]["city"].to_pylist() == ["Oslo"]
 
 
-def test_a_key_that_the_schema_lacks_is_named_whichever_row_has_it() -> None:
+def test_an_error_names_a_key_of_any_row_that_is_not_a_column() -> None:
     with pytest.raises(
         SchemaError,
         match=r"relation 'p': the table has surplus .* 'agee'; the relation needs name, age",
     ):
-        taken([ANN, BOB | {"agee": 3}])
+        read_back([ANN, BOB | {"agee": 3}])
     with pytest.raises(
         SchemaError, match="rows have 50000 keys that are not columns, more than 16"
     ):
-        taken([{f"key {n}": n} for n in range(50_000)])
+        read_back([{f"key {n}": n} for n in range(50_000)])
     with pytest.raises(SchemaError, match="the key 3 of a row is of type int"):
-        taken([{3: 4}])
+        read_back([{3: 4}])
     with pytest.raises(SchemaError, match="'name' holds 1 NULL of 2 values and is declared not"):
-        taken([{"name": "x"}, {}], "name text not null")
+        read_back([{"name": "x"}, {}], "name text not null")
 
 
 NOON = datetime(2020, 1, 2, 12)
 
 
 @pytest.mark.parametrize(
-    ("type", "value", "other"),
+    ("type", "value", "refused"),
     [
         (pa.int64(), 1, 1.5),
         (pa.int64(), 1, 1.0),
@@ -220,13 +220,17 @@ NOON = datetime(2020, 1, 2, 12)
     ],
     ids=str,
 )
-def test_a_value_is_taken_as_it_is_or_refused(type: pa.DataType, value: Any, other: Any) -> None:
+def test_a_value_is_unchanged_or_refused(type: pa.DataType, value: Any, refused: Any) -> None:
     schema = pa.schema([("a", type)])
-    assert taken([{"a": value}, {"a": value}], schema) == [{"a": value}] * 2
-    assert taken([{"a": None}, {}], schema) == [{"a": None}] * 2
-    for rows in ([{"a": other}], [{"a": value}, {"a": other}], [{"a": other}, {}, {"a": value}]):
+    assert read_back([{"a": value}, {"a": value}], schema) == [{"a": value}] * 2
+    assert read_back([{"a": None}, {}], schema) == [{"a": None}] * 2
+    for rows in (
+        [{"a": refused}],
+        [{"a": value}, {"a": refused}],
+        [{"a": refused}, {}, {"a": value}],
+    ):
         with pytest.raises(SchemaError, match=r"(column|key) 'a'"):
-            taken(rows, schema)
+            read_back(rows, schema)
 
 
 @given(
@@ -249,8 +253,7 @@ def test_a_value_is_taken_as_it_is_or_refused(type: pa.DataType, value: Any, oth
 def test_dicts_are_read_back_unchanged(rows: list[dict[str, Any]]) -> None:
     types = {"i": "long", "f": "double", "s": "text", "d": "date", "t": "timestamp_ntz"}
     schema = types | {"m": "decimal(9,2)"}
-    found = Counted.of(circuit(schema).step({"p": rows})["view"])
-    assert found == Counted.of(
+    assert weights_of(circuit(schema).step({"p": rows})["view"]) == weights_of(
         pa.Table.from_pylist(
             [{name: row.get(name) for name in schema} | {"weight": 1} for row in rows],
             schema=pa.schema([*arrow_schema("p", schema), ("weight", pa.int64())]),
@@ -258,22 +261,19 @@ def test_dicts_are_read_back_unchanged(rows: list[dict[str, Any]]) -> None:
     )
 
 
-class Counted:
-    """The weight of each row of a table."""
-
-    @staticmethod
-    def of(table: pa.Table) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for row in table.to_pylist():
-            weight = row.pop("weight")
-            shown = repr(
-                {
-                    name: value + 0.0 if isinstance(value, float) else value
-                    for name, value in row.items()
-                }
-            )
-            found[shown] = found.get(shown, 0) + weight
-        return found
+def weights_of(table: pa.Table) -> dict[str, int]:
+    """Return the weight of each row of a table; -0.0 is 0.0."""
+    weights: dict[str, int] = {}
+    for row in table.to_pylist():
+        weight = row.pop("weight")
+        key = repr(
+            {
+                name: value + 0.0 if isinstance(value, float) else value
+                for name, value in row.items()
+            }
+        )
+        weights[key] = weights.get(key, 0) + weight
+    return weights
 
 
 @pytest.mark.parametrize(
@@ -294,26 +294,26 @@ class Counted:
         (pa.array([{"name": "x"}, None]), "cannot be read as Arrow data: .*null"),
         (pd.DataFrame({"name": ["x", 1]}), "a DataFrame cannot be read as Arrow data"),
         (pd.DataFrame([[1, 2]], columns=["name", "name"]), "cannot be read as Arrow data"),
-        (Failing(KeyError("gone")), "a Failing cannot be read as Arrow data: 'gone'"),
-        (Stream(pa.table({"name": ["x"]})), "no column 'age'"),
+        (FailingFrame(KeyError("gone")), "a FailingFrame cannot be read as Arrow data: 'gone'"),
+        (ArrowFrame(pa.table({"name": ["x"]})), "no column 'age'"),
         (pd.DataFrame({"name": ["x"], "age": [0.5], "pay": [1]}), "'age': the type is double"),
-        (Stream, "cannot be read as Arrow data"),
+        (ArrowFrame, "cannot be read as Arrow data"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_rows_that_cannot_be_read_are_refused_and_change_nothing(rows: Any, message: str) -> None:
-    found = circuit(materialize=True)
-    for call in (found.step, found.prepare, found.digests):
+    view_circuit = circuit(materialize=True)
+    for call in (view_circuit.step, view_circuit.prepare, view_circuit.digests):
         with pytest.raises(SchemaError, match=f"relation 'p': .*{message}"):
             call({"p": rows})
     with pytest.raises(UnknownInputError, match="'q' is not an input; inputs are p"):
-        found.step({"q": rows})
-    assert found.step({"p": [ANN]})["view"].num_rows == 1
+        view_circuit.step({"q": rows})
+    assert view_circuit.step({"p": [ANN]})["view"].num_rows == 1
 
 
-def test_the_end_of_memory_is_not_taken_for_rows_that_cannot_be_read() -> None:
+def test_a_memory_error_of_a_frame_is_raised_as_it_is() -> None:
     with pytest.raises(MemoryError):
-        circuit().step({"p": Failing(MemoryError())})
+        circuit().step({"p": FailingFrame(MemoryError())})
 
 
 # Schemas ------------------------------------------------------------------------------------------
@@ -332,23 +332,23 @@ DECLARED = pa.schema(
         {"nr": "bigint not null", "item": "text", "p": "decimal(9,2)"},
         {"nr": "int64 NOT NULL", "item": pa.string(), "p": pa.decimal128(9, 2)},
         DECLARED.empty_table(),
-        Stream(DECLARED.append(pa.field("weight", pa.int8())).empty_table()),
+        ArrowFrame(DECLARED.append(pa.field("weight", pa.int8())).empty_table()),
     ],
     ids=lambda schema: type(schema).__name__,
 )
 def test_a_schema_means_the_same_however_it_is_written(schema: Any) -> None:
     expected = circuit(DECLARED)
-    found = circuit(schema)
-    assert found.spec == expected.spec
-    assert found.fingerprints == expected.fingerprints
-    assert type(found.spec.schemas["p"]) is pa.Schema
-    assert Circuit(pickle.loads(pickle.dumps(found.spec))).inputs == expected.inputs
+    actual = circuit(schema)
+    assert actual.spec == expected.spec
+    assert actual.fingerprints == expected.fingerprints
+    assert type(actual.spec.schemas["p"]) is pa.Schema
+    assert Circuit(pickle.loads(pickle.dumps(actual.spec))).inputs == expected.inputs
     rules = compile_datalog("v(x) :- p(x, y, z).", {"p": schema})
     assert rules.spec.schemas == {"p": DECLARED}
     assert Schema.of("p", schema) == Schema.of("p", DECLARED)
 
 
-def test_columns_have_the_types_that_their_words_mean() -> None:
+def test_the_words_of_ddl_are_types() -> None:
     text = "a int, b BIGINT not null, c decimal(9,2), `d e` string, f timestamp, g double precision"
     with pytest.raises(SchemaError, match="invalid column 'g double precision'"):
         schema_of_ddl(text)
@@ -384,7 +384,7 @@ def test_columns_have_the_types_that_their_words_mean() -> None:
         ("`\ud800` int", "cannot be read as an Arrow schema"),
     ],
 )
-def test_what_declares_no_columns_is_refused(text: str, expected_message: str) -> None:
+def test_an_invalid_ddl_text_is_refused(text: str, expected_message: str) -> None:
     with pytest.raises(SchemaError, match=f"relation 'r': .*{expected_message}"):
         Schema.of("r", text)
 
@@ -397,12 +397,16 @@ def test_what_declares_no_columns_is_refused(text: str, expected_message: str) -
         ({"a": int}, ArgumentTypeError, "type of column 'a' is <class 'int'>"),
         ({1: pa.int64()}, ArgumentTypeError, "the name of a column is 1"),
         (pa.int64(), SchemaError, "a DataType cannot be read as an Arrow schema"),
-        (Failing(RuntimeError("offline")), SchemaError, "a Failing cannot be read .*: offline"),
+        (
+            FailingFrame(RuntimeError("offline")),
+            SchemaError,
+            "a FailingFrame cannot be read .*: offline",
+        ),
         (None, ArgumentTypeError, "the schema of 'p' is None, .* DDL text"),
         ([("a", pa.int64())], ArgumentTypeError, "give a pa.Schema, a dict of types"),
     ],
 )
-def test_what_is_no_schema_is_refused(
+def test_an_invalid_schema_is_refused(
     schema: Any, error: type[Exception], expected_message: str
 ) -> None:
     with pytest.raises(error, match=expected_message):
@@ -412,7 +416,7 @@ def test_what_is_no_schema_is_refused(
 # Threads ------------------------------------------------------------------------------------------
 
 
-def test_four_threads_step_and_ask_with_frames() -> None:
+def test_four_threads_step_and_query_with_frames() -> None:
     pairs = "FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src, y.dst"
     text = f"SELECT x.src, y.dst, count(*) AS n {pairs}"
     rng = np.random.default_rng(7)
@@ -421,23 +425,23 @@ def test_four_threads_step_and_ask_with_frames() -> None:
     ]
     kinds = [
         lambda frame: frame,
-        lambda frame: Stream(pa.Table.from_pandas(frame)),
+        lambda frame: ArrowFrame(pa.Table.from_pandas(frame)),
         lambda frame: frame.to_dict("records"),
         lambda frame: pa.Table.from_pandas(frame).to_batches(max_chunksize=50),
     ]
-    with ThreadPoolExecutor(4) as joining, ThreadPoolExecutor(4) as users:
-        found = compile_sql(
-            text, {"e": deltas[0]}, materialize=True, executor=joining, parts=4, name="two"
+    with ThreadPoolExecutor(4) as join_pool, ThreadPoolExecutor(4) as user_pool:
+        shared = compile_sql(
+            text, {"e": deltas[0]}, materialize=True, executor=join_pool, parts=4, name="two"
         )
 
         def work(number: int) -> int:
-            found.step({"e": kinds[number % 4](deltas[number])})
-            asked = found.query("SELECT count(*) AS n FROM e")
-            return int(asked["n"][0].as_py())
+            shared.step({"e": kinds[number % 4](deltas[number])})
+            count = shared.query("SELECT count(*) AS n FROM e")
+            return int(count["n"][0].as_py())
 
-        counts = list(users.map(work, range(len(deltas)), timeout=300))
+        counts = list(user_pool.map(work, range(len(deltas)), timeout=300))
         assert max(counts) == 200 * len(deltas)
         assert all(count % 200 == 0 for count in counts), "a reader saw half of a step"
         once = compile_sql(text, {"e": "src bigint, dst bigint"}, materialize=True, name="two")
         once.step({"e": pd.concat(deltas)})
-        assert Counted.of(found.views["two"]) == Counted.of(once.views["two"])
+        assert weights_of(shared.views["two"]) == weights_of(once.views["two"])

@@ -33,7 +33,7 @@ def rows(table: pa.Table) -> list[dict[str, object]]:
     return sorted(table.to_pylist(), key=repr)
 
 
-def test_a_query_with_an_alias_can_begin_a_bracketed_join():
+def test_a_query_with_an_alias_may_be_the_first_in_a_bracketed_join():
     text = (
         "SELECT x.src, y.dst FROM e x JOIN "
         "((SELECT src, dst FROM e) AS z LEFT JOIN e y ON z.dst = y.src) ON x.src = z.src"
@@ -47,19 +47,19 @@ def test_a_query_with_an_alias_can_begin_a_bracketed_join():
 
 
 @pytest.mark.parametrize("word", ["LEFT", "FULL"])
-def test_a_long_chain_of_outer_joins_compiles_in_its_nodes_and_not_in_its_paths(word):
+def test_the_work_of_a_chain_of_outer_joins_follows_its_nodes_and_not_its_paths(word):
     joins = (f"{word} JOIN e e{i} ON e{i - 1}.dst = e{i}.src" for i in range(1, 13))
     circuit = compile_sql(f"SELECT e0.src, e12.dst FROM e e0 {' '.join(joins)}", EDGE)
     assert len(rows(circuit.step({"e": EDGES})["view"])) == 3
     circuit.snapshot()
 
 
-def test_queries_of_with_that_name_the_one_before_twice_compile_once_each():
-    steps = (
+def test_with_queries_that_read_the_one_before_twice_compile_once_each():
+    definitions = (
         f"v{i} AS (SELECT DISTINCT a.src, b.dst FROM v{i - 1} a JOIN v{i - 1} b ON a.dst = b.src)"
         for i in range(1, 21)
     )
-    text = f"WITH v0 AS (SELECT src, dst FROM e), {', '.join(steps)} SELECT src, dst FROM v20"
+    text = f"WITH v0 AS (SELECT src, dst FROM e), {', '.join(definitions)} SELECT src, dst FROM v20"
     circuit = compile_sql(text, EDGE)
     # 2**20 edges on from 1, in a ring of three.
     expected = [{"src": i, "dst": (i - 1 + 2**20) % 3 + 1, "weight": 1} for i in (1, 2, 3)]
@@ -68,7 +68,7 @@ def test_queries_of_with_that_name_the_one_before_twice_compile_once_each():
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 12])
-def test_antijoins_on_keys_of_several_tables_do_not_double_the_joins_without_end(n):
+def test_antijoins_on_keys_of_several_tables_do_not_double_the_joins(n):
     conditions = "".join(
         f" AND NOT EXISTS (SELECT 1 FROM e c{i} WHERE c{i}.src = a.src + {i} AND c{i}.dst = b.dst)"
         for i in range(n)
@@ -86,12 +86,12 @@ def test_antijoins_on_keys_of_several_tables_do_not_double_the_joins_without_end
         )
         for row in delta["view"].to_pylist():
             total[row["src"], row["dst"]] += row["n"] * row["weight"]
-    rest = pairs - half
+    present = pairs - half
     expected = Counter(
         (s, d)
-        for s, t in rest
-        for u, d in rest
-        if t < u and not any((s + i, d) in rest for i in range(n))
+        for s, t in present
+        for u, d in present
+        if t < u and not any((s + i, d) in present for i in range(n))
     )
     assert {key: count for key, count in total.items() if count} == expected
 
@@ -104,14 +104,14 @@ def test_a_one_shot_query_reads_relations_of_any_name():
 
 
 @pytest.mark.parametrize("table", [[(1, 2)], {"src": [1], "dst": [2]}, None])
-def test_what_is_no_table_is_refused_by_its_type(table):
+def test_an_error_names_the_type_of_a_value_that_is_no_table(table):
     circuit = compile_sql("SELECT src FROM e", EDGE)
     with pytest.raises(SchemaError, match=r"pa\.table") as caught:
         circuit.step({"e": table})
     assert type(table).__name__ in str(caught.value)
 
 
-def test_what_is_no_snapshot_is_refused_by_its_type():
+def test_an_error_names_the_type_of_a_value_that_is_no_snapshot():
     circuit = compile_sql("SELECT src FROM e", EDGE)
     with pytest.raises(SnapshotError, match="bytes"):
         circuit.restore(b"...")
@@ -133,7 +133,7 @@ def test_an_unknown_dialect_is_named():
     ],
 )
 def test_a_text_is_compiled_or_nested_too_deeply(text, n):
-    """No depth lies between: what compiles steps, draws and is saved."""
+    """A circuit that compiles also steps, has a snapshot and is explained, whatever its depth."""
     try:
         circuit = compile_sql(text(n), EDGE)
     except CircuitError as error:
@@ -155,12 +155,12 @@ def test_a_text_is_compiled_or_nested_too_deeply(text, n):
         ("SELECT src FROM e WHERE count(*) > 1", "use HAVING"),
     ],
 )
-def test_messages_speak_of_sql_and_not_of_its_reader(text, message):
+def test_messages_have_the_words_of_sql_and_not_those_of_the_parser(text, message):
     with pytest.raises(CircuitError) as caught:
         compile_sql(text, EDGE).step({"e": EDGES})
     assert message in str(caught.value)
-    for inner in ("sqlglot", "Token", "decimal256"):
-        assert inner not in str(caught.value)
+    for internal in ("sqlglot", "Token", "decimal256"):
+        assert internal not in str(caught.value)
 
 
 WORDS = [
@@ -184,14 +184,14 @@ def test_sort_columns_of_texts_never_contradict_their_order(texts, descending):
     keys = list(
         zip(*(k.tolist() for k in codec.sort_keys(codes, descending=descending)[0]), strict=True)
     )
-    for one, text in zip(keys, texts, strict=True):
-        for other, following in zip(keys, texts, strict=True):
-            if one < other:
-                assert (text > following) if descending else (text < following)
+    for key, text in zip(keys, texts, strict=True):
+        for other_key, other_text in zip(keys, texts, strict=True):
+            if key < other_key:
+                assert (text > other_text) if descending else (text < other_text)
 
 
 def test_texts_that_differ_only_after_eight_bytes_have_sort_columns_that_differ():
-    """Else a step of a top-k or a min reads all of them, whatever its delta."""
+    """If they were equal, a step of a top-k or a min would read all of them, whatever its delta."""
     codec = Codecs().codec(pa.string())
     codes = codec.encode(pa.array([f"Customer#{i:09}" for i in range(1000)]))
     keys, _ = codec.sort_keys(codes)
@@ -199,14 +199,14 @@ def test_texts_that_differ_only_after_eight_bytes_have_sort_columns_that_differ(
 
 
 @pytest.mark.parametrize("kind", ["left", "full"])
-def test_an_outer_join_may_compare_with_what_is_constant_on_one_side(kind):
-    """A law found it: the condition read no column of a side, and the join had no atom."""
+def test_an_outer_join_may_compare_with_a_constant_column(kind):
+    """The condition reads no column of one side; the join of that side once had no atom."""
     pairs = (Field("v", pa.int64()), Field("w", pa.int64()))
     left, right = Values(pairs, ((1, 2), (None, 3))), Values(pairs, ((4, 5),))
     for value in (None, 1, 4):
-        one = Map(right, (Literal(value, pa.int64()),), ("m",))
+        with_constant = Map(right, (Literal(value, pa.int64()),), ("m",))
         differs = call("not", call("eq", Column(0, pa.int64()), Column(2, pa.int64())))
-        plan = OuterJoin(left, one, differs, kind)
+        plan = OuterJoin(left, with_constant, differs, kind)
         graph = incrementalize({"view": plan}, {})
         step = graph.prepare({})
         assert decode(step.deltas[graph.views["view"]]) == evaluate_plan(plan, {})

@@ -35,7 +35,7 @@ def schema(**types: pa.DataType) -> Schema:
     return Schema.of("r", pa.schema(list(types.items())))
 
 
-def refused(target: Schema, table: pa.Table, words: str, error: type = SchemaError) -> None:
+def assert_refused(target: Schema, table: pa.Table, words: str, error: type = SchemaError) -> None:
     codecs = Codecs()
     with pytest.raises(error, match=words):
         target.to_zset(table, codecs)
@@ -52,28 +52,28 @@ def test_a_table_is_read_back_as_the_sum_of_its_rows(data):
     for _ in range(2):
         values = [st.none() | COLUMNS[name][1] for name in names]
         rows = data.draw(st.lists(st.tuples(st.integers(-2, 2), *values), max_size=9))
-        given_ = data.draw(st.permutations([*names, *(["weight"] if weights else [])]))
+        order = data.draw(st.permutations([*names, *(["weight"] if weights else [])]))
         arrays = {
             name: pa.array([row[names.index(name) + 1] for row in rows], COLUMNS[name][0])
             for name in names
         }
         arrays["weight"] = pa.array([row[0] for row in rows], pa.int16())
-        if not given_:
+        if not order:
             table = pa.table({"weight": arrays["weight"]}).select([])
         else:
-            table = pa.table({name: arrays[name] for name in given_})
+            table = pa.table({name: arrays[name] for name in order})
         expected: Counter = Counter()
         for weight, *row in rows:
             expected[tuple(row)] += weight if weights else 1
         result = target.to_table(target.to_zset(table, codecs), codecs)
         assert result.schema == target.arrow
         result.validate(full=True)
-        back = {tuple(row[name] for name in names): row["weight"] for row in result.to_pylist()}
-        assert len(back) == len(result)
-        assert back == {row: weight for row, weight in expected.items() if weight}
+        actual = {tuple(row[name] for name in names): row["weight"] for row in result.to_pylist()}
+        assert len(actual) == len(result)
+        assert actual == {row: weight for row, weight in expected.items() if weight}
 
 
-def test_a_schema_shows_names_fields_arity_and_what_to_table_gives():
+def test_a_schema_has_columns_fields_arity_and_the_schema_of_its_deltas():
     fields = pa.schema([pa.field("a", pa.string(), nullable=False), ("b", pa.int8())])
     target = Schema.of("r", fields)
     assert target.columns == ("a", "b")
@@ -102,7 +102,7 @@ def test_rows_that_are_dicts_need_no_weight():
         ),
     ],
 )
-def test_a_schema_that_no_relation_can_have_is_refused(fields, words):
+def test_an_invalid_schema_is_refused(fields, words):
     with pytest.raises(SchemaError, match=words):
         Schema.of("r", pa.schema(fields))
 
@@ -132,24 +132,24 @@ TEXT = schema(a=pa.string(), b=pa.int64())
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_before_anything_is_encoded(table, words):
-    refused(TEXT, pa.table(table), words)
+    assert_refused(TEXT, pa.table(table), words)
 
 
 def test_a_repeated_column_is_refused():
     table = pa.Table.from_arrays([pa.array(["x"]), pa.array([1]), pa.array([1])], ["a", "b", "b"])
-    refused(TEXT, table, "surplus or repeated columns")
+    assert_refused(TEXT, table, "surplus or repeated columns")
 
 
-def test_weights_keep_their_bounds():
+def test_weights_out_of_bounds_are_refused():
     numbers = schema(b=pa.int64())
-    refused(
+    assert_refused(
         numbers,
         pa.table({"b": [1], "weight": [-(2**63)]}),
         "is less than -9223372036854775807",
         WeightError,
     )
     table = pa.table({"b": [1, 1], "weight": [2**63 - 1, 1]})
-    refused(numbers, table, "add up", WeightOverflowError)
+    assert_refused(numbers, table, "add up", WeightOverflowError)
 
 
 @pytest.mark.parametrize("value", [None, "dictionary"])
@@ -159,7 +159,7 @@ def test_null_in_a_required_column_is_refused(value):
     if value == "dictionary":  # the NULL is among the values
         column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), column)
     words = "column 'a' holds 1 NULL of 2 values and is declared not null"
-    refused(target, pa.table({"a": column}), words)
+    assert_refused(target, pa.table({"a": column}), words)
     assert len(target.to_zset(pa.table({"a": ["x"]}), Codecs())) == 1
 
 
@@ -168,7 +168,7 @@ DICTIONARY = pa.dictionary(pa.int8(), pa.string())
 
 
 @pytest.mark.parametrize(
-    ("given_", "declared", "value"),
+    ("values", "declared", "value"),
     [
         (pa.array([1], pa.int32()), pa.int64(), 1),
         (pa.array([1], pa.uint64()), pa.int8(), 1),
@@ -199,9 +199,9 @@ DICTIONARY = pa.dictionary(pa.int8(), pa.string())
         (pa.nulls(1), DICTIONARY, None),
     ],
 )
-def test_a_column_of_another_type_is_cast_where_no_value_can_change(given_, declared, value):
+def test_a_column_of_another_type_is_cast_where_no_value_can_change(values, declared, value):
     target, codecs = schema(a=declared), Codecs()
-    for column in (given_, pa.chunked_array([], given_.type)):
+    for column in (values, pa.chunked_array([], values.type)):
         zset = target.to_zset(pa.table({"a": column}), codecs)
         table = target.to_table(zset, codecs)
         assert table.column("a").to_pylist() == [value] * len(column)
@@ -209,7 +209,7 @@ def test_a_column_of_another_type_is_cast_where_no_value_can_change(given_, decl
 
 
 @pytest.mark.parametrize(
-    ("given_", "declared", "words"),
+    ("values", "declared", "words"),
     [
         (pa.array([300]), pa.int8(), "300 not in range"),
         (pa.array([2**53 + 1]), pa.float64(), "9007199254740993 not in range"),
@@ -233,9 +233,9 @@ def test_a_column_of_another_type_is_cast_where_no_value_can_change(given_, decl
         (pa.array([str(number) for number in range(200)]), DICTIONARY, "not every value fits"),
     ],
 )
-def test_a_cast_that_may_change_a_value_is_refused(given_, declared, words):
+def test_a_cast_that_may_change_a_value_is_refused(values, declared, words):
     target = schema(a=declared)
-    refused(target, pa.table({"a": given_}), f"relation 'r': column 'a': .*{words}")
+    assert_refused(target, pa.table({"a": values}), f"relation 'r': column 'a': .*{words}")
 
 
 def test_nulls_are_one_value_that_sorts_first():

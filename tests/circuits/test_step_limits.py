@@ -1,4 +1,4 @@
-"""A step that exceeds a limit raises a typed error, and the circuit stays as it was."""
+"""A step that exceeds a limit raises a typed error and does not change the circuit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from circuits import (
 )
 from circuits.options import CircuitOptions
 from circuits.runtime import code_evaluation
-from circuits.runtime.operators import recursive_min_max as settle_best
+from circuits.runtime.operators import recursive_min_max
 from dbsp_wcoj import Budget, LimitError, ZSet, generic_join
 from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
@@ -41,38 +41,38 @@ SCHEMAS = {"e": PAIRS, "f": PAIRS}
 
 def table(rows: list[tuple[int, int]], weights: list[int] | None = None) -> pa.Table:
     columns = {"a": [a for a, _ in rows], "b": [b for _, b in rows]}
-    found = pa.table({n: pa.array(values, pa.int64()) for n, values in columns.items()})
-    return (
-        found if weights is None else found.append_column("weight", pa.array(weights, pa.int64()))
-    )
+    rows_alone = pa.table({n: pa.array(values, pa.int64()) for n, values in columns.items()})
+    if weights is None:
+        return rows_alone
+    return rows_alone.append_column("weight", pa.array(weights, pa.int64()))
 
 
-def many(rows: int, key: int | None = None) -> pa.Table:
+def numbered_rows(rows: int, key: int | None = None) -> pa.Table:
     numbers = np.arange(rows)
     keys = numbers if key is None else np.full(rows, key)
     return pa.table({"a": keys, "b": numbers})
 
 
 def sizes(circuit: Circuit) -> tuple[object, ...]:
-    """All that a refused step must leave as it was."""
+    """Return all that a refused step must not change."""
     lengths = {name: (trace.rows, trace.orders) for name, trace in circuit.graph.traces.items()}
     return lengths, circuit.graph.registry.lengths(), circuit._version
 
 
-of_limits = pytest.mark.parametrize(
+with_small_and_default_limits = pytest.mark.parametrize(
     "limits",
     [StepLimits(max_step_rows=2_000_000), pytest.param(StepLimits(), marks=pytest.mark.slow)],
     ids=["small", "default"],
 )
 
 
-@of_limits
+@with_small_and_default_limits
 def test_a_cross_join_of_100_000_by_100_000_rows_is_refused(limits: StepLimits) -> None:
     circuit = compile_sql("SELECT e.a, f.b FROM e, f", SCHEMAS, name="pairs", limits=limits)
     before = sizes(circuit)
 
     with pytest.raises(StepLimitError) as caught:
-        circuit.step({"e": many(100_000), "f": many(100_000)})
+        circuit.step({"e": numbered_rows(100_000), "f": numbered_rows(100_000)})
 
     error = caught.value
     assert (error.view, error.limit) == ("pairs", "max_step_rows")
@@ -85,11 +85,11 @@ def test_a_cross_join_of_100_000_by_100_000_rows_is_refused(limits: StepLimits) 
     for part in ("'pairs'", "max_step_rows", "nothing was changed", "condition", error.operator):
         assert part in message
     assert sizes(circuit) == before
-    found = circuit.step({"e": many(2), "f": many(3)})["pairs"]
-    assert found.num_rows == 6
+    delta = circuit.step({"e": numbered_rows(2), "f": numbered_rows(3)})["pairs"]
+    assert delta.num_rows == 6
 
 
-@of_limits
+@with_small_and_default_limits
 def test_one_row_that_makes_100_000_000_rows_is_refused(limits: StepLimits) -> None:
     circuit = compile_sql(
         "SELECT x.b AS x, y.b AS y FROM e JOIN f x ON x.a = e.a JOIN f y ON y.a = e.a",
@@ -97,7 +97,7 @@ def test_one_row_that_makes_100_000_000_rows_is_refused(limits: StepLimits) -> N
         materialize=["f"],
         limits=limits,
     )
-    circuit.step({"f": many(10_000, key=7)})
+    circuit.step({"f": numbered_rows(10_000, key=7)})
     before = sizes(circuit)
 
     with pytest.raises(StepLimitError, match=r"view 'view': .* max_step_rows="):
@@ -108,7 +108,7 @@ def test_one_row_that_makes_100_000_000_rows_is_refused(limits: StepLimits) -> N
     assert circuit.views["f"].num_rows == 10_000
 
 
-IN_LITTLE_MEMORY = """
+REFUSED_STEP_PROGRAM = """
 import resource, sys
 import numpy as np, pyarrow as pa
 from circuits import StepLimitError, StepLimits, compile_sql
@@ -128,24 +128,24 @@ except StepLimitError as error:
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(grown // 1024, error)
 else:
-    sys.exit("the step was made")
+    sys.exit("the step was not refused")
 print(circuit.step({"e": rows.slice(3, 1)})["pairs"].num_rows)
 """
 
 
 def test_a_refused_step_takes_memory_by_its_limit_and_not_by_its_result() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IN_LITTLE_MEMORY], capture_output=True, text=True, timeout=300
+    process = subprocess.run(
+        [sys.executable, "-c", REFUSED_STEP_PROGRAM], capture_output=True, text=True, timeout=300
     )
 
-    assert done.returncode == 0, done.stderr
-    first, last = done.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    first, last = process.stdout.splitlines()
     # 2,000,000 rows of 24 bytes are 48 MB; the result would take 240 GB.
     assert int(first.split()[0]) < 300
     assert last == "3"
 
 
-OUT_OF_MEMORY = """
+OUT_OF_MEMORY_PROGRAM = """
 import resource, sys
 import numpy as np, pyarrow as pa
 from circuits import StepLimits, StepMemoryError, compile_sql
@@ -165,24 +165,24 @@ except StepMemoryError as error:
     assert isinstance(error, MemoryError) and isinstance(error.__cause__, MemoryError)
     print(error.view, "|", error)
 else:
-    sys.exit("the step was made")
+    sys.exit("the step was not refused")
 print(circuit.step({"e": rows.slice(3, 1)})["pairs"].num_rows)
 """
 
 
 def test_a_step_that_runs_out_of_memory_is_refused_and_the_circuit_continues() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, timeout=300
+    process = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY_PROGRAM], capture_output=True, text=True, timeout=300
     )
 
-    assert done.returncode == 0, done.stderr
-    first, last = done.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    first, last = process.stdout.splitlines()
     assert first.startswith("pairs | view 'pairs': ") and "out of memory" in first
     assert last == "3"
 
 
 @pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("x"), pa.ArrowCapacityError])
-def test_the_end_of_memory_in_any_operator_becomes_one_typed_error(
+def test_a_memory_error_in_an_operator_becomes_a_typed_error(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     circuit = compile_sql("SELECT a + b AS c FROM e", SCHEMAS, name="sums")
@@ -200,29 +200,29 @@ def test_the_end_of_memory_in_any_operator_becomes_one_typed_error(
     assert circuit.step({"e": table([(1, 2)])})["sums"].to_pylist() == [{"c": 3, "weight": 1}]
 
 
-WITHOUT_END = "d(x, min(k)) :- e(x, y), k = 0.\nd(y, min(k - 1)) :- d(x, k), e(x, y)."
+ENDLESS_RECURSION = "d(x, min(k)) :- e(x, y), k = 0.\nd(y, min(k - 1)) :- d(x, k), e(x, y)."
 
 
 @pytest.mark.parametrize("iterations", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_recursion_that_has_no_end_is_refused_in_seconds(
+def test_an_endless_recursion_is_refused_with_work_linear_in_the_iterations(
     iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    circuit = compile_datalog(WITHOUT_END, {"e": PAIRS}, max_iterations=iterations)
+    circuit = compile_datalog(ENDLESS_RECURSION, {"e": PAIRS}, max_iterations=iterations)
     before = sizes(circuit)
-    read = 0
+    read_rows = 0
 
-    def counted(*arguments: Any, **options: Any) -> PrefixRows:
-        nonlocal read
-        found = prefix_lookup(*arguments, **options)
-        read += len(found.prefix_index)
-        return found
+    def counting_lookup(*arguments: Any, **options: Any) -> PrefixRows:
+        nonlocal read_rows
+        prefix_rows = prefix_lookup(*arguments, **options)
+        read_rows += len(prefix_rows.prefix_index)
+        return prefix_rows
 
-    monkeypatch.setattr(settle_best, "prefix_lookup", counted)
+    monkeypatch.setattr(recursive_min_max, "prefix_lookup", counting_lookup)
     with pytest.raises(IterationError, match=rf"the recursion of 'd' .* {iterations:,} iterations"):
         circuit.step({"e": table([(1, 2), (2, 3), (3, 1)])})
 
-    # The last iteration reads what the first does, not all values that there were.
-    assert read < 25 * iterations
+    # Each iteration reads as many rows as the first one, not all values of earlier iterations.
+    assert read_rows < 25 * iterations
     assert sizes(circuit) == before
     assert circuit.step({"e": table([(1, 2)])})["d"].num_rows == 2
 
@@ -241,31 +241,31 @@ def test_the_rows_of_all_iterations_of_a_recursion_count_together() -> None:
     assert circuit.step({"e": chain.slice(0, 20)})["r"].num_rows == 210
 
 
-def test_rows_that_are_given_are_not_counted() -> None:
+def test_the_rows_of_the_inputs_are_not_counted() -> None:
     circuit = compile_sql(
         "SELECT a + 1 AS a FROM e WHERE b >= 0", SCHEMAS, limits=StepLimits(max_step_rows=1)
     )
 
-    assert circuit.step({"e": many(100_000)})["view"].num_rows == 100_000
+    assert circuit.step({"e": numbered_rows(100_000)})["view"].num_rows == 100_000
 
 
-def test_bytes_are_those_of_all_operators_together() -> None:
+def test_the_bytes_of_all_operators_count_together() -> None:
     text = "SELECT a + 1 AS a FROM (SELECT DISTINCT a FROM e)"
-    refused = compile_sql(text, SCHEMAS, limits=StepLimits(max_step_bytes=1))
-    passed = compile_sql(text, SCHEMAS, limits=StepLimits(max_step_bytes=10_000))
-    rows = many(1000)
+    small = compile_sql(text, SCHEMAS, limits=StepLimits(max_step_bytes=1))
+    larger = compile_sql(text, SCHEMAS, limits=StepLimits(max_step_bytes=10_000))
+    rows = numbered_rows(1000)
 
     with pytest.raises(StepLimitError, match="max_step_bytes=1 ") as caught:
-        refused.step({"e": rows})
+        small.step({"e": rows})
 
     assert caught.value.limit == "max_step_bytes"
-    # 24,000 bytes are given; three operators give 16,000 each at most.
+    # The input has 24,000 bytes; three operators return up to 16,000 bytes each.
     with pytest.raises(StepLimitError):
-        passed.step({"e": rows})
-    assert passed.step({"e": many(100)})["view"].num_rows == 100
+        larger.step({"e": rows})
+    assert larger.step({"e": numbered_rows(100)})["view"].num_rows == 100
 
 
-def test_texts_that_a_function_makes_count_by_their_bytes() -> None:
+def test_the_texts_that_a_function_returns_count_by_their_bytes() -> None:
     circuit = compile_sql(
         "SELECT repeat(s, 1000) AS s FROM t",
         {"t": pa.schema([("s", pa.string())])},
@@ -281,7 +281,7 @@ def test_texts_that_a_function_makes_count_by_their_bytes() -> None:
 
 
 class Clock:
-    """Each look takes a second."""
+    """A clock on which each reading is a second after the one before."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -291,10 +291,10 @@ class Clock:
         return self.now
 
 
-def of_time(text: str, executor: Executor | None = None, **options: object) -> Circuit:
-    given = compile_sql(text, SCHEMAS)
-    limited = CircuitOptions(**options)  # type: ignore[arg-type]
-    return Circuit(CircuitSpec(given.plans, SCHEMAS, limited), executor=executor, clock=Clock())
+def circuit_with_clock(text: str, executor: Executor | None = None, **options: object) -> Circuit:
+    plans = compile_sql(text, SCHEMAS).plans
+    spec = CircuitSpec(plans, SCHEMAS, CircuitOptions(**options))  # type: ignore[arg-type]
+    return Circuit(spec, executor=executor, clock=Clock())
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -311,7 +311,7 @@ def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.Mo
     row = {"e": table([(-2, 0)])}
     with ThreadPoolExecutor(2) as executor:
         pool = executor if parts > 1 else None
-        circuit = of_time(text, limits=StepLimits.off(), executor=pool, parts=parts)
+        circuit = circuit_with_clock(text, limits=StepLimits.off(), executor=pool, parts=parts)
         circuit.step(first)
         before = sizes(circuit)
         circuit.limits = StepLimits(max_seconds=40)
@@ -332,7 +332,7 @@ def test_a_count_is_bounded_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
         "SELECT count(*) AS n FROM e w JOIN e x ON x.a = w.b JOIN e y ON y.a = x.b "
         "JOIN e z ON z.a = y.b AND z.b = w.a"
     )
-    circuit = of_time(text, limits=StepLimits(max_seconds=40))
+    circuit = circuit_with_clock(text, limits=StepLimits(max_seconds=40))
     before = sizes(circuit)
 
     with pytest.raises(StepLimitError, match="max_seconds=40"):
@@ -344,7 +344,7 @@ def test_a_count_is_bounded_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("head", ["a, b, c", "", "a"])
-def test_a_join_that_pauses_often_gives_what_one_gives_that_does_not(
+def test_a_join_in_many_small_calls_has_the_rows_of_one_in_one_call(
     head: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(7)
@@ -359,7 +359,7 @@ def test_a_join_that_pauses_often_gives_what_one_gives_that_does_not(
     assert generic_join(query, {"e": edges}, budget=budget) == expected
 
 
-def test_the_core_has_an_error_of_its_own() -> None:
+def test_a_join_of_the_core_raises_the_limit_error_of_the_core() -> None:
     rows = ZSet.from_columns([range(1000)])
 
     with pytest.raises(LimitError, match="max_step_rows=1000") as caught:
@@ -383,7 +383,7 @@ def test_parts_that_run_at_once_share_one_budget(
         parts=4,
         limits=limits,
     )
-    circuit.step({"f": many(1000, key=0)})
+    circuit.step({"f": numbered_rows(1000, key=0)})
 
     with pytest.raises(StepLimitError) as caught:
         circuit.step({"e": pa.table({"a": np.arange(20_000), "b": np.zeros(20_000, np.int64)})})
@@ -397,7 +397,7 @@ def test_a_query_has_the_limits_of_a_step() -> None:
     circuit = compile_sql(
         "SELECT a FROM e", SCHEMAS, materialize=["e"], limits=StepLimits(max_step_rows=100_000)
     )
-    circuit.step({"e": many(1000)})
+    circuit.step({"e": numbered_rows(1000)})
     lengths = circuit.graph.registry.lengths()
 
     with pytest.raises(StepLimitError, match=r"join.*max_step_rows=100000"):
@@ -407,22 +407,22 @@ def test_a_query_has_the_limits_of_a_step() -> None:
     assert circuit.query("SELECT count(*) AS n FROM e x, e y").to_pylist()[0]["n"] == 1_000_000
 
 
-def test_a_query_that_recurs_without_end_is_refused() -> None:
+def test_an_endless_recursion_in_a_query_is_refused() -> None:
     circuit = compile_sql("SELECT a FROM e", SCHEMAS, materialize=["e"], max_iterations=100)
     circuit.step({"e": table([(1, 2), (2, 1)])})
 
     with pytest.raises(IterationError):
-        circuit.query(WITHOUT_END)
+        circuit.query(ENDLESS_RECURSION)
 
 
-def test_the_errors_keep_all_they_say_when_pickled() -> None:
+def test_a_pickled_error_has_all_its_fields() -> None:
     for kind in (StepLimitError, StepMemoryError):
-        error = kind("said", "v", "#1 join", "max_step_rows", 10, 11)
-        found = pickle.loads(pickle.dumps(error))
-        assert type(found) is kind
-        assert str(found) == "said"
-        assert vars(found) == vars(error)
-        assert (found.view, found.operator, found.reached) == ("v", "#1 join", 11)
+        error = kind("message", "v", "#1 join", "max_step_rows", 10, 11)
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert str(copy) == "message"
+        assert vars(copy) == vars(error)
+        assert (copy.view, copy.operator, copy.reached) == ("v", "#1 join", 11)
 
 
 @pytest.mark.parametrize(
@@ -437,13 +437,13 @@ def test_the_errors_keep_all_they_say_when_pickled() -> None:
         {"max_seconds": float("nan")},
     ],
 )
-def test_a_limit_that_is_none_is_refused(options: dict[str, object]) -> None:
+def test_an_invalid_limit_is_refused(options: dict[str, object]) -> None:
     (name,) = options
     with pytest.raises(LimitError, match=f"{name}=.*positive.*or None for no limit"):
         StepLimits(**options)  # type: ignore[arg-type]
 
 
-def test_the_limits_of_a_circuit_are_part_of_its_definition_and_not_of_its_fingerprint() -> None:
+def test_the_limits_of_a_circuit_are_part_of_its_spec_and_not_of_its_fingerprint() -> None:
     limits = StepLimits(max_step_rows=5)
     circuit = compile_sql("SELECT a FROM e", SCHEMAS, limits=limits)
 
@@ -464,7 +464,7 @@ VIEWS = {
 
 
 @cache
-def definition_of(view: str) -> CircuitSpec:
+def spec_of(view: str) -> CircuitSpec:
     return compile_sql(
         VIEWS[view], SCHEMAS, name=view, materialize=True, limits=StepLimits.off()
     ).spec
@@ -488,22 +488,22 @@ size_limit = st.one_of(st.none(), st.integers(1, 600))
 def test_a_step_within_limits_is_the_unlimited_step_or_is_refused_and_changes_nothing(
     view: str, steps: list[tuple[pa.Table, pa.Table, int | None, int | None]]
 ) -> None:
-    free, bound = Circuit(definition_of(view)), Circuit(definition_of(view))
+    unlimited, limited = Circuit(spec_of(view)), Circuit(spec_of(view))
     for e, f, rows, size in steps:
-        given_tables = {"e": e, "f": f}
-        expected = free.step(given_tables)
-        bound.limits = StepLimits(max_step_rows=rows, max_step_bytes=size)
-        before = sizes(bound)
+        tables = {"e": e, "f": f}
+        expected = unlimited.step(tables)
+        limited.limits = StepLimits(max_step_rows=rows, max_step_bytes=size)
+        before = sizes(limited)
         try:
-            found = bound.step(given_tables)
+            delta = limited.step(tables)
         except StepLimitError as error:
-            # An input that is kept whole is of no view.
+            # The operator of a materialized input belongs to no view.
             assert error.operator is not None and error.view in (view, None)
-            assert sizes(bound) == before
-            bound.limits = StepLimits.off()
-            found = bound.step(given_tables)
-        assert found == expected
-    assert dict(bound.views) == dict(free.views)
+            assert sizes(limited) == before
+            limited.limits = StepLimits.off()
+            delta = limited.step(tables)
+        assert delta == expected
+    assert dict(limited.views) == dict(unlimited.views)
 
 
 def test_a_row_of_large_weight_under_a_window_is_refused_before_it_is_repeated():
@@ -578,8 +578,8 @@ def test_a_row_that_becomes_many_rows_or_values_is_refused_in_a_step_and_in_a_qu
     assert operator in str(caught.value.operator)
 
 
-def test_results_that_are_published_before_their_rows_expire_count():
-    # Of the first hundred rows none stays in the state, so only what is published is large.
+def test_results_of_rows_that_expire_in_the_same_step_are_counted():
+    # The first hundred rows expire in the step itself: its delta is large and its state is small.
     circuit = compile_sql(
         "SELECT a.v + b.v AS x, a.v AS y FROM e a JOIN e b"
         " ON a.k = b.k AND a.at >= b.at - 50 AND b.at >= a.at - 50",
@@ -591,6 +591,6 @@ def test_results_that_are_published_before_their_rows_expire_count():
     with pytest.raises(StepLimitError, match="max_step_rows") as raised:
         circuit.step({"e": pa.table(rows)})
     assert (raised.value.view, "join(" in str(raised.value.operator)) == ("view", True)
-    few = {name: values[60:] for name, values in rows.items() if name != "k"}
-    few["k"] = list(range(41))
-    assert circuit.step({"e": pa.table(few).select(["k", "v", "at"])})["view"].num_rows == 41
+    fewer_rows = {name: values[60:] for name, values in rows.items() if name != "k"}
+    fewer_rows["k"] = list(range(41))
+    assert circuit.step({"e": pa.table(fewer_rows).select(["k", "v", "at"])})["view"].num_rows == 41

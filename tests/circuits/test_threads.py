@@ -1,7 +1,7 @@
 """One writer at a time, and readers that see the last committed version, step by step.
 
-Steps are held up in the middle, by the clock that operators are timed with or by a part that is
-slow to commit, and looked at from other threads meanwhile.
+A step is stopped in the middle, by the clock that measures the operators or by a part with a slow
+commit; meanwhile other threads read the circuit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from circuits import (
 )
 from tests.support.tables import bag_of
 
-PATIENCE = 60.0  # seconds until something is said to hang
+TIMEOUT = 60.0  # seconds after which a thread counts as hanging
 VIEWS = """
     CREATE VIEW paths AS SELECT x.a, y.b FROM e x JOIN e y ON y.a = x.b;
     CREATE VIEW counts AS SELECT a, count(*) AS n FROM e GROUP BY a;
@@ -44,42 +44,42 @@ EDGE = {"e": pa.schema([("a", pa.string()), ("b", pa.string())])}
 
 
 def edges(*pairs: str) -> pa.Table:
-    """Rows by two letters each."""
+    """Return one edge for each pair of letters."""
     return pa.table({"a": [p[0] for p in pairs], "b": [p[1] for p in pairs]}, EDGE["e"])
 
 
 class Gate:
-    """Where a thread is held up until another one has looked."""
+    """Stops a thread until another one has read the circuit; serves as the clock of a circuit."""
 
     def __init__(self) -> None:
-        self.is_shut = False
+        self.is_closed = False
         self._reached, self._opened = threading.Event(), threading.Event()
 
     def __call__(self) -> float:
-        """The clock: holds up who asks for the time, once."""
-        if self.is_shut:
-            self.is_shut = False
+        """Return the time; if the gate is closed, wait first until it is opened."""
+        if self.is_closed:
+            self.is_closed = False
             self._reached.set()
-            assert self._opened.wait(PATIENCE), "nobody opened the gate"
+            assert self._opened.wait(TIMEOUT), "the gate was not opened"
         return 0.0
 
     @contextmanager
     def holding(self, pool: ThreadPoolExecutor, work: Callable[[], Any]) -> Iterator[Future[Any]]:
-        """Run ``work`` in another thread until the gate; within the block it waits there."""
+        """Run ``work`` in another thread; it waits at the gate until the end of the block."""
         self._reached.clear()
         self._opened.clear()
-        self.is_shut = True
+        self.is_closed = True
         future = pool.submit(work)
         try:
-            assert self._reached.wait(PATIENCE), "the gate was not reached"
+            assert self._reached.wait(TIMEOUT), "the gate was not reached"
             yield future
         finally:
             self._opened.set()
-        future.result(PATIENCE)
+        future.result(TIMEOUT)
 
 
-class Slow:
-    """A part of a step that is held up when it is committed."""
+class SlowCommit:
+    """A part of a step whose commit waits at a gate."""
 
     changes = ()
 
@@ -109,8 +109,8 @@ def circuit(gate: Gate) -> Circuit:
     return circuit
 
 
-def seen(circuit: Circuit) -> tuple[Any, ...]:
-    """All that readers can see."""
+def read_all(circuit: Circuit) -> tuple[Any, ...]:
+    """Return all that a reader can see."""
     views = circuit.views
     snapshot = circuit.snapshot()
     return (
@@ -127,33 +127,33 @@ def seen(circuit: Circuit) -> tuple[Any, ...]:
 
 
 def test_readers_see_the_state_before_a_step_while_it_is_computed(circuit, gate, pool):
-    before = seen(circuit)
+    before = read_all(circuit)
     with gate.holding(pool, lambda: circuit.step({"e": edges("xy", "rp")})) as step:
         assert not step.done()
-        assert seen(circuit) == before
-    after = seen(circuit)
+        assert read_all(circuit) == before
+    after = read_all(circuit)
     assert after[0]["e"] == Counter(map(tuple, ("pq", "qr", "xy", "rp")))
     assert after[3] == before[3] + 1
 
 
 def test_readers_see_the_state_before_a_step_while_it_is_committed(circuit, gate, pool):
-    before = seen(circuit)
+    before = read_all(circuit)
     step = circuit.prepare({"e": edges("xy", "rp")})
-    for parts in ([Slow(gate), *step.step.staged], [*step.step.staged, Slow(gate)]):
+    for parts in ([SlowCommit(gate), *step.step.staged], [*step.step.staged, SlowCommit(gate)]):
         copy = replace(step, step=replace(step.step, staged=parts))
         # A commit that has changed all traces already is not seen before it is over.
         with gate.holding(pool, copy.commit):
-            assert seen(circuit) == before
+            assert read_all(circuit) == before
         assert circuit.query("SELECT * FROM e").num_rows == 4
         break
     step = circuit.prepare({"e": edges("zz")})
-    copy = replace(step, step=replace(step.step, staged=[*step.step.staged, Slow(gate)]))
+    copy = replace(step, step=replace(step.step, staged=[*step.step.staged, SlowCommit(gate)]))
     with gate.holding(pool, copy.commit):
         assert circuit.query("SELECT * FROM e").num_rows == 4
     assert circuit.query("SELECT * FROM e").num_rows == 5
 
 
-def test_views_are_those_of_the_moment_of_the_read(circuit):
+def test_views_that_were_read_do_not_change_with_later_steps(circuit):
     views = circuit.views
     before = {name: bag_of(table) for name, table in views.items()}
     for k in range(40):
@@ -168,7 +168,7 @@ def test_a_second_writer_waits_for_its_turn(circuit, gate, pool):
         with pytest.raises(TimeoutError):
             second.result(0.2)
         assert not first.done()
-    second.result(PATIENCE)
+    second.result(TIMEOUT)
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy", "yx")))
 
 
@@ -201,7 +201,7 @@ def test_a_prepared_step_has_the_turn_until_it_is_over(circuit, pool, end):
     with pytest.raises(TimeoutError):
         second.result(0.2)
     getattr(step, end)()
-    second.result(PATIENCE)
+    second.result(TIMEOUT)
     expected = ("pq", "qr", "yx", *(["xy"] if end == "commit" else []))
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, expected))
 
@@ -214,7 +214,7 @@ def test_a_step_that_is_dropped_blocks_no_other_step_and_leaves_no_codes(circuit
         second.result(0.2)
     del step
     gc.collect()
-    second.result(PATIENCE).abandon()
+    second.result(TIMEOUT).abandon()
     assert circuit.graph.registry.lengths() == lengths
     circuit.prepare({"e": edges("xy")})
     circuit.step({"e": edges("zz")})
@@ -222,51 +222,51 @@ def test_a_step_that_is_dropped_blocks_no_other_step_and_leaves_no_codes(circuit
 
 
 def test_a_step_of_a_thread_that_has_ended_blocks_no_other_step(circuit):
-    kept = []
-    thread = threading.Thread(target=lambda: kept.append(circuit.prepare({"e": edges("xy")})))
+    prepared = []
+    thread = threading.Thread(target=lambda: prepared.append(circuit.prepare({"e": edges("xy")})))
     thread.start()
-    thread.join(PATIENCE)
-    circuit.step({"e": edges("yx")}, timeout=PATIENCE)
+    thread.join(TIMEOUT)
+    circuit.step({"e": edges("yx")}, timeout=TIMEOUT)
     with pytest.raises(StaleStepError):
-        kept[0].commit()
+        prepared[0].commit()
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "yx")))
 
 
 def test_a_step_may_be_committed_by_another_thread(circuit, pool):
     step = circuit.prepare({"e": edges("xy")})
-    pool.submit(step.commit).result(PATIENCE)
+    pool.submit(step.commit).result(TIMEOUT)
     circuit.step({"e": edges("yx")}, timeout=0)
     assert circuit.views["e"].num_rows == 4
 
 
 def test_a_commit_waits_for_a_step_that_another_thread_is_computing(circuit, gate, pool):
     with ThreadPoolExecutor(1) as owner:  # the thread that has the turn
-        first = owner.submit(circuit.prepare, {"e": edges("xy")}).result(PATIENCE)
+        first = owner.submit(circuit.prepare, {"e": edges("xy")}).result(TIMEOUT)
         with gate.holding(owner, lambda: circuit.prepare({"e": edges("uv")})) as second:
             commit = pool.submit(first.commit)
             with pytest.raises(TimeoutError):
                 commit.result(0.2)
-        commit.result(PATIENCE)
+        commit.result(TIMEOUT)
     with pytest.raises(StaleStepError):
-        second.result(PATIENCE).commit()
+        second.result(TIMEOUT).commit()
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy")))
 
 
-def test_of_several_steps_of_a_thread_the_first_that_is_committed_counts(circuit, pool):
-    one, other = circuit.prepare({"e": edges("xy")}), circuit.prepare({"e": edges("uv")})
-    assert not pool.submit(lambda: waits(circuit)).result(PATIENCE)
-    one.abandon()
-    assert not pool.submit(lambda: waits(circuit)).result(PATIENCE)
-    other.commit()
-    assert pool.submit(lambda: waits(circuit)).result(PATIENCE)
+def test_of_several_prepared_steps_of_a_thread_one_can_be_committed(circuit, pool):
+    first, second = circuit.prepare({"e": edges("xy")}), circuit.prepare({"e": edges("uv")})
+    assert not pool.submit(lambda: can_step(circuit)).result(TIMEOUT)
+    first.abandon()
+    assert not pool.submit(lambda: can_step(circuit)).result(TIMEOUT)
+    second.commit()
+    assert pool.submit(lambda: can_step(circuit)).result(TIMEOUT)
     with pytest.raises(StaleStepError):
-        one.commit()
+        first.commit()
     circuit.step({"e": edges("xu")})
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "uv", "xu")))
 
 
-def waits(circuit: Circuit) -> bool:
-    """Return whether a step can be made at once."""
+def can_step(circuit: Circuit) -> bool:
+    """Return whether a step can begin at once."""
     try:
         circuit.prepare({}, timeout=0).abandon()
     except BusyCircuitError:
@@ -285,24 +285,24 @@ def test_a_step_within_a_step_is_refused_and_changes_nothing(circuit):
     circuit._clock = clock
     circuit.step({"e": edges("xy")})
     assert circuit.views["e"].num_rows == 3
-    assert waits(circuit)
+    assert can_step(circuit)
 
 
 def test_a_load_waits_for_no_step_and_ends_the_steps_before_it(circuit, pool):
     snapshot = circuit.snapshot()
     step = circuit.prepare({"e": edges("xy")})
     with pytest.raises(BusyCircuitError):
-        pool.submit(circuit.restore, snapshot, timeout=0).result(PATIENCE)
+        pool.submit(circuit.restore, snapshot, timeout=0).result(TIMEOUT)
     circuit.restore(snapshot)
     with pytest.raises(StaleStepError):
         step.commit()
-    assert pool.submit(lambda: waits(circuit)).result(PATIENCE)
+    assert pool.submit(lambda: can_step(circuit)).result(TIMEOUT)
 
 
 def test_a_step_that_fails_gives_its_turn_back(circuit, pool):
-    with pytest.raises(CircuitError) as error:  # which keeps the frames of the step
+    with pytest.raises(CircuitError) as error:  # the error keeps the frames of the step
         circuit.step({"e": pa.table({"a": ["x"]})})
-    assert pool.submit(lambda: waits(circuit)).result(PATIENCE)
+    assert pool.submit(lambda: can_step(circuit)).result(TIMEOUT)
     assert "no column" in str(error.value)
 
 
@@ -320,11 +320,11 @@ def test_a_commit_that_fails_closes_the_circuit_for_readers_and_writers(circuit,
     with pytest.raises(MemoryError):
         broken.commit()
     for use in (lambda: circuit.views, lambda: circuit.step({}), circuit.snapshot):
-        for run in (use, lambda use=use: pool.submit(use).result(PATIENCE)):
+        for run in (use, lambda use=use: pool.submit(use).result(TIMEOUT)):
             with pytest.raises(BrokenCircuitError):
                 run()
-    assert before["e"].num_rows == 2  # what was read before stays what it was
-    pool.submit(circuit.restore, snapshot, timeout=PATIENCE).result(PATIENCE)
+    assert before["e"].num_rows == 2  # an earlier read does not change
+    pool.submit(circuit.restore, snapshot, timeout=TIMEOUT).result(TIMEOUT)
     circuit.step({"e": edges("xy")})
     assert circuit.views["e"].num_rows == 3
 
@@ -338,69 +338,71 @@ FILES = tuple(f"circuits/{name}.py" for name in ("circuit", "step", "turns", "co
 
 @contextmanager
 def interrupted(line: int | None) -> Iterator[list[int]]:
-    """Raise before the line of that number is run, counting those of `FILES`; gives the count.
+    """Count the lines of `FILES` that run, and raise before the one of this number; yield the
+    count.
 
-    Not where a ``with`` statement begins or ends: tracing stops there as well, signals do not.
+    The lines of ``with`` statements are left out: a trace function runs there, a signal handler
+    does not.
     """
-    counted = [0]
+    count = [0]
 
     def place(frame):
         return frame.f_code.co_filename, frame.f_lineno
 
-    def entered(frame, event, argument):
-        return ran if frame.f_code.co_filename.endswith(FILES) else None
+    def trace_call(frame, event, argument):
+        return trace_line if frame.f_code.co_filename.endswith(FILES) else None
 
-    def ran(frame, event, argument):
+    def trace_line(frame, event, argument):
         if event == "line" and not getline(*place(frame)).lstrip().startswith("with "):
-            counted[0] += 1
-            if counted[0] == line:
+            count[0] += 1
+            if count[0] == line:
                 raise Interrupted
-        return ran
+        return trace_line
 
     before = sys.gettrace()
-    sys.settrace(entered)
+    sys.settrace(trace_call)
     try:
-        yield counted
+        yield count
     except Interrupted:
         pass
     finally:
         sys.settrace(before)
 
 
-def test_an_interrupt_anywhere_in_a_step_keeps_no_thread_out(pool):
+def test_after_an_interrupt_anywhere_in_a_step_other_threads_can_step(pool):
     def sample() -> Circuit:
         circuit = compile_sql("SELECT a, count(*) AS n FROM e GROUP BY a", EDGE, materialize=True)
         circuit.step({"e": edges("pq")})
         return circuit
 
     circuit = sample()
-    with interrupted(None) as counted:
+    with interrupted(None) as count:
         circuit.step({"e": edges("xy")})
-    for line in range(1, counted[0] + 1):
+    for line in range(1, count[0] + 1):
         circuit = sample()
         snapshot = circuit.snapshot()
         with interrupted(line):
             circuit.step({"e": edges("xy")})
 
-        def after(circuit=circuit, snapshot=snapshot) -> tuple[int, Counter]:
+        def read_and_step(circuit=circuit, snapshot=snapshot) -> tuple[int, Counter]:
             try:
                 rows = circuit.query("SELECT * FROM e").num_rows
-                circuit.step({"e": edges("zz")}, timeout=PATIENCE)
+                circuit.step({"e": edges("zz")}, timeout=TIMEOUT)
             except BrokenCircuitError:
-                circuit.restore(snapshot, timeout=PATIENCE)
+                circuit.restore(snapshot, timeout=TIMEOUT)
                 rows = 1
-                circuit.step({"e": edges("zz")}, timeout=PATIENCE)
+                circuit.step({"e": edges("zz")}, timeout=TIMEOUT)
             bag = bag_of(circuit.views["e"])
             return rows, bag
 
-        rows, bag = pool.submit(after).result(PATIENCE)
+        rows, bag = pool.submit(read_and_step).result(TIMEOUT)
         assert rows + 1 == bag.total(), line
         assert bag - Counter([("x", "y")]) == Counter(map(tuple, ("pq", "zz"))), line
 
 
 NUMBERS = pa.schema([("s", pa.string()), ("d", pa.decimal128(30, 2)), ("b", pa.binary())])
 ROWS = [(f"r{i}", Decimal(10**26 + i), b"%d" % i) for i in range(100)]
-ASKED = [
+QUERIES = [
     "SELECT s || '!' AS t, d + 1 AS e FROM r WHERE s LIKE 'r1%'",
     "SELECT DISTINCT substr(s, 1, 2) || 'x' AS p FROM r",
     "SELECT substr(s, 1, 2) || 'y' AS p, count(*) AS n, max(s || 'z') AS m FROM r GROUP BY 1",
@@ -413,8 +415,8 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_queries_and_digests_leave_no_codes_and_no_arrangements(asked):
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_and_digests_leave_no_codes_and_no_arrangements(query):
     circuit = compile_sql(
         "SELECT x.s FROM r x JOIN r y ON x.s = y.s", {"r": NUMBERS}, materialize=["r"]
     )
@@ -422,19 +424,19 @@ def test_queries_and_digests_leave_no_codes_and_no_arrangements(asked):
     circuit.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
     lengths = circuit.graph.registry.lengths()
     orders = {name: trace.orders for name, trace in circuit.graph.traces.items()}
-    first = bag_of(circuit.query(asked))
-    assert bag_of(circuit.query(asked)) == first
+    first = bag_of(circuit.query(query))
+    assert bag_of(circuit.query(query)) == first
     circuit.digests({"r": pa.table({"s": ["new"], "d": [Decimal(10**27)], "b": [b"n"]}, NUMBERS)})
     assert circuit.graph.registry.lengths() == lengths
     assert {name: trace.orders for name, trace in circuit.graph.traces.items()} == orders
-    # The same of a circuit in which all the strings have codes: what is asked for is a view.
-    steady = compile_sql(asked, {"r": NUMBERS}, materialize=True)
-    steady.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
-    (view,) = steady.outputs
-    assert bag_of(steady.views[view]) == first
+    # A circuit that has the query as a view has codes for all its strings, and the same rows.
+    with_view = compile_sql(query, {"r": NUMBERS}, materialize=True)
+    with_view.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
+    (view,) = with_view.outputs
+    assert bag_of(with_view.views[view]) == first
 
 
-def test_digests_are_those_that_the_step_has_whatever_the_rules():
+def test_digests_are_those_of_the_step_also_for_inputs_with_rules():
     rules = {
         "e": InputOptions(keys=["a"], strict=True),
         "t": InputOptions(retain=Retention("at", "10 seconds")),
@@ -459,11 +461,11 @@ def test_a_recursive_query_beside_a_step_reads_one_version(gate, pool):
     circuit = compile_datalog("v(x, y) :- e(x, y).", EDGE, materialize=True)
     circuit._clock = circuit.graph.clock = gate
     circuit.step({"e": edges("ab", "bc", "cd")})
-    asked = "t(x, y) :- e(x, y). t(x, z) :- t(x, y), e(y, z)."
-    before = bag_of(circuit.query(asked))
+    query = "t(x, y) :- e(x, y). t(x, z) :- t(x, y), e(y, z)."
+    before = bag_of(circuit.query(query))
     with gate.holding(pool, lambda: circuit.step({"e": edges("da")})):
-        assert bag_of(circuit.query(asked)) == before
-    assert len(bag_of(circuit.query(asked))) == 16
+        assert bag_of(circuit.query(query)) == before
+    assert len(bag_of(circuit.query(query))) == 16
 
 
 def test_coroutines_read_and_write_in_threads(circuit):
@@ -476,8 +478,8 @@ def test_coroutines_read_and_write_in_threads(circuit):
         queries = [
             asyncio.to_thread(circuit.query, "SELECT count(*) AS n FROM e") for _ in range(20)
         ]
-        found = await asyncio.gather(*steps, *reads, *queries)
-        for table in found[80:]:
+        results = await asyncio.gather(*steps, *reads, *queries)
+        for table in results[80:]:
             assert (table["n"][0].as_py() - 2) % 2 == 0
 
     asyncio.run(run())
@@ -486,13 +488,13 @@ def test_coroutines_read_and_write_in_threads(circuit):
 
 def test_a_coroutine_that_prepares_in_the_thread_of_the_loop_does_not_lock_it(circuit):
     async def run() -> list[BaseException | None]:
-        async def writes(pair: str) -> None:
+        async def write(pair: str) -> None:
             step = circuit.prepare({"e": edges(pair)})
             await asyncio.sleep(0.01)
             step.commit()
 
-        return await asyncio.gather(writes("xy"), writes("uv"), return_exceptions=True)
+        return await asyncio.gather(write("xy"), write("uv"), return_exceptions=True)
 
-    one, other = asyncio.run(run())
-    assert one is None and isinstance(other, StaleStepError)
+    first, second = asyncio.run(run())
+    assert first is None and isinstance(second, StaleStepError)
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy")))

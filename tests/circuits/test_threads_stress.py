@@ -15,14 +15,14 @@ import pytest
 
 from tests.support.threaded_world import Reader, World, Writer
 
-#: Seconds of the long run.
+#: Duration of the slow test, in seconds.
 SECONDS = float(os.environ.get("DBSP_WCOJ_STRESS_SECONDS", "60"))
-HANGS = 120.0  # seconds without any end
+TIMEOUT = 120.0  # seconds after which a thread counts as hanging
 
 
 @contextmanager
-def switching(seconds: float) -> Iterator[None]:
-    """Threads take turns at Python after so many seconds."""
+def switch_interval(seconds: float) -> Iterator[None]:
+    """Let Python switch between threads after this time."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
     try:
@@ -32,7 +32,7 @@ def switching(seconds: float) -> Iterator[None]:
 
 
 def run(world: World, workers: list[Callable[[], Any]], is_over: Callable[[], bool]) -> None:
-    """Call all workers again and again, each in a thread, until it is over or one fails."""
+    """Call each worker repeatedly in its own thread, until ``is_over()`` or an error."""
     failed: list[BaseException] = []
 
     def work(worker: Callable[[], Any]) -> None:
@@ -48,14 +48,14 @@ def run(world: World, workers: list[Callable[[], Any]], is_over: Callable[[], bo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(HANGS + SECONDS)
+        thread.join(TIMEOUT + SECONDS)
     if failed:
         raise failed[0]
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
 
 
-def ended(world: World) -> None:
-    """The state at the end, and that nothing is left over."""
+def assert_final_state(world: World) -> None:
+    """Assert that a reader sees the last version, and that no codes are left over."""
     reader = Reader(world, "views", 0)
     reader()
     assert reader.seen == world.high == world.low
@@ -65,22 +65,22 @@ def ended(world: World) -> None:
     world.circuit.graph.codecs.interners["text"]._check()
 
 
-@pytest.mark.parametrize("switch", [1e-6, 1e-4])
-def test_every_read_of_eight_threads_is_one_version_and_none_goes_back(switch):
+@pytest.mark.parametrize("seconds", [1e-6, 1e-4])
+def test_every_read_of_eight_threads_is_one_version_and_none_goes_back(seconds):
     world = World()
     writers = [Writer(world, seed) for seed in range(3)]
     readers = [
         Reader(world, kind, 10 + place)
         for place, kind in enumerate(("views", "queries", "queries", "snapshots", "mixed"))
     ]
-    with switching(switch):
+    with switch_interval(seconds):
         run(world, [*writers, *readers], lambda: world.events["steps"] >= 60)
     assert all(reader.reads for reader in readers)
-    ended(world)
+    assert_final_state(world)
 
 
 @pytest.mark.slow
-def test_every_read_is_one_version_for_as_long_as_it_is_used():
+def test_every_read_of_a_long_run_is_one_version():
     rounds, end = 0, time.monotonic() + SECONDS
     while time.monotonic() < end:
         formula = ("collapsed", "auto", "recursive")[rounds % 3]
@@ -91,9 +91,9 @@ def test_every_read_is_one_version_for_as_long_as_it_is_used():
             for place, kind in enumerate(("views", "queries", "queries", "snapshots", "mixed"))
         ]
         until = min(end, time.monotonic() + 30)
-        with switching((1e-6, 1e-5, 1e-4, 5e-3)[rounds % 4]):
+        with switch_interval((1e-6, 1e-5, 1e-4, 5e-3)[rounds % 4]):
             run(world, [*writers, *readers], lambda until=until: time.monotonic() > until)
-        ended(world)
+        assert_final_state(world)
         print(rounds, formula, dict(world.events), {r.kind: r.reads for r in readers})
         rounds += 1
 
@@ -103,13 +103,13 @@ def test_coroutines_in_threads_see_versions_as_well():
     writers = [Writer(world, seed) for seed in range(2)]
     readers = [Reader(world, kind, 10) for kind in Reader.KINDS]
 
-    async def repeated(worker: Callable[[], Any]) -> None:
+    async def repeat(worker: Callable[[], Any]) -> None:
         while world.events["steps"] < 25:
             await asyncio.to_thread(worker)
 
-    async def all_of_them() -> None:
-        await asyncio.gather(*map(repeated, [*writers, *readers]))
+    async def run_all() -> None:
+        await asyncio.gather(*map(repeat, [*writers, *readers]))
 
-    with switching(1e-5):
-        asyncio.run(all_of_them())
-    ended(world)
+    with switch_interval(1e-5):
+        asyncio.run(run_all())
+    assert_final_state(world)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from circuits.compile import compile_sql
-from tests.generators.tpch import GENERATOR, Change, changes, generated
+from tests.generators.tpch import GENERATOR, Change, changes, generate
 from tests.generators.tpch_queries import QUERIES, SCHEMAS
 from tests.oracles.duckdb_mirror import Mirror
 
@@ -26,7 +26,7 @@ Row = tuple[object, ...]
 
 @pytest.fixture(scope="module")
 def relations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
-    return generated(tmp_path_factory.mktemp("tpch"))
+    return generate(tmp_path_factory.mktemp("tpch"))
 
 
 class Bag:
@@ -45,25 +45,25 @@ class Bag:
         return list(self._weights.elements())
 
 
-def place(row: Row) -> tuple[object, ...]:
-    """Where a row stands: by its exact values, and by its floats where those are equal."""
+def sort_key(row: Row) -> tuple[object, ...]:
+    """Return a key of the exact values of a row, and after them of its floats."""
     exact = [value for value in row if not isinstance(value, float)]
     floats = tuple(value for value in row if isinstance(value, float))
     normal = [v.normalize() if isinstance(v, Decimal) else v for v in exact]
     return repr([str(v) for v in normal]), floats
 
 
-def assert_same(what: str, found: Iterable[Row], expected: Iterable[Row]) -> None:
-    """The same rows with the same weights; floats within 1e-9, all else exact by value."""
-    found, expected = sorted(found, key=place), sorted(expected, key=place)
-    assert len(found) == len(expected), what
-    for row, other in zip(found, expected, strict=True):
-        for value, wanted in zip(row, other, strict=True):
-            if isinstance(wanted, float):
-                assert isinstance(value, float), what
-                assert math.isclose(value, wanted, rel_tol=1e-9), what
+def assert_same_rows(case: str, actual: Iterable[Row], expected: Iterable[Row]) -> None:
+    """Assert that the rows are equal, floats within 1e-9."""
+    actual, expected = sorted(actual, key=sort_key), sorted(expected, key=sort_key)
+    assert len(actual) == len(expected), case
+    for row, expected_row in zip(actual, expected, strict=True):
+        for value, expected_value in zip(row, expected_row, strict=True):
+            if isinstance(expected_value, float):
+                assert isinstance(value, float), case
+                assert math.isclose(value, expected_value, rel_tol=1e-9), case
             else:
-                assert value == wanted, what
+                assert value == expected_value, case
 
 
 def restricted(change: Change, relations: Mapping[str, pa.Table]) -> Change:
@@ -85,13 +85,13 @@ def test_a_query_follows_refreshes_of_the_data(number: int, relations: dict[str,
     for step, change in changes(relations, seed=1):
         bag.add(circuit.step(mirror.change(restricted(change, own)))["view"])
 
-        assert_same(f"query {number}: {step}", bag.rows(), mirror.answer(text))
+        assert_same_rows(f"query {number}: {step}", bag.rows(), mirror.answer(text))
 
 
 def test_all_queries_in_one_circuit_over_nullable_columns_follow_refreshes(
     relations: dict[str, pa.Table],
 ) -> None:
-    """Views share what they read alike; and no declared constraint makes their plans simpler."""
+    """The views share common parts, and without constraints their plans are not simplified."""
     mirror = Mirror(relations)
     views = {f"q{number}": text for number, text in QUERIES.items()}
     bags = {name: Bag() for name in views}
@@ -105,4 +105,4 @@ def test_all_queries_in_one_circuit_over_nullable_columns_follow_refreshes(
         assert outputs.keys() == bags.keys()
         for name, bag in bags.items():
             bag.add(outputs[name])
-            assert_same(f"{name}: {step}", bag.rows(), mirror.answer(views[name]))
+            assert_same_rows(f"{name}: {step}", bag.rows(), mirror.answer(views[name]))

@@ -45,13 +45,13 @@ QUERIES = {
     **{f"set_{key}": f"SELECT DISTINCT {key} FROM l" for key in KEYS},
     **{f"count_{key}": f"SELECT {key}, count(*) AS n FROM l GROUP BY {key}" for key in KEYS},
     **{
-        f"ends_{key}": f"SELECT b, min({key}) AS lo, max({key}) AS hi, count({key}) AS n "
+        f"min_max_{key}": f"SELECT b, min({key}) AS lo, max({key}) AS hi, count({key}) AS n "
         "FROM l GROUP BY b"
         for key in KEYS
         if key not in ("raw", "b")
     },
     **{
-        f"alone_{key}": f"SELECT id FROM l WHERE {key} NOT IN (SELECT {key} FROM r WHERE id < 2)"
+        f"not_in_{key}": f"SELECT id FROM l WHERE {key} NOT IN (SELECT {key} FROM r WHERE id < 2)"
         for key in KEYS
     },
     **{
@@ -111,7 +111,7 @@ def test_views_are_empty_after_all_rows_are_deleted():
     views = "".join(f"CREATE VIEW {name} AS {query};" for name, query in QUERIES.items())
     totals = Totals(compile_sql(views, RELATIONS))
     totals.step({"l": table, "r": table})
-    assert all(bag for name, bag in totals.bags.items() if not name.startswith("alone"))
+    assert all(bag for name, bag in totals.bags.items() if not name.startswith("not_in"))
     deleted = table.append_column("weight", pa.array([-1] * 40, pa.int64()))
     totals.step({"r": deleted})
     totals.step({"l": deleted})

@@ -1,4 +1,4 @@
-"""User-defined functions: a deletion deletes exactly what was inserted; calls are counted."""
+"""User-defined functions: deletions delete the results of the insertions; calls are counted."""
 
 from __future__ import annotations
 
@@ -128,19 +128,19 @@ def test_deltas_equal_those_of_the_expression_that_the_function_computes(
     circuit = compile_sql(query, SCHEMAS, functions={"f": function})
     expected = compile_sql(plain, SCHEMAS)
     for step in steps:
-        found = zset(circuit.step(tables(step))["view"])
-        assert found == zset(expected.step(tables(step))["view"])
+        delta = zset(circuit.step(tables(step))["view"])
+        assert delta == zset(expected.step(tables(step))["view"])
 
 
 def check_results(outputs: Counter[tuple[Any, ...]], rows: Counter[tuple[Any, ...]]) -> None:
     """Check that each row has one result, the same for equal arguments, with its weight."""
     results: dict[Any, Any] = {}
-    left = Counter(rows)
+    remaining = Counter(rows)
     for (k, x, value), weight in outputs.items():
-        assert left.pop((k, x)) == weight
+        assert remaining.pop((k, x)) == weight
         assert results.setdefault(x, value) == value
         assert (x is None) == (value is None)
-    assert not left
+    assert not remaining
 
 
 @LAW
@@ -149,10 +149,10 @@ def test_each_deletion_takes_back_the_result_of_the_insertion(
     steps: list[Any], restart: int
 ) -> None:
     numbers = count()
-    called: list[int] = []
+    arguments: list[int] = []
 
     def number(x: int) -> int:
-        called.append(x)
+        arguments.append(x)
         return next(numbers)
 
     def build() -> Circuit:
@@ -167,12 +167,12 @@ def test_each_deletion_takes_back_the_result_of_the_insertion(
             snapshot = circuit.snapshot()
             circuit = build()
             circuit.restore(snapshot)
-        called.clear()
-        live = {x for _, x in rows}
+        arguments.clear()
+        present = {x for _, x in rows}
         add(outputs, zset(circuit.step({"t": table("kx", step["t"])})["view"]).items())
         add(rows, step["t"].items())
-        new = {x for _, x in step["t"] if x is not None} - live
-        assert sorted(called) == sorted(new)  # once per combination of arguments
+        new = {x for _, x in step["t"] if x is not None} - present
+        assert sorted(arguments) == sorted(new)  # once per combination of arguments
         check_results(outputs, rows)
 
 
@@ -195,38 +195,38 @@ def test_all_uses_of_one_call_see_the_same_result(steps: list[Any]) -> None:
         functions=functions,
     )
     totals: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in "cde"}
-    others: Counter[tuple[Any, ...]] = Counter()
+    keys_of_u: Counter[tuple[Any, ...]] = Counter()
     for step in steps:
         # Inputs without negative weights: EXISTS and DISTINCT have no meaning for others.
         positive = {name: {r: w for r, w in rows.items() if w > 0} for name, rows in step.items()}
         for name, delta in circuit.step(tables(positive)).items():
             add(totals[name], zset(delta).items())
-        add(others, (((k,), w) for (k, _), w in positive["u"].items()))
+        add(keys_of_u, (((k,), w) for (k, _), w in positive["u"].items()))
         assert all(v == w for _, _, v, w in totals["c"])
         assert all(v == 1 for _, v in totals["d"])
-        assert all(v == 1 or (k,) in others for k, v in totals["e"])
+        assert all(v == 1 or (k,) in keys_of_u for k, v in totals["e"])
 
 
-def test_a_function_is_called_once_while_its_arguments_exist_and_then_forgotten() -> None:
-    called: list[int] = []
-    function = udf(lambda x: called.append(x), returns=pa.int64())
+def test_a_result_is_kept_while_its_arguments_exist_and_then_dropped() -> None:
+    arguments: list[int] = []
+    function = udf(lambda x: arguments.append(x), returns=pa.int64())
     circuit = compile_sql("SELECT f(x) AS v FROM t", SCHEMAS, functions={"f": function})
     circuit.step({"t": table("kx", {(k, k % 3): 1 for k in range(3000)})})
-    assert sorted(called) == [0, 1, 2]
+    assert sorted(arguments) == [0, 1, 2]
     circuit.step({"t": table("kx", {(k, 0): 1 for k in range(3000, 3100)})})
-    assert len(called) == 3
+    assert len(arguments) == 3
     circuit.step({"t": table("kx", {(k, k % 3): -1 for k in range(3000) if k % 3 == 1})})
-    assert len(called) == 3
+    assert len(arguments) == 3
     circuit.step({"t": table("kx", {(1, 1): 1, (2, 2): 1})})
-    assert called[3:] == [1]
+    assert arguments[3:] == [1]
 
 
-def test_the_state_has_only_the_columns_that_are_read_and_only_live_rows() -> None:
+def test_the_state_has_the_columns_that_are_read_of_the_rows_that_exist() -> None:
     wide = {"t": ", ".join(f"c{i} bigint" for i in range(20))}
     circuit = compile_sql(
         "SELECT c3, f(c7) AS v FROM t WHERE c9 > 0", wide, functions={"f": DOUBLE}
     )
-    (name,) = (name for name in circuit.explain().splitlines() if "call user-defined" in name)
+    (line,) = (line for line in circuit.explain().splitlines() if "call user-defined" in line)
     row = {f"c{i}": 1 for i in range(20)}
     circuit.step({"t": [row]})
     (operator,) = (
@@ -234,7 +234,7 @@ def test_the_state_has_only_the_columns_that_are_read_and_only_live_rows() -> No
         for node in circuit.graph.nodes
         if type(node.operator).__name__ == "UserCallOperator"
     )
-    assert operator.trace.arity == 3, name
+    assert operator.trace.arity == 3, line
     assert operator.trace.rows == 1
     circuit.step({"t": [{**row, "weight": -1}]})
     for _ in range(20):
@@ -243,10 +243,10 @@ def test_the_state_has_only_the_columns_that_are_read_and_only_live_rows() -> No
 
 
 def test_a_function_is_not_called_for_rows_that_earlier_conditions_remove() -> None:
-    called: list[int] = []
+    arguments: list[int] = []
 
     def inverse(x: int) -> float:
-        called.append(x)
+        arguments.append(x)
         return 1 / x
 
     functions = {"inverse": udf(inverse, returns="double")}
@@ -259,7 +259,7 @@ def test_a_function_is_not_called_for_rows_that_earlier_conditions_remove() -> N
         functions=functions,
     )
     circuit.step({"t": table("kx", {(1, 0): 1, (1, 2): 1}), "u": table("ky", {(1, 1): 1})})
-    assert called == [2, 2, 2]
+    assert arguments == [2, 2, 2]
 
 
 def test_a_null_argument_gives_null_without_a_call_unless_the_option_is_set() -> None:
@@ -349,30 +349,30 @@ def test_a_function_that_changes_its_arguments_or_results_changes_nothing_else()
 
 
 def test_arguments_have_the_types_of_the_parameters() -> None:
-    seen: list[Any] = []
-    function = udf(lambda x: seen.append(x), returns="bigint", parameters=[pa.float64()])
+    arguments: list[Any] = []
+    function = udf(lambda x: arguments.append(x), returns="bigint", parameters=[pa.float64()])
     query = "SELECT f(1.5) AS v, f(x) AS w FROM t"
     circuit = compile_sql(query, SCHEMAS, functions={"f": function})
     circuit.step({"t": [{"k": 1, "x": 2}]})
-    assert sorted(seen) == [1.5, 2.0]
-    assert all(isinstance(value, float) for value in seen)
+    assert sorted(arguments) == [1.5, 2.0]
+    assert all(isinstance(value, float) for value in arguments)
     with pytest.raises(SqlError, match=r"column 8: f.*type double, and the argument of type bool"):
         compile_sql("SELECT f(x > 1) AS v FROM t WHERE k > 0", SCHEMAS, functions={"f": function})
     with pytest.raises(SqlError, match="takes 1 arguments, not 2"):
         compile_sql("SELECT f(x, k) AS v FROM t", SCHEMAS, functions={"f": function})
 
 
-def test_declarations_that_are_wrong_are_refused() -> None:
-    plain = DOUBLE
+def test_invalid_declarations_are_refused() -> None:
+    function = DOUBLE
     for name in ("abs", "SUM", "row_number", "substring", "case", "list_transform"):
         with pytest.raises(FunctionError, match="choose another name"):
-            compile_sql("SELECT k FROM t", SCHEMAS, functions={name: plain})
+            compile_sql("SELECT k FROM t", SCHEMAS, functions={name: function})
     with pytest.raises(FunctionError, match="choose another name"):
-        compile_datalog("p(x) :- t(x, _).", SCHEMAS, functions={"add": plain})
+        compile_datalog("p(x) :- t(x, _).", SCHEMAS, functions={"add": function})
     with pytest.raises(FunctionError, match="compared without case"):
-        compile_sql("SELECT k FROM t", SCHEMAS, functions={"f": plain, "F": plain})
+        compile_sql("SELECT k FROM t", SCHEMAS, functions={"f": function, "F": function})
     with pytest.raises(FunctionError, match="letters"):
-        compile_sql("SELECT k FROM t", SCHEMAS, functions={"my f": plain})
+        compile_sql("SELECT k FROM t", SCHEMAS, functions={"my f": function})
     with pytest.raises(ArgumentTypeError, match="udf"):
         compile_sql("SELECT k FROM t", SCHEMAS, functions={"f": double})  # type: ignore[dict-item]
     with pytest.raises(ArgumentTypeError, match="function of Python"):
@@ -392,7 +392,7 @@ def test_declarations_that_are_wrong_are_refused() -> None:
         ("SELECT list_transform([x], y -> f(y)) AS v FROM t", "in a lambda"),
     ],
 )
-def test_calls_that_are_wrong_point_into_the_text(query: str, message: str) -> None:
+def test_the_error_of_an_invalid_call_has_its_place(query: str, message: str) -> None:
     functions = {"f": DOUBLE}
     with pytest.raises(SqlError, match=message) as caught:
         compile_sql(query, SCHEMAS, functions=functions)
@@ -460,13 +460,13 @@ def test_another_declaration_of_a_function_has_other_fingerprints() -> None:
             "SELECT f(x) AS v FROM t", SCHEMAS, functions={"f": function}
         ).fingerprint
 
-    others = [
+    changed = [
         fingerprint(returns="double"),
         fingerprint(parameters=["bigint"]),
         fingerprint(call_on_null=True),
         fingerprint(version="2"),
     ]
-    assert len({fingerprint(), *others}) == 5
+    assert len({fingerprint(), *changed}) == 5
     assert fingerprint() == fingerprint()
 
 
@@ -480,7 +480,7 @@ def test_functions_work_in_dialect_spark() -> None:
     ]
 
 
-def test_a_call_in_a_lambda_is_named_as_unsupported() -> None:
+def test_a_call_in_a_lambda_is_refused() -> None:
     with pytest.raises(UnsupportedSqlError, match=r"f\(\) in a lambda"):
         compile_sql(
             "SELECT list_filter([x], y -> f(y) > 1) AS v FROM t",

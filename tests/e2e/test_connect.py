@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming import ViewSink
-from tests.e2e.test_crashes import History, by_batch
+from tests.e2e.test_crashes import History, deltas_by_batch
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.crash_driver import views
 from tests.support.tables import bag_of
@@ -26,7 +26,7 @@ BATCHES = 4
 
 def run(place: Path) -> dict:
     """Run the query to its end in a process of its own; return what its client saw."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.support.connect_driver", str(place)],
         cwd=ROOT,
         capture_output=True,
@@ -34,8 +34,8 @@ def run(place: Path) -> dict:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 @pytest.mark.spark
@@ -55,9 +55,9 @@ def test_a_query_in_spark_connect_continues_in_a_new_server_and_loses_no_row(tmp
     with closing(ViewSink(views(), state_dir=tmp_path / "state")) as sink:
         for view, bag in history.after(BATCHES - 1).items():
             assert bag_of(sink.table(view)) == bag
-    whole = {n: history.delta("paths", n) for n in range(BATCHES)}
+    deltas = {n: history.delta("paths", n) for n in range(BATCHES)}
     rows = [tuple(row.values()) for row in pq.read_table(tmp_path / "lake" / "paths").to_pylist()]
-    assert by_batch(rows) == {n: delta for n, delta in whole.items() if delta}
+    assert deltas_by_batch(rows) == {n: delta for n, delta in deltas.items() if delta}
     for number in range(BATCHES):
         rows = pq.read_table(tmp_path / "far" / str(number)).to_pylist()
         bag = Counter({tuple(row.values())[:-1]: row["weight"] for row in rows})

@@ -27,7 +27,7 @@ from tests.support.crash_driver import SCHEMA, views
 from tests.support.tables import bag_of
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120  # seconds for whatever a driver does
+TIMEOUT_S = 120  # for the end of a driver
 CITIES = ["Ulm", "Köln", "Rome", None]
 POINTS = [
     ("sink", "before"),
@@ -47,7 +47,12 @@ POINTS = [
     ("spark", "before"),
     ("spark", "after"),
 ]
-SHORT = [("write_data", "during"), ("rename", "before"), ("rename", "after"), ("spark", "before")]
+QUICK_POINTS = [
+    ("write_data", "during"),
+    ("rename", "before"),
+    ("rename", "after"),
+    ("spark", "before"),
+]
 
 
 class History:
@@ -68,25 +73,21 @@ class History:
                     live.append(row)
                     change.append((*row, 1))
             self.changes.append(change)
-            self.views.append(recomputed(live))
+            self.views.append(compute_views(live))
 
     def after(self, batch: int) -> dict[str, Counter]:
-        return self.views[batch] if batch >= 0 else recomputed([])
+        return self.views[batch] if batch >= 0 else compute_views([])
 
     def delta(self, view: str, batch: int) -> Counter:
         new, old = self.after(batch)[view], self.after(batch - 1)[view]
         return sum_weights([*new.items(), *((row, -n) for row, n in old.items())])
 
     def write(self, folder: Path) -> None:
-        """A file for each micro-batch, older ones first."""
+        """Write a file for each micro-batch; Spark reads them in the order of their times."""
         folder.mkdir()
-        fields = [*SCHEMA, pa.field("weight", pa.int64())]
-        for batch, change in enumerate(self.changes):
-            arrays = [
-                pa.array(c, f.type) for c, f in zip(zip(*change, strict=True), fields, strict=True)
-            ]
+        for batch in range(len(self.changes)):
             path = folder / f"{batch}.parquet"
-            pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), path)
+            pq.write_table(self.table(batch), path)
             os.utime(path, (10**9 + batch,) * 2)
 
     def table(self, batch: int) -> pa.Table:
@@ -96,12 +97,12 @@ class History:
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def recomputed(live: list[tuple[int, int, str | None]]) -> dict[str, Counter]:
+def compute_views(live: list[tuple[int, int, str | None]]) -> dict[str, Counter]:
     paths = Counter((a, d) for a, b, _ in live for c, d, _ in live if b == c)
     groups: dict[str | None, list[int]] = {}
     for src, _, city in live:
         groups.setdefault(city, []).append(src)
-    cities = Counter((city, len(all), sum(all)) for city, all in groups.items())
+    cities = Counter((city, len(sources), sum(sources)) for city, sources in groups.items())
     return {"paths": paths, "cities": cities, "far": Counter((d, c) for s, d, c in live if s > 4)}
 
 
@@ -133,12 +134,12 @@ class Driver:
         assert line == word, f"{line!r} instead of {word!r}: {self.output()}"
 
     def output(self) -> str:
-        """The end of its standard error, and that of the drivers before it."""
+        """Return the end of the standard error of all drivers so far."""
         return self._log.read_text()[-3000:]
 
-    def ended(self) -> int:
-        """Wait for the end; return how it was."""
-        return self.process.wait(PATIENCE)
+    def wait(self) -> int:
+        """Wait for the end of the driver; return its exit status."""
+        return self.process.wait(TIMEOUT_S)
 
     def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -161,7 +162,7 @@ class Crashes:
         self._drivers = [Driver(place)]
 
     def driver(self, *, last: bool = False) -> Driver:
-        """The driver that was started last time; while it works the next one starts."""
+        """Return the newest driver, after starting the next one if there is a next one."""
         if last:
             return self._drivers[-1]
         self._drivers.append(Driver(self.place))
@@ -187,12 +188,11 @@ class Crashes:
                 assert bag_of(sink.table(view)) == bag
         shutil.rmtree(copy)
         for deltas in (self.lake("paths"), self.sql_deltas()):
-            # What is on its way to the targets is the newest version only.
-            last = max(deltas, default=-1)
+            # Only the delta of the newest version may be missing in the targets.
             expected = {b: self.history.delta("paths", b) for b in range(newest + 1)}
-            whole = {b: delta for b, delta in expected.items() if delta}
-            but_newest = {b: delta for b, delta in whole.items() if b < newest}
-            assert deltas in (whole, but_newest), last
+            all_deltas = {b: delta for b, delta in expected.items() if delta}
+            without_newest = {b: delta for b, delta in all_deltas.items() if b < newest}
+            assert deltas in (all_deltas, without_newest), f"micro-batches {sorted(deltas)}"
         upserts = self.sql_upserts()
         assert upserts in [self.history.after(b)["cities"] for b in (newest - 1, newest)]
         for batch, rows in self.calls():
@@ -202,7 +202,7 @@ class Crashes:
         return newest
 
     def check_end(self) -> None:
-        """Return whether all is done, and a sink goes on from it."""
+        """Check that all micro-batches are committed, in the state, the targets and Spark's log."""
         last = len(self.history.changes) - 1
         assert self.check() == last
         assert {batch for batch, _ in self.calls()} == set(range(last + 1))
@@ -217,11 +217,11 @@ class Crashes:
         folder = self.place / "lake" / view
         if not folder.is_dir():
             return {}
-        return by_batch(tuple(row.values()) for row in pq.read_table(folder).to_pylist())
+        return deltas_by_batch(tuple(row.values()) for row in pq.read_table(folder).to_pylist())
 
     def sql_deltas(self) -> dict[int, Counter]:
         rows = self.sql("SELECT batch_id, src, dst, weight FROM paths")
-        return by_batch(rows)
+        return deltas_by_batch(rows)
 
     def sql_upserts(self) -> Counter:
         return Counter(self.sql("SELECT city, n, total FROM cities"))
@@ -246,54 +246,54 @@ class Crashes:
                 yield batch, [tuple(row) for row in rows]
 
 
-def by_batch(rows) -> dict[int, Counter]:
-    """Deltas by micro-batch; a row that is there twice fails."""
-    found: dict[int, Counter] = {}
+def deltas_by_batch(rows) -> dict[int, Counter]:
+    """Return the delta of each micro-batch; a row that is there twice is an error."""
+    deltas: dict[int, Counter] = {}
     for batch, *row, weight in rows:
-        delta = found.setdefault(batch, Counter())
+        delta = deltas.setdefault(batch, Counter())
         assert tuple(row) not in delta, f"micro-batch {batch} has {row} twice"
         delta[tuple(row)] = weight
-    return found
+    return deltas
 
 
 @pytest.fixture
 def crashes(tmp_path):
-    made: list[Crashes] = []
+    runs: list[Crashes] = []
 
-    def make(batches: int, seed: str) -> Crashes:
-        made.append(Crashes(tmp_path, batches, seed))
-        return made[-1]
+    def start(batches: int, seed: str) -> Crashes:
+        runs.append(Crashes(tmp_path, batches, seed))
+        return runs[-1]
 
-    yield make
-    for one in made:
-        one.close()
+    yield start
+    for run in runs:
+        run.close()
 
 
-def killed_at(crashes: Crashes, points: list[tuple[str, str]]) -> None:
+def kill_at(crashes: Crashes, points: list[tuple[str, str]]) -> None:
     """Kill a driver at each point, each in a micro-batch of its own, and let the last one end."""
     for number, (call, when) in enumerate(points):
         batch = 2 * number + 1
         driver = crashes.driver()
         driver.run(f"{call} {when} {batch}")
-        assert driver.ended() == -signal.SIGKILL, f"not killed {when} {call}"
+        assert driver.wait() == -signal.SIGKILL, f"not killed {when} {call}"
         newest = crashes.check()
         assert newest in (batch - 1, batch), f"{when} {call}"
     driver = crashes.driver(last=True)
     driver.run()
     driver.expect("done")
-    assert driver.ended() == 0
+    assert driver.wait() == 0
     crashes.check_end()
 
 
 @pytest.mark.spark
 def test_a_driver_that_is_killed_continues_where_it_stopped(crashes):
-    killed_at(crashes(2 * len(SHORT) + 1, "short"), SHORT)
+    kill_at(crashes(2 * len(QUICK_POINTS) + 1, "short"), QUICK_POINTS)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_driver_may_be_killed_at_every_point_of_a_micro_batch(crashes):
-    killed_at(crashes(2 * len(POINTS) + 1, "matrix"), POINTS)
+    kill_at(crashes(2 * len(POINTS) + 1, "matrix"), POINTS)
 
 
 @pytest.mark.spark
@@ -316,5 +316,5 @@ def test_a_driver_may_be_killed_at_any_instant_of_a_long_run(crashes):
     driver = run.driver(last=True)
     driver.run()
     driver.expect("done")
-    assert driver.ended() == 0
+    assert driver.wait() == 0
     run.check_end()

@@ -43,7 +43,7 @@ def marks(name):
 )
 def test_the_code_of_a_page_does_what_the_page_says(name, tmp_path, monkeypatch, request):
     if name in IN_SPARK:
-        request.getfixturevalue("spark")  # start_session gives the session that is there
+        request.getfixturevalue("spark")  # start_session returns the session of all tests
     monkeypatch.chdir(tmp_path)
     run(PAGES_BY_NAME[name])
 
@@ -94,18 +94,18 @@ def test_the_commands_of_the_tutorial_print_what_the_page_shows(tmp_path):
     (file,) = (block for block in blocks if block.title)
     (tmp_path / file.title).write_text(file.text)
     shell = [block.text for block in blocks if block.language == "sh"]
-    first, run_it, second = shell[1:4]
-    command = run_it.strip().removeprefix("dbsp-wcoj").replace("--ui", "--once")
+    monday, run_command, tuesday = shell[1:4]
+    command = run_command.strip().removeprefix("dbsp-wcoj").replace("--ui", "--once")
 
     def output_of_run():
         line = f"{sys.executable} -m streaming.cli {command}"
-        done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        completed = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
-    for files, words in zip((first, second), printed, strict=True):
-        subprocess.run(files, shell=True, cwd=tmp_path, check=True)
-        assert output_of_run() == words
+    for write_files, output in zip((monday, tuesday), printed, strict=True):
+        subprocess.run(write_files, shell=True, cwd=tmp_path, check=True)
+        assert output_of_run() == output
 
 
 @pytest.mark.parametrize("name", PAGES_BY_NAME)
@@ -167,7 +167,7 @@ def test_a_picture_is_as_it_would_be_drawn_now(name):
     assert (DOCS / "pictures" / f"{name}.svg").read_text() == PICTURES[name]()
 
 
-class Loads(HTMLParser):
+class LoadedAddresses(HTMLParser):
     """Collects the addresses that a page loads when it is opened."""
 
     def __init__(self) -> None:
@@ -187,20 +187,20 @@ def test_the_extra_docs_builds_the_pages_without_a_warning_or_a_load_from_outsid
     command = [sys.executable, "-m", "tests.support.only_extra", "docs"]
     command += ["mkdocs", "build", "--config-file", ".mkdocs.yml"]
     command += ["--strict", "--quiet", "-d", str(site)]
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     pages = sorted(site.rglob("*.html"))
     assert {page.relative_to(site).with_suffix(".md").as_posix() for page in pages} >= set(IN_SITE)
     for page in pages:
-        loads = Loads()
-        loads.feed(page.read_text())
-        outside = [address for address in loads.addresses if re.match(r"(\w+:)?//", address)]
+        parser = LoadedAddresses()
+        parser.feed(page.read_text())
+        outside = [address for address in parser.addresses if re.match(r"(\w+:)?//", address)]
         assert not outside, f"{page.name}: {outside}"
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
@@ -224,8 +224,8 @@ def test_every_public_name_is_in_the_reference():
 
     text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     documented = set(re.findall(r"^::: [\w.]+\.(\w+)$", text, re.MULTILINE))
-    errors = {name for module in (circuits, dbsp_wcoj, streaming) for name in module.__all__}
-    missing = {name for name in errors - documented if not name.endswith("Error")}
+    public = {name for module in (circuits, dbsp_wcoj, streaming) for name in module.__all__}
+    missing = {name for name in public - documented if not name.endswith("Error")}
     assert missing <= INTERNAL, sorted(missing - INTERNAL)
 
 

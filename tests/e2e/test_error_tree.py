@@ -1,4 +1,4 @@
-"""The error tree."""
+"""The tree of error classes: every error of the packages is below one root, and can be pickled."""
 
 import inspect
 import pickle
@@ -23,8 +23,8 @@ def test_every_error_is_below_one_root(error):
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.__name__)
 def test_the_public_names_are_exactly_the_classes_of_the_module(layer):
     classes = inspect.getmembers(layer, inspect.isclass)
-    own = sorted(name for name, found in classes if found.__module__ == layer.__name__)
-    assert layer.__all__ == own
+    own_names = sorted(name for name, cls in classes if cls.__module__ == layer.__name__)
+    assert layer.__all__ == own_names
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.__name__)

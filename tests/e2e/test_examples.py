@@ -83,15 +83,15 @@ def test_every_example_is_run_here():
 
 def test_an_example_is_a_script_that_runs_alone_in_any_directory(tmp_path):
     root = EXAMPLES.parent
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, EXAMPLES / "friend_triangles.py"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("The club")
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.startswith("The club")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

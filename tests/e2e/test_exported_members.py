@@ -173,23 +173,23 @@ LAYERS = [
     (circuits, circuit_errors, PUBLIC_CIRCUITS),
     (streaming, streaming_errors, PUBLIC_STREAMING),
 ]
-of_each_layer = pytest.mark.parametrize(
+for_each_layer = pytest.mark.parametrize(
     ("package", "tree", "public"), LAYERS, ids=[package.__name__ for package, _, _ in LAYERS]
 )
 
 
-@of_each_layer
+@for_each_layer
 def test_the_exported_names_are_exactly_the_promised_ones_and_sorted(package, tree, public):
     assert list(package.__all__) == public == sorted(public)
 
 
-@of_each_layer
+@for_each_layer
 def test_every_exported_name_exists_and_is_documented(package, tree, public):
     for name in public:
         assert getattr(package, name).__doc__, name
 
 
-@of_each_layer
+@for_each_layer
 def test_every_error_of_the_tree_is_exported_and_is_a_dbsp_wcoj_error(package, tree, public):
     for name in tree.__all__:
         assert name in public

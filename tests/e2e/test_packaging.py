@@ -24,7 +24,8 @@ from tests.support.packaging import (
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def distributions(tmp_path_factory):
+    """The wheel and the source archive of this checkout."""
     place = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(place)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -32,13 +33,13 @@ def built(tmp_path_factory):
     return wheel, archive
 
 
-def test_the_wheel_has_three_typed_packages_and_nothing_else(built):
-    check_contents(built[0])
-    assert built[0].stat().st_size < 2_000_000
+def test_the_wheel_has_three_typed_packages_and_nothing_else(distributions):
+    check_contents(distributions[0])
+    assert distributions[0].stat().st_size < 2_000_000
 
 
-def test_the_source_archive_has_what_the_tests_and_the_documentation_need(built):
-    with tarfile.open(built[1]) as archive:
+def test_the_source_archive_has_what_the_tests_and_the_documentation_need(distributions):
+    with tarfile.open(distributions[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = ["tests/conftest.py", "docs/index.md", "docs/pictures/join.svg", ".mkdocs.yml"]
     needed += [
@@ -51,34 +52,34 @@ def test_the_source_archive_has_what_the_tests_and_the_documentation_need(built)
     assert not [name for name in names if name.startswith(("build/", ".venv/", "results/"))]
 
 
-def test_views_work_where_only_the_base_install_is_installed(built, tmp_path):
-    python = link_environment(tmp_path / "venv", built[0])
+def test_views_work_where_only_the_base_install_is_installed(distributions, tmp_path):
+    python = link_environment(tmp_path / "venv", distributions[0])
     check_refusal(str(python.with_name("dbsp-wcoj")))
-    done = subprocess.run(
+    completed = subprocess.run(
         [python, "-I", "-c", TRY_WITHOUT_SPARK], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert "tried without Spark" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "tried without Spark" in completed.stdout
 
 
-def test_streams_work_where_only_the_extra_spark_is_installed(built, tmp_path):
-    python = link_environment(tmp_path / "venv", built[0], "spark")
-    done = subprocess.run(
+def test_streams_work_where_only_the_extra_spark_is_installed(distributions, tmp_path):
+    python = link_environment(tmp_path / "venv", distributions[0], "spark")
+    completed = subprocess.run(
         [python, "-I", "-c", TRY_SPARK], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0, done.stderr
-    assert "tried with Python" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert "tried with Python" in completed.stdout
 
 
-def test_the_source_archive_makes_the_same_wheel(built, tmp_path):
-    with tarfile.open(built[1]) as archive:
+def test_the_source_archive_makes_the_same_wheel(distributions, tmp_path):
+    with tarfile.open(distributions[1]) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     (rebuilt,) = tmp_path.glob("*.whl")
     record = f"{source.name}.dist-info/RECORD"
-    with zipfile.ZipFile(built[0]) as first, zipfile.ZipFile(rebuilt) as second:
+    with zipfile.ZipFile(distributions[0]) as first, zipfile.ZipFile(rebuilt) as second:
         assert first.read(record) == second.read(record)
 
 
@@ -114,8 +115,10 @@ def test_what_is_imported_at_the_top_needs_the_base_install_only():
         "import sys, circuits, dbsp_wcoj, streaming, streaming.cli, streaming.demo\n"
         f"print([name for name in {extras} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]", done
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert completed.stdout.strip() == "[]", completed
 
 
 HIDE_SPARK = """
@@ -133,31 +136,31 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 def test_the_tests_of_the_core_and_of_circuits_run_without_spark():
-    """All are imported; the files named here are run."""
+    """All test modules are imported; two of them are run."""
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    for chosen in (
+    for arguments in (
         ["--collect-only", "tests/dbsp_wcoj", "tests/circuits"],
         ["tests/dbsp_wcoj/test_formulas.py", "tests/circuits/test_schema.py"],
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", HIDE_SPARK, *options, *chosen],
+        completed = subprocess.run(
+            [sys.executable, "-c", HIDE_SPARK, *options, *arguments],
             cwd=ROOT,
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stdout[-3000:]
+        assert completed.returncode == 0, completed.stdout[-3000:]
 
 
-def stand_in(site):
-    """An installed package of the name ``streaming`` that is another one."""
+def install_other_streaming(site):
+    """Install another package of the name ``streaming``."""
     (site / "streaming").mkdir(parents=True)
     (site / "streaming" / "__init__.py").write_text("class StreamingDataset: pass\n")
     return site
 
 
-def imported_from(place, folder):
-    """Where ``streaming`` comes from in a process that has ``place`` in front of a stand-in."""
-    site = stand_in(folder / "site")
+def import_location(place, folder):
+    """Return the file of ``streaming`` if ``place`` is on the path before the other package."""
+    site = install_other_streaming(folder / "site")
     code = f"""
 import sys
 sys.path.insert(0, {str(site)!r})
@@ -169,15 +172,15 @@ import streaming
 from streaming import ViewSink
 print(streaming.__file__)
 """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder,
         env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
 (FIRST_ON_THE_PATH,) = (
@@ -187,18 +190,18 @@ print(streaming.__file__)
 )
 
 
-def test_a_folder_in_front_hides_another_package_named_streaming(built, tmp_path):
-    """As the first cells for Databricks put it; site-packages come after."""
+def test_a_folder_in_front_hides_another_package_named_streaming(distributions, tmp_path):
+    """The first cells for Databricks put the folder there; site-packages come after it."""
     place = tmp_path / "own"
-    with zipfile.ZipFile(built[0]) as wheel:
+    with zipfile.ZipFile(distributions[0]) as wheel:
         wheel.extractall(place)
-    assert imported_from(place, tmp_path).startswith(str(place))
+    assert import_location(place, tmp_path).startswith(str(place))
 
 
-def test_a_wheel_is_imported_as_an_archive_that_ends_in_zip(built, tmp_path):
-    """As ``--py-files`` puts it; numba has no place for kernels from an archive of another name."""
-    archive = shutil.copy(built[0], tmp_path / "dbsp_wcoj-0.1.0.zip")
-    assert imported_from(archive, tmp_path).startswith(str(archive))
+def test_a_wheel_is_imported_as_an_archive_that_ends_in_zip(distributions, tmp_path):
+    """``--py-files`` does so; numba cannot cache kernels of an archive with another suffix."""
+    archive = shutil.copy(distributions[0], tmp_path / "dbsp_wcoj-0.1.0.zip")
+    assert import_location(archive, tmp_path).startswith(str(archive))
 
 
 @pytest.mark.spark
@@ -225,7 +228,7 @@ def test_executors_import_a_package_given_by_py_files_before_an_installed_one(sp
             for batch in batches:
                 yield pa.RecordBatch.from_pydict({"where": [module.WHERE] * batch.num_rows})
 
-        found = spark.range(1).mapInArrow(where, "where string").collect()
-        assert [row["where"] for row in found] == ["given"]
+        rows = spark.range(1).mapInArrow(where, "where string").collect()
+        assert [row["where"] for row in rows] == ["given"]
     finally:
         sys.path = [place for place in sys.path if place != str(archive)]

@@ -10,24 +10,24 @@ ROOT = Path(__file__).parents[2]
 MAX_FILE_BYTES = 200_000
 
 
-def tracked() -> list[Path]:
-    """The files of the repository that exist in this checkout."""
-    listed = subprocess.run(
+def tracked_files() -> list[Path]:
+    """Return the files of the repository that exist in this checkout."""
+    output = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True
     ).stdout
-    paths = [ROOT / name for name in listed.split("\0") if name]
+    paths = [ROOT / name for name in output.split("\0") if name]
     assert paths
     return [path for path in paths if path.is_file()]
 
 
 def test_no_file_is_large_except_pictures_that_a_page_shows() -> None:
-    large = [path for path in tracked() if path.stat().st_size > MAX_FILE_BYTES]
+    large = [path for path in tracked_files() if path.stat().st_size > MAX_FILE_BYTES]
 
     assert [path for path in large if path not in pictures_on_pages()] == []
 
 
 def test_every_picture_of_the_documentation_is_shown_on_a_page() -> None:
-    pictures = {path for path in tracked() if path.is_relative_to(ROOT / "docs" / "pictures")}
+    pictures = {path for path in tracked_files() if path.is_relative_to(ROOT / "docs" / "pictures")}
 
     assert pictures - pictures_on_pages() == set()
 
@@ -35,7 +35,7 @@ def test_every_picture_of_the_documentation_is_shown_on_a_page() -> None:
 def pictures_on_pages() -> set[Path]:
     """The pictures that Markdown pages refer to, by an image or by a picture tag."""
     shown = set()
-    for page in (path for path in tracked() if path.suffix == ".md"):
+    for page in (path for path in tracked_files() if path.suffix == ".md"):
         text = page.read_text()
         for place in re.findall(r"!\[[^]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
             shown.add((page.parent / (place[0] or place[1])).resolve())

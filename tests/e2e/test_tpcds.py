@@ -71,8 +71,8 @@ def tables(folder: Path) -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def texts(folder: Path) -> dict[int, str]:
-    found = json.loads((folder / "queries.json").read_text())
-    return {int(number): text.strip().rstrip(";") for number, text in found.items()}
+    queries = json.loads((folder / "queries.json").read_text())
+    return {int(number): text.strip().rstrip(";") for number, text in queries.items()}
 
 
 def test_the_extension_has_all_queries(texts):
@@ -85,16 +85,22 @@ def test_a_maintained_query_is_that_of_duckdb_after_every_step(number, tables, t
     text = re.sub(r"\bLIMIT\s+100\s*$", "", texts[number], flags=re.IGNORECASE)
     compile_sql(texts[number], schemas)
     circuit = compile_sql(text, schemas)
-    used = {name: table for name, table in tables.items() if re.search(rf"\b{name}\b", text)}
-    mirror = Mirror(used)
+    tables_used = {name: table for name, table in tables.items() if re.search(rf"\b{name}\b", text)}
+    mirror = Mirror(tables_used)
     rng = np.random.default_rng(number)
-    part = {name: rng.integers(0, 3, table.num_rows) for name, table in used.items()}
+    part_of_row = {name: rng.integers(0, 3, table.num_rows) for name, table in tables_used.items()}
     total: Counter[tuple[Any, ...]] = Counter()
     for step in range(4):
         if step < 3:
-            deltas = mirror.insert({name: np.flatnonzero(p == step) for name, p in part.items()})
+            deltas = mirror.insert(
+                {name: np.flatnonzero(part == step) for name, part in part_of_row.items()}
+            )
         else:
-            fifth = {name: np.flatnonzero(rng.random(len(p)) < 0.2) for name, p in part.items()}
-            deltas = mirror.delete(fifth)
+            deltas = mirror.delete(
+                {
+                    name: np.flatnonzero(rng.random(len(part)) < 0.2)
+                    for name, part in part_of_row.items()
+                }
+            )
         total = add_changes(total, circuit.step(deltas)["view"])
         assert total == Counter(map(comparable, mirror.answer(text))), step

@@ -36,7 +36,7 @@ NUMBERS = {
     "DOUBLE": pa.float64(),
     **{f"DECIMAL({p},{s})": pa.decimal128(p, s) for p, s in DIGITS},
 }
-MOMENTS = {
+DATES_AND_TIMESTAMPS = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us"),
     "TIMESTAMP_S": pa.timestamp("s"),
@@ -48,12 +48,12 @@ MOMENTS = {
 TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     **NUMBERS,
-    **MOMENTS,
+    **DATES_AND_TIMESTAMPS,
     "TIME": pa.time64("us"),
     "VARCHAR": pa.string(),
 }
-INFINITE = 2**63 - 1
-LAST_DAY_US = 106_751_991
+INFINITE = 2**63 - 1  # the timestamp 'infinity'
+LAST_DAY = 106_751_991  # in days since 1970: the last one of a timestamp in microseconds
 
 _FLOATS = [
     *[0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999999999999994, 1e-10, 1e10, 123456.789],
@@ -73,7 +73,7 @@ _MICROS = [
 _TICKS = {
     "DATE": [
         *[0, 1, -1, 365, 11016, -719162, -719163, -719164, 2932896, 2932897, -2440588],
-        *(sign * day for day in range(LAST_DAY_US - 1, LAST_DAY_US + 2) for sign in (1, -1)),
+        *(sign * day for day in range(LAST_DAY - 1, LAST_DAY + 2) for sign in (1, -1)),
         *(sign * (2**31 - less) for less in (1, 2) for sign in (1, -1)),
     ],
     "TIMESTAMP": _MICROS,
@@ -96,25 +96,27 @@ _TICKS = {
 def _integers(data_type: pa.DataType) -> list[int]:
     bits, signed = data_type.bit_width, arrow.is_signed_integer(data_type)
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    some = {0, 1, 2, 5, 9, 10, 99, 100, 1000, 10**9, 10**18, 10**18 - 1}
-    some |= {2**k + d for k in (7, 8, 15, 16, 31, 32) for d in (-1, 0)}
-    some |= {-number for number in some} | {least, least + 1, most, most - 1}
-    return sorted(number for number in some if least <= number <= most)
+    numbers = {0, 1, 2, 5, 9, 10, 99, 100, 1000, 10**9, 10**18, 10**18 - 1}
+    numbers |= {2**k + d for k in (7, 8, 15, 16, 31, 32) for d in (-1, 0)}
+    numbers |= {-number for number in numbers} | {least, least + 1, most, most - 1}
+    return sorted(number for number in numbers if least <= number <= most)
 
 
 def _decimals(data_type: pa.DataType) -> list[Decimal]:
     precision, scale = data_type.precision, data_type.scale
     most, half = 10**precision - 1, 5 * 10 ** max(scale - 1, 0)
-    some = {0, 1, 4, 5, 6, 49, 50, 51, most, most - 4, most // 2, half, 3 * half, 5 * half}
-    some |= {10**scale, 4294967295 * 10**scale, 127 * 10**scale + half, 10 ** (precision - 1)}
-    some |= {int("9" * max(precision - 1, 1) + "5")}
+    numbers = {0, 1, 4, 5, 6, 49, 50, 51, most, most - 4, most // 2, half, 3 * half, 5 * half}
+    numbers |= {10**scale, 4294967295 * 10**scale, 127 * 10**scale + half, 10 ** (precision - 1)}
+    numbers |= {int("9" * max(precision - 1, 1) + "5")}
     with localcontext() as context:
         context.prec = 80
-        return [D(sign * n).scaleb(-scale) for n in sorted(some) if n <= most for sign in (1, -1)]
+        return [
+            D(sign * n).scaleb(-scale) for n in sorted(numbers) if n <= most for sign in (1, -1)
+        ]
 
 
 def column(name: str) -> pa.Array:
-    """Values of the type ``name`` and a NULL; those of times by their numbers."""
+    """Return values of the type ``name``, and a NULL."""
     data_type = TYPES[name]
     if name in _TICKS:
         width = pa.int32() if data_type.bit_width == 32 else pa.int64()
@@ -134,8 +136,8 @@ def column(name: str) -> pa.Array:
     return pa.array([*values, None], data_type)
 
 
-def raw(values: pa.Array) -> list[Any]:
-    """The values as numbers or texts that Python has for all of them."""
+def python_values(values: pa.Array) -> list[Any]:
+    """Return the values as Python numbers or texts; dates and times by their numbers."""
     data_type = values.type
     if arrow.is_date(data_type) or arrow.is_time(data_type) or arrow.is_timestamp(data_type):
         values = values.view(pa.int32() if data_type.bit_width == 32 else pa.int64())
@@ -230,7 +232,7 @@ _MOMENTS = [
 TEXTS = {
     **dict.fromkeys(NUMBERS, _NUMBERS),
     "BOOLEAN": _BOOLEANS,
-    **dict.fromkeys(MOMENTS, _MOMENTS),
+    **dict.fromkeys(DATES_AND_TIMESTAMPS, _MOMENTS),
     "TIME": [*_CLOCKS, *(f"12:00:00{zone}" for zone in _ZONES), *_MOMENTS],
 }
 
@@ -240,7 +242,7 @@ _WORD_AFTER_CLOCK = re.compile(r":\d*(\.\d*)?\s+(?!\s*$|Z$|(?i:utc|gmt)$)\S")
 def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
     """Return whether a cast differs from DuckDB on purpose.
 
-    See `circuits.types.functions.casting.casts`, and `reading` and `reading_time` there.
+    See `circuits.types.functions.casting.casts`, and `text_parsing` and `time_parsing` there.
     """
     data_type = TYPES[target]
     if source == "VARCHAR":
@@ -249,9 +251,9 @@ def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
             return value in ("0b11", "+-1") or exponent
         if target == "TIME" and ours is None:
             return True  # DuckDB takes any words after a time, and 24:00
-        word = _WORD_AFTER_CLOCK.search(value) is not None
+        has_word = _WORD_AFTER_CLOCK.search(value) is not None
         # A blank before Z, as DuckDB takes it in a TIMESTAMP only.
-        return (word and ours is None) or (target == "TIMESTAMPTZ" and value.endswith(" Z"))
+        return (has_word and ours is None) or (target == "TIMESTAMPTZ" and value.endswith(" Z"))
     if source in ("FLOAT", "DOUBLE") and arrow.is_decimal(data_type):
         return bool(data_type.precision > 18)
     # DuckDB makes true the least decimal that there is.
@@ -262,15 +264,15 @@ def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
     )
 
 
-def pairs() -> Iterator[tuple[str, str]]:
+def cast_pairs() -> Iterator[tuple[str, str]]:
     """Sources and targets of casts that exist here and in DuckDB."""
     for target in TYPES:
         if target != "VARCHAR":
             yield "VARCHAR", target
     for source in ("BOOLEAN", *NUMBERS):
         yield from ((source, target) for target in ("BOOLEAN", *NUMBERS, "VARCHAR"))
-    for source in MOMENTS:
-        for target in (*MOMENTS, "VARCHAR"):
+    for source in DATES_AND_TIMESTAMPS:
+        for target in (*DATES_AND_TIMESTAMPS, "VARCHAR"):
             if (source, target) != ("TIMESTAMP_NS", "TIMESTAMP_S"):  # DuckDB has no such cast
                 yield source, target
         if source not in ("DATE", "TIMESTAMPTZ"):

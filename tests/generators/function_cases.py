@@ -61,14 +61,14 @@ VALUES: dict[pa.DataType, list[Any]] = {
 }
 INTEGERS, FLOATS, DECIMALS = (I8, I32, I64), (F32, F64), (MONEY, SHARE, WIDE)
 NUMBERS = (*INTEGERS, *FLOATS, *DECIMALS)
-FAILS = "fails"
+FAILS = "fails"  # the result of a row for which the function fails
 #: Functions that do as DuckDB does with floats by its default settings.
 IEEE = ("power", "exp", "sqrt", "ln", "log10")
 
 
 @dataclass(frozen=True)
 class Case:
-    """SQL over the columns a, b and the same expression; ``of`` are the columns' types."""
+    """SQL over the columns a and b, a function that builds the same expression, and their types."""
 
     sql: str
     build: Callable[..., Expression]
@@ -78,7 +78,7 @@ class Case:
         return f"{self.sql} of {', '.join(map(str, self.types))}"
 
 
-def lit(value: Any, data_type: pa.DataType | None = None) -> Literal:
+def literal(value: Any, data_type: pa.DataType | None = None) -> Literal:
     return Literal(value, data_type or pa.scalar(value).type)
 
 
@@ -88,16 +88,17 @@ def cases(
     """One case per combination of types; ``more`` are literals after the columns."""
 
     def build(*columns: Expression) -> Expression:
-        return call(name, *columns, *map(lit, more))
+        return call(name, *columns, *map(literal, more))
 
     return [Case(sql, build, types) for types in itertools.product(*kinds)]
 
 
-def alike(*groups: Sequence[pa.DataType]) -> list[tuple[pa.DataType, ...]]:
+def pairs_within(*groups: Sequence[pa.DataType]) -> list[tuple[pa.DataType, ...]]:
+    """Return all pairs of types of the same group."""
     return [pair for group in groups for pair in itertools.product(group, group)]
 
 
-def of_pairs(sql: str, name: str, pairs: Sequence[tuple[pa.DataType, ...]]) -> list[Case]:
+def cases_of_pairs(sql: str, name: str, pairs: Sequence[tuple[pa.DataType, ...]]) -> list[Case]:
     return [
         case for pair in pairs for case in cases(sql, name, *((data_type,) for data_type in pair))
     ]
@@ -106,19 +107,19 @@ def of_pairs(sql: str, name: str, pairs: Sequence[tuple[pa.DataType, ...]]) -> l
 ONE_TEXT, TWO_TEXTS = [TEXT], [[TEXT], [TEXT]]
 SIGNS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 COMPARABLE = [
-    *alike((*INTEGERS, MONEY, SHARE, WIDE), FLOATS, (DATE, STAMP)),
+    *pairs_within((*INTEGERS, MONEY, SHARE, WIDE), FLOATS, (DATE, STAMP)),
     *((I64, F64), (F64, MONEY), (I32, F32), (U64, U64), (I8, U64)),
     *((TEXT, TEXT), (BYTES, BYTES), (BOOL, BOOL)),
 ]
-EXACT = [pair for pair in alike(INTEGERS, DECIMALS) if pair != (WIDE, WIDE)]
+EXACT = [pair for pair in pairs_within(INTEGERS, DECIMALS) if pair != (WIDE, WIDE)]
 CASES: list[Case] = [
     *cases("a AND b", "and", [BOOL], [BOOL]),
     *cases("a OR b", "or", [BOOL], [BOOL]),
     *cases("NOT a", "not", [BOOL]),
     *(c for data_type in VALUES for c in cases("a IS NULL", "is_null", [data_type])),
     *cases("a IS TRUE", "is_true", [BOOL]),
-    *(c for n, s in SIGNS.items() for c in of_pairs(f"a {s} b", n, COMPARABLE)),
-    *of_pairs("a IS NOT DISTINCT FROM b", "same", COMPARABLE),
+    *(c for n, s in SIGNS.items() for c in cases_of_pairs(f"a {s} b", n, COMPARABLE)),
+    *cases_of_pairs("a IS NOT DISTINCT FROM b", "same", COMPARABLE),
     *cases("a LIKE b", "like", *TWO_TEXTS),
     *cases("a LIKE 'a%'", "like", ONE_TEXT, more=["a%"]),
     *cases("a LIKE '%$%_$_%' ESCAPE '$'", "like", ONE_TEXT, more=["%$%_$_%", "$"]),
@@ -135,24 +136,30 @@ CASES: list[Case] = [
     *(
         Case(
             "a IN (1, NULL)",
-            lambda a: call("in", a, lit(1), Literal(None, pa.null())),
+            lambda a: call("in", a, literal(1), Literal(None, pa.null())),
             (data_type,),
         )
         for data_type in (I8, I64)
     ),
     # Arithmetic
-    *of_pairs("a::BIGINT + b", "add", alike(INTEGERS)),
-    *of_pairs("a::BIGINT - b", "subtract", alike(INTEGERS)),
-    *of_pairs("a::BIGINT * b", "multiply", alike(INTEGERS)),
-    *of_pairs("a + b", "add", [p for p in EXACT if p not in alike(INTEGERS)]),
-    *of_pairs("a - b", "subtract", [p for p in EXACT if p not in alike(INTEGERS)]),
-    *of_pairs("a * b", "multiply", [(MONEY, MONEY), (MONEY, SHARE), (SHARE, WIDE), (I64, MONEY)]),
-    *of_pairs("a::DOUBLE + b::DOUBLE", "add", [(F64, F64), (F32, F64), (F64, I64), (F64, MONEY)]),
-    *of_pairs("a::DOUBLE * b::DOUBLE", "multiply", [(F64, F64), (F64, I32), (MONEY, F64)]),
-    *of_pairs("a::DOUBLE / b::DOUBLE", "divide", [*itertools.product(NUMBERS, (I64, F64, MONEY))]),
-    *of_pairs("a::BIGINT // b::BIGINT", "int_divide", alike(INTEGERS)),
-    *of_pairs("a::BIGINT % b::BIGINT", "modulo", alike(INTEGERS)),
-    *of_pairs("a % b", "modulo", [(F64, F64), (MONEY, MONEY), (MONEY, SHARE), (I32, SHARE)]),
+    *cases_of_pairs("a::BIGINT + b", "add", pairs_within(INTEGERS)),
+    *cases_of_pairs("a::BIGINT - b", "subtract", pairs_within(INTEGERS)),
+    *cases_of_pairs("a::BIGINT * b", "multiply", pairs_within(INTEGERS)),
+    *cases_of_pairs("a + b", "add", [p for p in EXACT if p not in pairs_within(INTEGERS)]),
+    *cases_of_pairs("a - b", "subtract", [p for p in EXACT if p not in pairs_within(INTEGERS)]),
+    *cases_of_pairs(
+        "a * b", "multiply", [(MONEY, MONEY), (MONEY, SHARE), (SHARE, WIDE), (I64, MONEY)]
+    ),
+    *cases_of_pairs(
+        "a::DOUBLE + b::DOUBLE", "add", [(F64, F64), (F32, F64), (F64, I64), (F64, MONEY)]
+    ),
+    *cases_of_pairs("a::DOUBLE * b::DOUBLE", "multiply", [(F64, F64), (F64, I32), (MONEY, F64)]),
+    *cases_of_pairs(
+        "a::DOUBLE / b::DOUBLE", "divide", [*itertools.product(NUMBERS, (I64, F64, MONEY))]
+    ),
+    *cases_of_pairs("a::BIGINT // b::BIGINT", "int_divide", pairs_within(INTEGERS)),
+    *cases_of_pairs("a::BIGINT % b::BIGINT", "modulo", pairs_within(INTEGERS)),
+    *cases_of_pairs("a % b", "modulo", [(F64, F64), (MONEY, MONEY), (MONEY, SHARE), (I32, SHARE)]),
     *cases("-a::BIGINT", "negate", INTEGERS),
     *cases("-a", "negate", [*FLOATS, *DECIMALS]),
     *cases("abs(a::BIGINT)", "abs", INTEGERS),
@@ -174,8 +181,12 @@ CASES: list[Case] = [
     *cases("sqrt(a)", "sqrt", [I64, F64, MONEY]),
     *cases("ln(a)", "ln", [U64, I64, F64]),
     *cases("log10(a)", "log10", [I64, F64]),
-    *of_pairs("greatest(a, b)", "greatest", alike((I64, I8), FLOATS, DECIMALS, (TEXT,), (DATE,))),
-    *of_pairs("least(a, b)", "least", alike((I64, I8), FLOATS, DECIMALS, (TEXT,), (STAMP,))),
+    *cases_of_pairs(
+        "greatest(a, b)", "greatest", pairs_within((I64, I8), FLOATS, DECIMALS, (TEXT,), (DATE,))
+    ),
+    *cases_of_pairs(
+        "least(a, b)", "least", pairs_within((I64, I8), FLOATS, DECIMALS, (TEXT,), (STAMP,))
+    ),
     # Text
     *cases("a || b", "concat", *TWO_TEXTS),
     *cases("a || '-' || 'x'", "concat", ONE_TEXT, more=["-", "x"]),
@@ -205,7 +216,7 @@ CASES: list[Case] = [
     *cases("strpos(a, b)", "position", *TWO_TEXTS),
     *cases("lpad(a, b, 'xyz')", "lpad", [TEXT], [I8], more=["xyz"]),
     *cases("rpad(a, b, 'ß')", "rpad", [TEXT], [I8], more=["ß"]),
-    Case("lpad(a, 4, b)", lambda a, b: call("lpad", a, lit(4), b), (TEXT, TEXT)),
+    Case("lpad(a, 4, b)", lambda a, b: call("lpad", a, literal(4), b), (TEXT, TEXT)),
     *cases("repeat(a, b)", "repeat", [TEXT], [I8]),
     *(
         case
@@ -219,16 +230,18 @@ CASES: list[Case] = [
         )
     ),
     # Choices
-    *of_pairs("coalesce(a, b)", "coalesce", [*alike(INTEGERS, (MONEY, SHARE)), (TEXT, TEXT)]),
-    *of_pairs("nullif(a, b)", "nullif", [(I64, I8), (F64, F64), (TEXT, TEXT), (DATE, DATE)]),
+    *cases_of_pairs(
+        "coalesce(a, b)", "coalesce", [*pairs_within(INTEGERS, (MONEY, SHARE)), (TEXT, TEXT)]
+    ),
+    *cases_of_pairs("nullif(a, b)", "nullif", [(I64, I8), (F64, F64), (TEXT, TEXT), (DATE, DATE)]),
     *(
         Case(
             "CASE WHEN a > 0 THEN b WHEN a < 0 THEN a END",
             lambda a, b: call(
                 "case",
-                call("gt", a, lit(0)),
+                call("gt", a, literal(0)),
                 b,
-                call("lt", a, lit(0)),
+                call("lt", a, literal(0)),
                 a,
                 Literal(None, pa.null()),
             ),
@@ -247,7 +260,7 @@ CASES: list[Case] = [
     *(
         Case(
             f"date_trunc('{unit}', a)",
-            lambda a, u=unit: call("date_trunc", lit(u), a),
+            lambda a, u=unit: call("date_trunc", literal(u), a),
             (data_type,),
         )
         for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
@@ -255,15 +268,19 @@ CASES: list[Case] = [
     ),
     *(
         Case(
-            f"date_diff('{unit}', a, b)", lambda a, b, u=unit: call("date_diff", lit(u), a, b), pair
+            f"date_diff('{unit}', a, b)",
+            lambda a, b, u=unit: call("date_diff", literal(u), a, b),
+            pair,
         )
         for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "millisecond")
-        for pair in alike((DATE, STAMP))
+        for pair in pairs_within((DATE, STAMP))
     ),
     *(
         Case(
             f"a + INTERVAL ({months}) MONTH + INTERVAL ({days}) DAY + INTERVAL ({us}) MICROSECOND",
-            lambda a, m=months, d=days, u=us: call("date_add", a, lit(m), lit(d), lit(u)),
+            lambda a, m=months, d=days, u=us: call(
+                "date_add", a, literal(m), literal(d), literal(u)
+            ),
             (data_type,),
         )
         for months, days, us in [(1, 0, 0), (-13, 0, 0), (0, 31, 0), (2, -1, 0), (0, 0, 90_000_001)]
@@ -309,6 +326,7 @@ CASES += [
 ]
 
 
+#: By the name of a type in SQL: the type, and texts to cast to it.
 TEXTS = {
     "BIGINT": (
         I64,

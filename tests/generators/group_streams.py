@@ -110,7 +110,7 @@ def run_stream(make_operator, plan, stream):
         assert decode(output, out_types, codecs) == Counter(expected)
 
 
-def run_window(make_operator, plan, *, steps=24, size=3000, groups=40):
+def run_sliding_window(make_operator, plan, *, steps=24, size=3000, groups=40):
     """Run an operator over rows that are inserted and deleted; compare the sums with `evaluate`."""
     rng = np.random.default_rng(7)
     operator = make_operator(plan, Codecs())

@@ -45,7 +45,7 @@ Row = tuple[int | None, ...]
 Draw = Callable[[st.SearchStrategy], object]
 
 
-def number(draw, width: int) -> Expression:
+def integer_expression(draw, width: int) -> Expression:
     """An integer expression over ``width`` columns."""
     kind = draw(st.integers(0, 9))
     column = Column(draw(st.integers(0, width - 1)), INT)
@@ -66,12 +66,12 @@ def predicate(draw, width: int, depth: int = 2) -> Expression:
         parts = [predicate(draw, width, depth - 1) for _ in range(2)]
         return call("and" if kind == 1 else "or", *parts)
     if kind == 3:
-        return call("is_null", number(draw, width))
+        return call("is_null", integer_expression(draw, width))
     name = draw(st.sampled_from(["eq", "eq", "eq", "ne", "lt", "ge", "same"]))
-    return call(name, number(draw, width), number(draw, width))
+    return call(name, integer_expression(draw, width), integer_expression(draw, width))
 
 
-def matching(draw, left: int, right: int) -> Expression:
+def join_condition(draw, left: int, right: int) -> Expression:
     """A condition between two plans, most often an equality of their columns."""
     parts = [
         call(
@@ -114,11 +114,13 @@ def plans(draw, depth: int = 3) -> PlanNode:
     if kind <= 2:
         return Filter(plan, predicate(draw, width))
     if kind == 3:
-        return make_map([number(draw, width) for _ in range(draw(st.integers(1, 3)))], plan)
+        return make_map(
+            [integer_expression(draw, width) for _ in range(draw(st.integers(1, 3)))], plan
+        )
     if kind == 4:
         return Distinct(plan)
     if kind == 5:
-        return _aggregate(draw, plan)
+        return _draw_aggregate(draw, plan)
     if kind == 6:
         order = tuple(
             Order(draw(st.integers(0, width - 1)), draw(st.booleans()), draw(st.booleans()))
@@ -136,19 +138,21 @@ def plans(draw, depth: int = 3) -> PlanNode:
         inputs = [resize(draw, part, min(2, len(part.fields))) for part in inputs]
         cross = CrossJoin(tuple(inputs))
         widths = [len(part.fields) for part in inputs]
-        joined = Filter(cross, matching(draw, widths[0], sum(widths[1:])))
+        joined = Filter(cross, join_condition(draw, widths[0], sum(widths[1:])))
         if len(widths) == 3:
-            joined = Filter(joined, matching(draw, sum(widths[:2]), widths[2]))
+            joined = Filter(joined, join_condition(draw, sum(widths[:2]), widths[2]))
         total = sum(widths)
-        chosen = [Column(draw(st.integers(0, total - 1)), INT) for _ in range(2)]
-        return make_map(chosen, joined) if draw(st.booleans()) else joined
+        two_columns = [Column(draw(st.integers(0, total - 1)), INT) for _ in range(2)]
+        return make_map(two_columns, joined) if draw(st.booleans()) else joined
     if kind <= 10:
-        return Semijoin(plan, other, matching(draw, width, other_width), anti=draw(st.booleans()))
+        return Semijoin(
+            plan, other, join_condition(draw, width, other_width), anti=draw(st.booleans())
+        )
     if kind == 11:
         left, right = (resize(draw, part, min(2, len(part.fields))) for part in (plan, other))
         widths = len(left.fields), len(right.fields)
         side = "full" if draw(st.integers(0, 3)) == 0 else "left"
-        return OuterJoin(left, right, matching(draw, *widths), side)
+        return OuterJoin(left, right, join_condition(draw, *widths), side)
     smaller = min(width, other_width)
     left, right = (resize(draw, part, smaller) for part in (plan, other))
     if kind == 12:
@@ -212,17 +216,17 @@ def frames(draw, order_columns: int) -> Frame:
     return Frame(mode, start, end, exclude)
 
 
-def _aggregate(draw, plan: PlanNode) -> PlanNode:
+def _draw_aggregate(draw, plan: PlanNode) -> PlanNode:
     width = len(plan.fields)
     keys = tuple(range(draw(st.integers(0, min(2, width)))))
     calls = []
     for position in range(draw(st.integers(1, 2))):
         function = draw(st.sampled_from(["count", "count", "sum", "min", "max"]))
         argument = draw(st.integers(0, width - 1))
-        star = function == "count" and draw(st.booleans())
-        distinct = not star and draw(st.booleans())
+        is_star = function == "count" and draw(st.booleans())
+        distinct = not is_star and draw(st.booleans())
         calls.append(
-            AggregateCall(function, None if star else argument, INT, f"g{position}", distinct)
+            AggregateCall(function, None if is_star else argument, INT, f"g{position}", distinct)
         )
     return Aggregate(plan, keys, tuple(calls))
 

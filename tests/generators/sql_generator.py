@@ -105,20 +105,22 @@ class Writer:
         if self.chance(60):
             where = f" WHERE {self.condition(scope, depth, outer)}"
         if self.chance(35):
-            return self.grouped(source, where, scope)
+            return self.select_with_groups(source, where, scope)
         distinct = "DISTINCT " if self.chance(15) else ""
         kinds, items = [], []
         if not outer and self.chance(8):
-            return self.ranked(source, where, scope)
+            return self.select_top_rows(source, where, scope)
         if not outer and self.chance(20):
-            return self.windowed(source, where, scope)
+            return self.select_with_windows(source, where, scope)
         for index in range(self.draw(st.integers(1, 3))):
             text, kind = self.expression(scope)
             kinds.append(kind)
             items.append(f"{text} AS c{index}")
         return f"SELECT {distinct}{', '.join(items)} FROM {source}{where}", kinds
 
-    def ranked(self, source: str, where: str, scope: list[Column]) -> tuple[str, list[str]]:
+    def select_top_rows(
+        self, source: str, where: str, scope: list[Column]
+    ) -> tuple[str, list[str]]:
         """Write a query for the first rows of each group, ordered by all its columns."""
         columns = [self.pick(scope) for _ in range(self.pick([1, 2, 3]))]
         order = ", ".join(f"{c.text}{self.pick(['', ' DESC'])}" for c in columns)
@@ -127,7 +129,9 @@ class Writer:
         rank = f"row_number() OVER ({keys}ORDER BY {order}) {self.pick(['<= 2', '= 1', '< 3'])}"
         return f"SELECT {items} FROM {source}{where} QUALIFY {rank}", [c.kind for c in columns]
 
-    def windowed(self, source: str, where: str, scope: list[Column]) -> tuple[str, list[str]]:
+    def select_with_windows(
+        self, source: str, where: str, scope: list[Column]
+    ) -> tuple[str, list[str]]:
         """Write window functions and columns, perhaps with a named window or QUALIFY.
 
         All calls that depend on the order of equal rows have the same window. With two, SQL leaves
@@ -137,11 +141,11 @@ class Writer:
         columns = [self.pick(scope) for _ in range(self.pick([1, 2]))]
         items = [f"{c.text} AS c{i}" for i, c in enumerate(columns)]
         kinds = [c.kind for c in columns]
-        named = ""
+        window_clause = ""
         for _ in range(self.pick([1, 1, 2])):
             call, window, kind = self.window_call(scope, all_columns)
-            if not named and self.chance(20):
-                named = f" WINDOW w AS ({window})"
+            if not window_clause and self.chance(20):
+                window_clause = f" WINDOW w AS ({window})"
                 items.append(f"{call} OVER w AS c{len(items)}")
             else:
                 items.append(f"{call} OVER ({window}) AS c{len(items)}")
@@ -149,11 +153,11 @@ class Writer:
         qualify = ""
         if self.chance(25):
             call, window, kind = self.window_call(scope, all_columns)
-            word = self.pick(["<=", ">", "="])
-            qualify = f" QUALIFY {call} OVER ({window}) {word} {self.literal(kind)}"
+            operator = self.pick(["<=", ">", "="])
+            qualify = f" QUALIFY {call} OVER ({window}) {operator} {self.literal(kind)}"
             if self.chance(40):
                 qualify = f"{qualify} {self.pick(['AND', 'OR'])} {self.comparison(scope)}"
-        return f"SELECT {', '.join(items)} FROM {source}{where}{named}{qualify}", kinds
+        return f"SELECT {', '.join(items)} FROM {source}{where}{window_clause}{qualify}", kinds
 
     def window(self, scope: list[Column], keys: list[Column]) -> str:
         """Write ORDER BY the keys, perhaps after PARTITION BY a column."""
@@ -223,13 +227,15 @@ class Writer:
         exclude = self.pick(["", "", " EXCLUDE CURRENT ROW", " EXCLUDE GROUP", " EXCLUDE TIES"])
         return f"{mode.upper()} BETWEEN {offsets[low]} AND {offsets[high]}{exclude}"
 
-    def grouped(self, source: str, where: str, scope: list[Column]) -> tuple[str, list[str]]:
+    def select_with_groups(
+        self, source: str, where: str, scope: list[Column]
+    ) -> tuple[str, list[str]]:
         keys = [self.expression(scope) for _ in range(self.draw(st.integers(0, 2)))]
         items = [f"{text} AS c{i}" for i, (text, _) in enumerate(keys)]
         kinds = [kind for _, kind in keys]
-        summed = self.one_table(scope) if self.chance(40) else scope
+        arguments = self.one_table(scope) if self.chance(40) else scope
         for _ in range(self.draw(st.integers(1, 3))):
-            text, kind = self.aggregate(summed)
+            text, kind = self.aggregate(arguments)
             items.append(f"{text} AS c{len(items)}")
             kinds.append(kind)
         group = f" GROUP BY {', '.join(text for text, _ in keys)}" if keys else ""
@@ -238,8 +244,9 @@ class Writer:
             having = f" HAVING {self.pick(['count(*) > 1', 'count(*) <> 2', 'min(1) = 1'])}"
             if self.chance(50):
                 text, kind = self.aggregate(scope)
-                word = self.pick(["=", "<>", "<", ">="])
-                having = f"{having} {self.pick(['AND', 'OR'])} {text} {word} {self.literal(kind)}"
+                operator = self.pick(["=", "<>", "<", ">="])
+                literal = self.literal(kind)
+                having = f"{having} {self.pick(['AND', 'OR'])} {text} {operator} {literal}"
         return f"SELECT {', '.join(items)} FROM {source}{where}{group}{having}", kinds
 
     def aggregate(self, scope: list[Column]) -> tuple[str, str]:
@@ -256,8 +263,8 @@ class Writer:
         if function in ("sum", "avg") and column.kind not in ("int", "real", "decimal"):
             function = "count"
         kind = {"count": "int", "avg": "real"}.get(function, column.kind)
-        filtered = f" FILTER (WHERE {self.comparison(scope)})" if self.chance(15) else ""
-        return f"{function}({distinct}{column.text}){filtered}", kind
+        filter_clause = f" FILTER (WHERE {self.comparison(scope)})" if self.chance(15) else ""
+        return f"{function}({distinct}{column.text}){filter_clause}", kind
 
     def one_table(self, scope: list[Column]) -> list[Column]:
         """Draw one of the tables in scope; return its columns."""
@@ -271,7 +278,7 @@ class Writer:
             if depth and self.chance(15):
                 third, third_columns = self.table(depth)
                 kind = self.pick(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
-                other = f"({other} {kind} {third} ON {self.matching(added, third_columns, kind)})"
+                other = f"({other} {kind} {third} ON {self.join_condition(added, third_columns)})"
                 added = added + third_columns
             kind = self.pick(
                 [",", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
@@ -291,7 +298,7 @@ class Writer:
             elif shared and " USING " not in text and self.chance(20):
                 text = f"{text} {kind} {other} USING ({self.pick(shared)})"
             else:
-                text = f"{text} {kind} {other} ON {self.matching(scope, added, kind)}"
+                text = f"{text} {kind} {other} ON {self.join_condition(scope, added)}"
             scope = scope + added
         return text, scope
 
@@ -306,7 +313,7 @@ class Writer:
         columns = self.tables[name].items()
         return f"{name} AS {alias}", [Column(f"{alias}.{c}", kind) for c, kind in columns]
 
-    def matching(self, left: list[Column], right: list[Column], kind: str) -> str:
+    def join_condition(self, left: list[Column], right: list[Column]) -> str:
         pairs = [(a, b) for a in left for b in right if a.kind == b.kind]
         parts = []
         if pairs:
@@ -333,8 +340,8 @@ class Writer:
             text = f"({text}) AND {self.subquery(scope, depth)}"
         return text
 
-    def scalar(self, scope: list[Column]) -> tuple[str, str]:
-        """An aggregate of another table, for the rows that share a value or for all."""
+    def scalar_subquery(self, scope: list[Column]) -> tuple[str, str]:
+        """Write an aggregate of another table, over the rows that share a value or over all."""
         inner, names = self.source(0)
         text, kind = self.aggregate(names)
         pairs = [(a, b) for a in names for b in scope if a.kind == b.kind]
@@ -349,7 +356,7 @@ class Writer:
     def subquery(self, scope: list[Column], depth: int) -> str:
         negated = self.pick(["", "NOT "])
         if self.chance(25):
-            text, kind = self.scalar(scope)
+            text, kind = self.scalar_subquery(scope)
             others = [c.text for c in scope if c.kind == kind]
             other = self.pick(others) if others else self.literal(kind)
             return f"{other} {self.pick(['=', '<>', '<', '>='])} {text}"

@@ -26,7 +26,7 @@ TABLES = {
 }
 
 QUERIES = [
-    # The list.
+    # SELECT lists.
     "SELECT * FROM t",
     "SELECT a, c FROM t",
     "SELECT t.a, t.c AS text FROM t",

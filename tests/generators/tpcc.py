@@ -59,6 +59,7 @@ _ROWS: Final = {
     "warehouse": 3, "district": 8, "customer": 24, "history": 20, "new_order": 10, "oorder": 30,
     "order_line": 60, "item": 12, "stock": 24,
 }  # fmt: skip
+_FIRST_TIME_US: Final = 1_167_609_600_000_000  # 2007-01-01
 _WORDS: Final = ("BAR", "OUGHT", "able", "Pri", "original", "a_b", "100%", "")
 
 
@@ -88,7 +89,7 @@ def _column(random: np.random.Generator, name: str, type: pa.DataType, count: in
         return pa.array(random.random(count) < 0.5, type, mask=mask)
     if pa.types.is_timestamp(type):
         hours = random.integers(0, 24 * 400, count) * 3600 * 1_000_000
-        return pa.array(1_167_609_600_000_000 + hours, type, mask=mask)
+        return pa.array(_FIRST_TIME_US + hours, type, mask=mask)
     if pa.types.is_floating(type):
         return pa.array(random.integers(-8, 9, count) / 4, type, mask=mask)
     scaled = pa.array(random.integers(-20, 60, count) / 8, pa.float64(), mask=mask)

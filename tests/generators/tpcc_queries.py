@@ -78,7 +78,7 @@ class QueryWriter:
     def number(self, table: str) -> str:
         return self.column(table, _is_number)
 
-    def some(self, table: str, most: int = 3) -> list[str]:
+    def some_columns(self, table: str, most: int = 3) -> list[str]:
         names = self.columns(table)
         return self._random.sample(names, self._random.randint(1, min(most, len(names))))
 
@@ -195,13 +195,13 @@ class QueryWriter:
         name = self._random.choice(_AGGREGATES)
         column = prefix + self.number(table)
         distinct = "DISTINCT " if self._random.random() < 0.15 else ""
-        filtered = ""
+        filter_clause = ""
         if self._random.random() < 0.15:
-            filtered = f" FILTER (WHERE {self.predicate(table, prefix, 0)})"
+            filter_clause = f" FILTER (WHERE {self.predicate(table, prefix, 0)})"
         text = f"{prefix}{self.column(table, pa.types.is_string)}::varchar"
         choices = [
-            f"{name}({distinct}{column}){filtered}",
-            f"count(*){filtered}",
+            f"{name}({distinct}{column}){filter_clause}",
+            f"count(*){filter_clause}",
             f"sum(CASE WHEN {self.predicate(table, prefix, 0)} THEN 1 ELSE 0 END)",
             f"coalesce(sum({column}), 0)",
             f"max({column}) - min({column})",
@@ -230,11 +230,13 @@ class QueryWriter:
 
     def distinct(self) -> str:
         table = self.table()
-        return f"SELECT DISTINCT {', '.join(self.some(table))} FROM {table}{self.where(table)}"
+        return (
+            f"SELECT DISTINCT {', '.join(self.some_columns(table))} FROM {table}{self.where(table)}"
+        )
 
     def grouping(self) -> str:
         table = self.table()
-        keys = self.some(table, 2)
+        keys = self.some_columns(table, 2)
         having = f" HAVING {self.aggregate(table)} IS NOT NULL" if self.integer() < 2 else ""
         by = self.pick(", ".join(keys), "ALL", ", ".join(str(n + 1) for n in range(len(keys))))
         return (
@@ -259,7 +261,7 @@ class QueryWriter:
 
     def grouping_sets(self) -> str:
         table = self.table()
-        keys = self.some(table, 3)
+        keys = self.some_columns(table, 3)
         names = ", ".join(keys)
         by = self.pick(f"ROLLUP ({names})", f"CUBE ({names})", f"GROUPING SETS (({names}), ())",
                        f"ROLLUP ({keys[0]}), {keys[-1]}")  # fmt: skip
@@ -476,7 +478,7 @@ class QueryWriter:
 
     def top(self) -> str:
         table = self.table()
-        names = self.some(table)
+        names = self.some_columns(table)
         limit = self.pick("LIMIT 3", "LIMIT 4 OFFSET 2", "FETCH FIRST 3 ROWS ONLY", "OFFSET 3",
                           "OFFSET 1 ROWS FETCH NEXT 2 ROWS ONLY", "LIMIT 2 + 1")  # fmt: skip
         directions = [
@@ -532,10 +534,10 @@ class QueryWriter:
         table = self.table()
         number, key = self.number(table), self.column(table)
         over = self.pick("()", f"(PARTITION BY {key})", "w")
-        named = f" WINDOW w AS (PARTITION BY {key})" if over == "w" else ""
+        window_clause = f" WINDOW w AS (PARTITION BY {key})" if over == "w" else ""
         return (
             f"SELECT {self.column(table)}, {self.pick('sum', 'max', 'count', 'avg')}({number}) "
-            f"OVER {over} AS x FROM {table}{named}"
+            f"OVER {over} AS x FROM {table}{window_clause}"
         )
 
     def window_of_groups(self) -> str:
@@ -569,7 +571,7 @@ class QueryWriter:
 
     def derived_table(self) -> str:
         table = self.table()
-        names = self.some(table, 2)
+        names = self.some_columns(table, 2)
         aliases = [f"c{n}" for n in range(len(names))]
         return (
             f"SELECT {aliases[0]}, count(*) FROM (SELECT {', '.join(names)} FROM {table}"
@@ -703,13 +705,13 @@ class QueryWriter:
         )
 
 
-_OTHERS: Final = (
-    "pick", "table", "link", "columns", "column", "number", "some", "integer", "literal",
+_PARTS: Final = (
+    "pick", "table", "link", "columns", "column", "number", "some_columns", "integer", "literal",
     "pattern", "predicate", "expression", "aggregate", "on", "where",
 )  # fmt: skip
-#: The shapes by name, in the order of the class.
+#: The shapes by name, in the order of the class: its methods that do not write a part only.
 SHAPES: Final[dict[str, Callable[[QueryWriter], str]]] = {
     name: method
     for name, method in vars(QueryWriter).items()
-    if not name.startswith("_") and name not in _OTHERS
+    if not name.startswith("_") and name not in _PARTS
 }

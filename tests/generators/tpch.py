@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tests.generators.tpch_queries import SCHEMAS
 
-__all__ = ["GENERATOR", "Change", "changes", "generated"]
+__all__ = ["GENERATOR", "Change", "changes", "generate"]
 
 GENERATOR: Final = Path(sys.executable).with_name("tpchgen-cli")
 
@@ -33,7 +33,7 @@ _FIXED: Final = ("nation", "region")
 _OTHERS: Final = ("customer", "part", "partsupp", "supplier")
 
 
-def generated(folder: Path) -> dict[str, pa.Table]:
+def generate(folder: Path) -> dict[str, pa.Table]:
     """Generate the eight relations."""
     command = [str(GENERATOR), "parquet", "-s", "0.01", f"--output-dir={folder}"]
     subprocess.run(command, check=True, capture_output=True)
@@ -80,22 +80,22 @@ class _Stream:
         inserts, deletes = insert or {}, delete or {}
         change = {
             name: (
-                self._some(~self._present[name], inserts.get(name, 0.0)),
-                self._some(self._present[name], deletes.get(name, 0.0)),
+                self._draw_rows(~self._present[name], inserts.get(name, 0.0)),
+                self._draw_rows(self._present[name], deletes.get(name, 0.0)),
             )
             for name in {**inserts, **deletes}
             if name != "lineitem"
         }
         if "orders" in change:
-            inserted, deleted = (self._lines(orders) for orders in change["orders"])
+            inserted, deleted = (self._lineitems_of(orders) for orders in change["orders"])
             change["lineitem"] = inserted, deleted
         for name, (inserted, deleted) in change.items():
             self._present[name][inserted], self._present[name][deleted] = True, False
         return change
 
-    def _some(self, mask: npt.NDArray[np.bool_], share: float) -> RowNumbers:
+    def _draw_rows(self, mask: npt.NDArray[np.bool_], share: float) -> RowNumbers:
         rows = self._random.permutation(np.flatnonzero(mask))
         return rows[: round(len(rows) * share)]
 
-    def _lines(self, orders: RowNumbers) -> RowNumbers:
+    def _lineitems_of(self, orders: RowNumbers) -> RowNumbers:
         return np.flatnonzero(np.isin(self._lineitems, self._orders[orders]))

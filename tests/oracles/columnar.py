@@ -1,8 +1,8 @@
 """A second oracle of queries, for large inputs: left-deep binary joins over numpy columns.
 
-It shares no code with the engine or with ``naive``. It materializes every intermediate result, so
-these should not exceed some million rows. Weights are int64; products are also
-computed in float64, so an overflow fails here and does not become the expected value.
+It shares no code with the engine or with ``naive``, except the dataclasses of a query. It
+materializes every intermediate result, so these should not exceed some million rows. Weights are
+int64; products are also computed in float64, so an overflow is an error, not an expected value.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def consolidate(columns: Columns, weights: np.ndarray) -> Relation:
     weights = weights[order]
     if len(weights) == 0:
         return columns, weights
-    new = np.ones(len(weights), dtype=bool)
-    new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    starts = np.flatnonzero(new)
+    is_first = np.ones(len(weights), dtype=bool)  # of equal rows
+    is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    starts = np.flatnonzero(is_first)
     sums = np.add.reduceat(weights, starts)
     kept = starts[sums != 0]
     return tuple(column[kept] for column in columns), sums[sums != 0]

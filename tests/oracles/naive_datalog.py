@@ -133,7 +133,7 @@ def union_of_rules(rules: list[Rule], rows: list[set[Row]], recursive: bool) -> 
         (column, term.term.function)
         for rule in rules
         for column, term in enumerate(rule.terms)
-        if recursive and aggregates(term.term) and term.term.function in ("min", "max")
+        if recursive and has_aggregate(term.term) and term.term.function in ("min", "max")
     ]
     if not extremes:
         return all_rows
@@ -150,9 +150,9 @@ def union_of_rules(rules: list[Rule], rows: list[set[Row]], recursive: bool) -> 
 def rows_of(rule: Rule, known: Rows) -> set[Row]:
     bindings = list(solutions(rule.body, {}, known))
     terms = [term.term for term in rule.terms]
-    if not any(aggregates(term) for term in terms):
+    if not any(has_aggregate(term) for term in terms):
         return {tuple(value(term, b) for term in terms) for b in bindings}
-    keys = [term for term in terms if not aggregates(term)]
+    keys = [term for term in terms if not has_aggregate(term)]
     groups: dict[Row, list[Environment]] = defaultdict(list)
     if all(isinstance(key, TypedConstant) for key in keys):
         groups[tuple(value(key, {}) for key in keys)] = []
@@ -164,9 +164,9 @@ def rows_of(rule: Rule, known: Rows) -> set[Row]:
     }
 
 
-def aggregates(term: Term) -> bool:
+def has_aggregate(term: Term) -> bool:
     return isinstance(term, FunctionCall) and (
-        term.function in AGGREGATE or any(map(aggregates, term.arguments))
+        term.function in AGGREGATE or any(map(has_aggregate, term.arguments))
     )
 
 
@@ -262,16 +262,16 @@ def names_of_atom(atom: Atom) -> set[str]:
 
 def atoms(items: Items) -> list[Atom]:
     """Return all atoms of the items, those of alternatives and negations included."""
-    found: list[Atom] = []
+    all_atoms: list[Atom] = []
     for item in items:
         match item:
             case Atom():
-                found.append(item)
+                all_atoms.append(item)
             case Not() | And():
-                found += atoms(item.items)
+                all_atoms += atoms(item.items)
             case Or():
-                found += [atom for branch in item.alternatives for atom in atoms(branch)]
-    return found
+                all_atoms += [atom for branch in item.alternatives for atom in atoms(branch)]
+    return all_atoms
 
 
 def names_of(term: Term) -> list[str]:

@@ -133,8 +133,8 @@ def filter_rows(
     rows: Counter[Row], predicate: Expression, column_types: Sequence[pa.DataType]
 ) -> Counter[Row]:
     truth = compute(predicate, list(rows), column_types)
-    kept = zip(rows.items(), truth, strict=True)
-    return Counter({row: weight for (row, weight), true in kept if true is True})
+    candidates = zip(rows.items(), truth, strict=True)
+    return Counter({row: weight for (row, weight), is_true in candidates if is_true is True})
 
 
 def cross_join(inputs: Sequence[Counter[Row]]) -> Counter[Row]:
@@ -227,9 +227,9 @@ def to_float(total: Fraction | float) -> float:
 
 
 def rank(value: Any) -> tuple[bool, Any]:
-    """Orders the values of a column: NaN after all numbers."""
-    nan = isinstance(value, float) and math.isnan(value)
-    return (nan, 0 if nan else value)
+    """Return a sort key of a value of a column: NaN is after all numbers."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return (is_nan, 0 if is_nan else value)
 
 
 def top_rows(plan: TopK, rows: Counter[Row]) -> Counter[Row]:

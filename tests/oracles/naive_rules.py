@@ -17,25 +17,26 @@ class NaiveInput:
 
     Attributes:
         keys: The columns of the key; empty without one.
-        strict: Whether a deletion of a row that does not exist is rejected.
+        strict: True if deletions of rows that do not exist are rejected.
         time: The column of the event time, if rows expire.
         duration: The duration of a retention, or the lateness.
-        lateness: Whether ``duration`` is a lateness.
-        expire_after: With a lateness, rows expire so long after the horizon; None is never.
+        has_lateness: True if ``duration`` is a lateness.
+        expire_after: With a lateness, a row expires when it is older than the watermark by more
+            than this; None: never.
         rows: The current rows.
-        horizon: The latest time minus the duration; older rows are late.
+        watermark: The latest time minus the duration; older rows are late.
     """
 
     keys: tuple[int, ...] = ()
     strict: bool = False
     time: int | None = None
     duration: int = 0
-    lateness: bool = False
+    has_lateness: bool = False
     expire_after: int | None = 0
     rows: Counter[Row] = field(default_factory=Counter)
-    horizon: int | None = None
+    watermark: int | None = None
 
-    def step(self, events: Sequence[Event], watermark: int | None = None) -> Counter:
+    def step(self, events: Sequence[Event], source_watermark: int | None = None) -> Counter:
         """Apply a step; return the rejected weight by reason and row."""
         rejected: Counter = Counter()
         if self.keys:
@@ -43,28 +44,31 @@ class NaiveInput:
         else:
             self._add(events, rejected)
         times = [row[self.time] for row, w, _ in events if w > 0 and self._is_timed(row)]
-        if watermark is not None:  # a watermark is a time from which the lateness is subtracted
-            times.append(watermark + (self.duration if self.lateness else 0))
+        if source_watermark is not None:
+            # It is an event time minus the lateness.
+            times.append(source_watermark + (self.duration if self.has_lateness else 0))
         self._expire(times)
         return Counter({key: weight for key, weight in rejected.items() if weight})
 
     def _is_timed(self, row: Row) -> bool:
         return self.time is not None and row[self.time] is not None
 
-    def _late(self, row: Row) -> bool:
-        return self._is_timed(row) and self.horizon is not None and row[self.time] < self.horizon
+    def _is_late(self, row: Row) -> bool:
+        return (
+            self._is_timed(row) and self.watermark is not None and row[self.time] < self.watermark
+        )
 
-    def _refusal(self, row: Row) -> str | None:
+    def _rejection_reason(self, row: Row) -> str | None:
         if self.time is not None and row[self.time] is None:
             return "untimed"
-        return "late" if self._late(row) else None
+        return "late" if self._is_late(row) else None
 
     def _add(self, events: Iterable[Event], rejected: Counter) -> None:
         change: Counter[Row] = Counter()
         for row, weight, _ in events:
             change[row] += weight
         for row, weight in change.items():
-            reason = self._refusal(row)
+            reason = self._rejection_reason(row)
             if reason is not None:
                 rejected[reason, row] += weight
                 continue
@@ -83,14 +87,16 @@ class NaiveInput:
                 v if not is_delete or i in self.keys else None for i, v in enumerate(row)
             )
             key = self._key(row)
-            reason = self._refusal(row) if not is_delete or self.time in self.keys else None
+            reason = (
+                self._rejection_reason(row) if not is_delete or self.time in self.keys else None
+            )
             if reason is not None:
                 rejected[reason, reported] += -1 if is_delete else 1
             elif not is_delete:
                 current[key] = row
             elif key in current:
                 del current[key]
-            elif self.strict and self.time not in self.keys and self._late(row):
+            elif self.strict and self.time not in self.keys and self._is_late(row):
                 # It is also reported with its time, which is why it is late.
                 reported = tuple(row[i] if i == self.time else v for i, v in enumerate(reported))
                 rejected["late", reported] -= 1
@@ -106,13 +112,13 @@ class NaiveInput:
         if self.time is None:
             return
         bounds = [time - self.duration for time in times]
-        if self.horizon is not None:
-            bounds.append(self.horizon)
-        self.horizon = max(bounds, default=None)
+        if self.watermark is not None:
+            bounds.append(self.watermark)
+        self.watermark = max(bounds, default=None)
         kept = {row: w for row, w in self.rows.items() if w and not self._is_expired(row)}
         self.rows = Counter(kept)
 
     def _is_expired(self, row: Row) -> bool:
-        if self.expire_after is None or self.horizon is None or not self._is_timed(row):
+        if self.expire_after is None or self.watermark is None or not self._is_timed(row):
             return False
-        return row[self.time] < self.horizon - self.expire_after
+        return row[self.time] < self.watermark - self.expire_after

@@ -86,8 +86,8 @@ def _answer(session: Any, text: str) -> dict[str, Any]:
         rows = [_plain(tuple(row)) for row in frame.collect()]
         return {"rows": rows, "types": [field.dataType.simpleString() for field in frame.schema]}
     except Exception as error:
-        get = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
-        return {"error": str(get() if get else None) or type(error).__name__}
+        condition = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+        return {"error": str(condition() if condition else None) or type(error).__name__}
 
 
 def _plain(value: Any) -> Any:
@@ -185,7 +185,7 @@ def outcome(case: dict[str, Any], text: str, inputs: pa.Table | None = None) -> 
     if "error" in case:
         return "different", f"no error, but Spark has {case['error']}"
     ours, theirs = _rows_of(view), case["rows"]
-    if not _same_rows(ours, theirs):
+    if not _are_same_rows(ours, theirs):
         return "different", f"{ours} but Spark has {theirs}"
     types = [spark_type(type_) for type_ in view.schema.types[:-1]]
     if [_kind(name) for name in types] != [_kind(name) for name in case["types"]]:
@@ -198,11 +198,11 @@ def _kind(name: str) -> str:
     return re.sub(r"interval [a-z ]+", "interval", re.sub(r"[\w ]+:", ":", name.lower()))
 
 
-def _same_rows(ours: list[Any], theirs: list[Any]) -> bool:
+def _are_same_rows(ours: list[Any], theirs: list[Any]) -> bool:
     if len(ours) != len(theirs):
         return False
     order = [sorted(rows, key=lambda row: repr(_rounded(row))) for rows in (ours, theirs)]
-    return all(_same(left, right) for left, right in zip(*order, strict=True))
+    return all(_is_same(left, right) for left, right in zip(*order, strict=True))
 
 
 def _rounded(value: Any) -> Any:
@@ -220,9 +220,9 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def _same(left: Any, right: Any) -> bool:
+def _is_same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
+        return len(left) == len(right) and all(map(_is_same, left, right))
     numbers = _number(left), _number(right)
     if numbers[0] is not None and numbers[1] is not None:
         return abs(numbers[0] - numbers[1]) <= 1e-9 * max(1.0, abs(numbers[0]))
@@ -250,10 +250,10 @@ def move_literals(text: str) -> tuple[str, pa.Table] | None:
         if not is_alone or token.token_type not in (TokenType.NUMBER, TokenType.STRING):
             continue
         after = kinds[index + 1] if index + 1 < len(kinds) else None
-        raw = text[token.start : token.end + 1]
-        if raw.upper() != raw and token.token_type == TokenType.NUMBER:
+        literal = text[token.start : token.end + 1]
+        if literal.upper() != literal and token.token_type == TokenType.NUMBER:
             continue
-        if after in (TokenType.VAR, TokenType.DCOLON) or raw[:1] in "rRxX" or "\\" in raw:
+        if after in (TokenType.VAR, TokenType.DCOLON) or literal[:1] in "rRxX" or "\\" in literal:
             continue
         column = _literal_column(token)
         if column is None:

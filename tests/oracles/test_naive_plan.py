@@ -55,14 +55,14 @@ def test_outer_joins_keep_the_rows_without_partner():
 
 
 def test_union_negate_positive_make_except_all():
-    twice = Values((Field("c", INT),), ((2,), (7,)))
-    assert evaluate_plan(Union((S, Negate(twice))), DATA) == {
+    subtracted = Values((Field("c", INT),), ((2,), (7,)))
+    assert evaluate_plan(Union((S, Negate(subtracted))), DATA) == {
         (2,): 1,
         (None,): 1,
         (9,): 1,
         (7,): -1,
     }
-    plan = Positive(Union((S, Negate(twice))))
+    plan = Positive(Union((S, Negate(subtracted))))
     assert evaluate_plan(plan, DATA) == {(2,): 1, (None,): 1, (9,): 1}
 
 

@@ -29,7 +29,7 @@ class Faults:
 
     def plan(self, calls: int | None, *, after: bool = False, error: type | None = None) -> None:
         """Raise ``error`` in the call after the next ``calls``, before or after its effect."""
-        self.left = calls
+        self.remaining_calls = calls
         self.after = after
         self.error = error or Crash
         self.dead = False
@@ -37,10 +37,10 @@ class Faults:
     def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         if self.dead:
             raise Crash
-        due = self.left == 0
-        if self.left is not None:
-            self.left -= 1
-        if not due:
+        is_planned = self.remaining_calls == 0
+        if self.remaining_calls is not None:
+            self.remaining_calls -= 1
+        if not is_planned:
             return function(*args, **kwargs)
         if self.after:
             result = function(*args, **kwargs)
@@ -178,13 +178,15 @@ def database(request, tmp_path):
         path = str(tmp_path / "test.db")
         options = {"isolation_level": None} if autocommit else {}
         return Database(
-            "sqlite", lambda f: sqlite_with(f, path, **options), lambda: sqlite3.connect(path)
+            "sqlite",
+            lambda faults: sqlite_with(faults, path, **options),
+            lambda: sqlite3.connect(path),
         )
     import psycopg
 
     address = request.getfixturevalue("postgres")
     return Database(
         "postgres",
-        lambda f: postgres_with(f, address, autocommit=autocommit),
+        lambda faults: postgres_with(faults, address, autocommit=autocommit),
         lambda: psycopg.connect(address),
     )

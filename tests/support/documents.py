@@ -41,12 +41,12 @@ def blocks_of(page: Path) -> list[Block]:
     text = page.read_text()
     return [
         Block(
-            found[2],
-            found[3],
-            re.sub(rf"^{found[1]}", "", found[4], flags=re.MULTILINE),
-            text[: found.start()].count("\n") + 2,
+            match[2],
+            match[3],
+            re.sub(rf"^{match[1]}", "", match[4], flags=re.MULTILINE),
+            text[: match.start()].count("\n") + 2,
         )
-        for found in FENCE.finditer(text)
+        for match in FENCE.finditer(text)
     ]
 
 

@@ -19,7 +19,7 @@ VIEWS = """
     CREATE VIEW paths AS SELECT x.src, y.dst FROM link x JOIN link y ON y.src = x.dst;
     CREATE VIEW cities AS SELECT city, count(*) AS n FROM link GROUP BY city;
 """
-# Each micro-batch has a new city, so each adds to the table of texts as well.
+# Each micro-batch has a new city, so each adds to the dictionary of strings as well.
 ROWS = [[(n % 5, (3 * n + 1) % 5, f"city {n}"), (n % 3, n % 4, "Ulm")] for n in range(12)]
 
 

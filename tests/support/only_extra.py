@@ -56,7 +56,7 @@ def distributions_of(extra: str) -> set[str]:
         visited.add(key)
         for requirement in _requirements(name, name_extra):
             dependency = canonicalize_name(requirement.name)
-            waiting += [(dependency, ""), *((dependency, extra_) for extra_ in requirement.extras)]
+            waiting += [(dependency, ""), *((dependency, name) for name in requirement.extras)]
     return {name for name, _ in visited}
 
 

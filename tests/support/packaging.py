@@ -55,12 +55,12 @@ assert {"dbsp-wcoj", "dbsp-wcoj-demo", "dbsp-wcoj-java"} <= commands, commands
 link = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")])
 view = '''SELECT count(*) AS n FROM e ab JOIN e bc ON bc.src = ab.dst
     JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst'''
-given = pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})
+edges = pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})
 """
 
 TRY_CORE = f"""{SETUP}
 circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
-assert circuit.step({{"e": given}})["triangles"].to_pylist() == [{{"n": 1, "weight": 1}}]
+assert circuit.step({{"e": edges}})["triangles"].to_pylist() == [{{"n": 1, "weight": 1}}]
 print("  tried without Spark")
 """
 
@@ -81,7 +81,7 @@ seen = []
 with tempfile.TemporaryDirectory() as folder:
     import pyarrow.parquet as pq
     Path(folder, "in").mkdir()
-    pq.write_table(given, f"{{folder}}/in/a.parquet")
+    pq.write_table(edges, f"{{folder}}/in/a.parquet")
     spark = streaming.start_session("packaging", memory="512m")
     circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
     sink = streaming.ViewSink(
@@ -221,9 +221,10 @@ def closure_of(requirements: list[str]) -> set[str]:
 
 
 def check_refusal(command: str) -> None:
-    """Check that the command, without its extra, fails with the name of what to install."""
-    done = subprocess.run([command], capture_output=True, text=True)
-    assert done.returncode == 2 and "pip install 'dbsp-wcoj[cli]'" in done.stderr, done
+    """Check that the command, without its extra, fails and names the extra to install."""
+    completed = subprocess.run([command], capture_output=True, text=True)
+    assert completed.returncode == 2, completed
+    assert "pip install 'dbsp-wcoj[cli]'" in completed.stderr, completed
 
 
 def copy_kernels(venv: Path) -> None:
@@ -241,9 +242,9 @@ def pythons() -> list[str]:
     paths = []
     for version in VERSIONS:
         pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-        name = str(pyenv[-1]) if pyenv else shutil.which(f"python{version}")
-        if name and not subprocess.run([name, "-c", "import venv"], capture_output=True).returncode:
-            paths.append(name)
+        path = str(pyenv[-1]) if pyenv else shutil.which(f"python{version}")
+        if path and not subprocess.run([path, "-c", "import venv"], capture_output=True).returncode:
+            paths.append(path)
     return paths
 
 

@@ -38,10 +38,10 @@ __all__ = [
     "compile_case",
     "deltas",
     "draw_case",
+    "drop_late",
     "last_view",
     "rearrange",
     "rows_of",
-    "split_late",
     "sum_of_deltas",
     "with_time",
 ]
@@ -255,8 +255,8 @@ def rearrange(steps: Sequence[Changes], rng: random.Random) -> list[Changes]:
     return parts
 
 
-def split_late(changes: Changes, newest: dict[str, datetime], lateness: timedelta) -> Changes:
-    """Return the changes that are on time, and record in ``newest`` the latest time of each table.
+def drop_late(changes: Changes, newest: dict[str, datetime], lateness: timedelta) -> Changes:
+    """Return the changes without late rows, and record in ``newest`` the latest time of each table.
 
     A row is late if it is older than the newest row of the steps before by more than ``lateness``.
     A row without a time is rejected as well.

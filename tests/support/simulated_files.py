@@ -4,8 +4,7 @@ It implements `Files` for a machine whose power can fail. Every file system keep
 fate of all other data after a crash is drawn from a seed:
 
 *   the bytes of a file since its last sync: for each file independently, they are all kept,
-missing,
-    cut short, as before, zeros, or a mixture of blocks of all these and garbage;
+    missing, cut short, as before, zeros, or a mixture of blocks of all these and garbage;
 *   a name that was created, renamed or removed since the last sync of its folder: for each name
     independently, any of its states since then. So a rename may be lost and a later one kept, both
     names of a rename may exist or neither, and a removed file may exist again. A file system
@@ -155,8 +154,8 @@ class SimulatedDisk:
         self.calls = 0
 
     @property
-    def planned(self) -> bool:
-        """Return whether a fault is still to come."""
+    def has_planned_fault(self) -> bool:
+        """True if a fault is still to come."""
         return self._fault is not None
 
     def tidy(self) -> None:
@@ -178,12 +177,13 @@ class SimulatedDisk:
         self.kill()
         self.log.append("-- power lost")
         # If each name were drawn by itself, many names would never be all lost or all kept.
-        luck = self.random.choice((0.0, 1.0, None))
-        lost = {folder for folder in sorted(self._new_folders) if not self._kept(luck)}
+        # The probability that a change is kept.
+        keep_probability = self.random.choice((0.0, 1.0, 0.5))
+        lost = {folder for folder in sorted(self._new_folders) if self._is_lost(keep_probability)}
         for names in self._unsynced.values():
             for name, states in names.items():
-                if not self._kept(luck):
-                    state = states[0] if luck == 0.0 else self.random.choice(states)
+                if self._is_lost(keep_probability):
+                    state = states[0] if keep_probability == 0.0 else self.random.choice(states)
                     self._put(name, state)
             names.clear()
         for name in [name for name in self._names if folder_of(name) in lost]:
@@ -265,8 +265,8 @@ class SimulatedDisk:
         else:
             self._names[name] = inode
 
-    def _kept(self, luck: float | None) -> bool:
-        return self.random.random() < (0.5 if luck is None else luck)
+    def _is_lost(self, keep_probability: float) -> bool:
+        return self.random.random() >= keep_probability
 
 
 class SimulatedFiles:
@@ -289,46 +289,46 @@ class SimulatedFiles:
             assert not inode.is_read, f"{name} is written over while it may be mapped"
             return inode
 
-        def half() -> None:
+        def write_half() -> None:
             begin().change(cut(content, disk.random))
 
-        self._run(f"write {name} ({len(content)})", lambda: begin().change(content), half)
+        self._run(f"write {name} ({len(content)})", lambda: begin().change(content), write_half)
 
     def sync(self, name: str) -> None:
-        def failing() -> None:
+        def fail() -> None:
             self._disk.inode(name).ignores_sync = True
 
-        self._run(f"sync {name}", lambda: self._disk.inode(name).sync(), failing)
+        self._run(f"sync {name}", lambda: self._disk.inode(name).sync(), fail)
 
     def rename(self, old: str, new: str) -> None:
-        def moved() -> None:
+        def move() -> None:
             inode = self._disk.inode(old)
             if old != new:
                 self._disk.link(new, inode)
                 self._disk.link(old, None)
 
-        self._run(f"rename {old} {new}", moved)
+        self._run(f"rename {old} {new}", move)
 
     def rename_new(self, old: str, new: str) -> None:
-        def moved() -> None:
+        def move() -> None:
             inode = self._disk.inode(old)
             if new in self._disk._names:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
             self._disk.link(new, inode)
             self._disk.link(old, None)
 
-        self._run(f"rename_new {old} {new}", moved)
+        self._run(f"rename_new {old} {new}", move)
 
     def sync_folder(self, folder: str) -> None:
         self._run(f"sync_folder {folder!r}", lambda: self._disk.sync_names(folder))
 
     def read(self, name: str) -> memoryview:
-        def content() -> memoryview:
+        def map_content() -> memoryview:
             inode = self._disk.inode(name)
             inode.is_read = True
             return memoryview(bytearray(inode.bytes))
 
-        return self._run(f"read {name}", content)
+        return self._run(f"read {name}", map_content)
 
     def size(self, name: str) -> int | None:
         inode = self._run(f"size {name}", lambda: self._disk._names.get(name))
@@ -341,23 +341,23 @@ class SimulatedFiles:
         )
 
     def remove(self, name: str) -> None:
-        def deleted() -> None:
+        def delete() -> None:
             if name in self._disk._names:
                 self._disk.link(name, None)
 
-        self._run(f"remove {name}", deleted)
+        self._run(f"remove {name}", delete)
 
     def append(self, name: str, text: str) -> None:
-        def added(part: str) -> None:
+        def add(part: str) -> None:
             if name not in self._disk._names:
                 self._disk.link(name, Inode())
             inode = self._disk._names[name]
             inode.change(inode.bytes + part.encode())
 
-        self._run(f"append {name}", lambda: added(text), lambda: added(text[: len(text) // 2]))
+        self._run(f"append {name}", lambda: add(text), lambda: add(text[: len(text) // 2]))
 
     def lock(self) -> None:
-        def locked() -> None:
+        def take_lock() -> None:
             holder = self._disk.holder
             if holder is not None and holder is not self:
                 raise StateLockedError(
@@ -368,14 +368,14 @@ class SimulatedFiles:
             if LOCK_FILE not in self._disk._names:
                 self._disk.link(LOCK_FILE, Inode())
 
-        self._run("lock", locked)
+        self._run("lock", take_lock)
 
     def unlock(self) -> None:
-        def unlocked() -> None:
+        def release_lock() -> None:
             if self._disk.holder is self:
                 self._disk.holder = None
 
-        self._run("unlock", unlocked)
+        self._run("unlock", release_lock)
 
     def point(self, call: str) -> None:
         """Let a fault happen here as in any call, although this call does nothing."""

@@ -108,7 +108,7 @@ class Schedule:
     Attributes:
         keep: The number of versions that the sink keeps.
         faults: The number of faults that are still to come.
-        spread: The mean number of calls before a fault.
+        mean_calls: The mean number of calls before a fault.
         damage: The damaged file, if any.
         can_damage: True until a file is damaged.
         committed: The number of micro-batches that Spark has committed.
@@ -122,13 +122,13 @@ class Schedule:
         weights = [1 if long or name != "rows" else 20 for name in CASES]
         (case,) = random.choices(list(CASES), weights)
         self.stream = stream(case, random.randrange(STREAMS), long=long)
-        self.spec = definition_of(case)
+        self.spec = spec_of(case)
         self.disk = SimulatedDisk(f"disk {seed}")
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
         self.modes = CASES[case].modes if random.random() < 0.5 else {}
         self.faults = random.choice([1, 2, 3, 5, 8] if long else [1, 1, 2, 3])
-        self.spread = random.choice([3, 10, 30, 100])
+        self.mean_calls = random.choice([3, 10, 30, 100])
         self.damage: Damage | None = None
         self.can_damage = damage
         self.committed = 0
@@ -149,7 +149,7 @@ class Schedule:
         self.disk.plan(None)
         self.disk.tidy()
         try:
-            self._restart_quietly()
+            self._restart_without_faults()
             self._deliver()
         except StreamingError as error:
             if self._explained(error):
@@ -161,11 +161,11 @@ class Schedule:
 
     def _plan_fault(self) -> None:
         random = self.random
-        if self.faults and not self.disk.planned:
+        if self.faults and not self.disk.has_planned_fault:
             self.faults -= 1
             kind = random.choice(["power", "power", "kill", "error", "error", "full"])
             when = random.choice(["before", "during", "after"])
-            self.disk.plan(Fault(int(random.expovariate(1 / self.spread)), kind, when))
+            self.disk.plan(Fault(int(random.expovariate(1 / self.mean_calls)), kind, when))
 
     def _attempt(self) -> bool:
         """Pass Spark's next micro-batch to the sink; return False if damage explains its error."""
@@ -218,7 +218,7 @@ class Schedule:
         self.disk.plan(None)
         sink.close()
 
-    def _restart_quietly(self) -> None:
+    def _restart_without_faults(self) -> None:
         """Replay the last micro-batch with a new sink, and check its views."""
         self.disk.kill()
         self._start()
@@ -237,13 +237,15 @@ class Schedule:
             if name.startswith(f"{MANIFESTS}/"):
                 listed |= {name, *Manifest.decode(self.disk.content(name), name).files}
         other = {name for name in existing if "/" not in name}
-        letters = {f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
-        other |= {name for name, late in letters.items() if late}
+        dead_letters = {
+            f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)
+        }
+        other |= {name for name, late in dead_letters.items() if late}
         expected = listed | other
         assert existing == expected, f"unexpected or missing files: {existing ^ expected}"
-        for name in letters.keys() & existing:
+        for name in dead_letters.keys() & existing:
             table = pq.read_table(pa.py_buffer(self.disk.content(name)))
-            assert sum(table["weight"].to_pylist()) == letters[name], name
+            assert sum(table["weight"].to_pylist()) == dead_letters[name], name
         assert sum(name.startswith(f"{MANIFESTS}/") for name in existing) <= self.keep
 
     def _explained(self, error: Exception) -> bool:
@@ -271,9 +273,8 @@ class Damage:
                 return False
         elif batch_id == 0 or batch_id - 1 in self._whole_versions():
             return False
-        if isinstance(
-            error, BatchOrderError
-        ):  # a removed manifest is not missed, but its batch id is
+        if isinstance(error, BatchOrderError):
+            # The sink cannot know that a manifest was removed, only that a batch id is missing.
             return self.name.startswith(MANIFESTS) and self.name not in self._disk.names()
         return isinstance(error, StateDamagedError) and self.name in str(error)
 
@@ -319,7 +320,7 @@ def sink_of(
 
 
 @cache
-def definition_of(case: str) -> CircuitSpec:
+def spec_of(case: str) -> CircuitSpec:
     return CASES[case].compile().spec
 
 
@@ -372,5 +373,5 @@ def seeds(number: int) -> Iterable[int]:
 
 
 if __name__ == "__main__":
-    played = play(int(sys.argv[1]), damage="damage" in sys.argv, long="long" in sys.argv)
-    sys.stdout.write("\n".join([*played.disk.log, played.outcome, ""]))
+    schedule = play(int(sys.argv[1]), damage="damage" in sys.argv, long="long" in sys.argv)
+    sys.stdout.write("\n".join([*schedule.disk.log, schedule.outcome, ""]))

@@ -13,7 +13,7 @@ trial that does not end.
 
     python -m tests.support.state_faults 1000         # 1000 trials, and the number of each outcome
     python -m tests.support.state_faults 1 17         # one trial, of seed 17
-    python -m tests.support.state_faults 200 0 1      # 200 trials, all of them with cells
+    python -m tests.support.state_faults 200 0 1      # 200 trials of seeds 0 to 199, in cells
 
 Half of the other directories have views with windows, sessions, lists and functions of Python.
 """
@@ -56,6 +56,7 @@ from tests.support import fed_sink as fed
 from tests.support.threaded_world import backwards, bag_of
 
 BATCHES = 5  # in the directory, before it is damaged
+MAX_BATCHES = BATCHES + 9  # with those that a trial adds
 TIME_LIMIT_S = 600  # of a trial
 SECRET = b"outside of the directory"
 
@@ -66,10 +67,10 @@ class Embedded:
     name = "embedded"
 
     def __init__(self) -> None:
-        self._definition = fed.views().spec
+        self._spec = fed.views().spec
 
     def sink(self, place: Path) -> ViewSink:
-        return fed.sink_on(place, Circuit(self._definition))
+        return fed.sink_on(place, Circuit(self._spec))
 
     def feed(self, sink: ViewSink, number: int) -> None:
         fed.feed(sink, number)  # its target checks the deltas
@@ -95,15 +96,15 @@ class NewConstructs:
     """
 
     def __init__(self) -> None:
-        self._definition = compile_sql(
+        self._spec = compile_sql(
             self.views,
             SCHEMAS,
             materialize=True,
             input_options=INPUT_OPTIONS,
             functions={"backwards": udf(backwards, returns=pa.string())},
         ).spec
-        self._tables = batches(BATCHES + 9, "new constructs")
-        steady = ViewSink(Circuit(self._definition))
+        self._tables = batches(MAX_BATCHES, "new constructs")
+        steady = ViewSink(Circuit(self._spec))
         self._deltas, self._views = [], [self._bags(steady)]
         for number, table in enumerate(self._tables):
             steady(Frame(None, table), number)
@@ -111,7 +112,7 @@ class NewConstructs:
             self._views.append(self._bags(steady))
 
     def sink(self, place: Path) -> ViewSink:
-        return ViewSink(Circuit(self._definition), state_dir=place)
+        return ViewSink(Circuit(self._spec), state_dir=place)
 
     def feed(self, sink: ViewSink, number: int) -> None:
         sink(Frame(None, self._tables[number]), number)
@@ -126,7 +127,7 @@ class NewConstructs:
         return {name: bag_of(table) for name, table in sink.last.outputs.items()}
 
     def _bags(self, sink: ViewSink) -> dict[str, Counter]:
-        return {name: bag_of(sink.table(name)) for name in self._definition.plans}
+        return {name: bag_of(sink.table(name)) for name in self._spec.plans}
 
 
 class InCells:
@@ -135,9 +136,9 @@ class InCells:
     name = "cells"
 
     def __init__(self) -> None:
-        self._definition = circuit_spec()
-        self._tables = batches(BATCHES + 9, "faults")
-        steady = ViewSink(Circuit(circuit_spec()))
+        self._spec = circuit_spec()
+        self._tables = batches(MAX_BATCHES, "faults")
+        steady = ViewSink(Circuit(self._spec))
         self._deltas = []
         for number, table in enumerate(self._tables):
             steady(Frame(None, table), number)
@@ -145,7 +146,7 @@ class InCells:
 
     def sink(self, place: Path) -> ViewSink:
         CACHE.clear()  # a cached file would hide its damage
-        circuit = Circuit(self._definition)
+        circuit = Circuit(self._spec)
         return ViewSink(circuit, state_dir=place, mode="distributed", cells=3)
 
     def feed(self, sink: ViewSink, number: int) -> None:
@@ -255,34 +256,34 @@ def apply_fault(damage: Damage, random: Random) -> None:
     ]
     newest = max((number for number in manifests if number is not None), default=0)
 
-    def writing(content: bytes) -> Callable[[Path], object]:
+    def writes(content: bytes) -> Callable[[Path], object]:
         return lambda path: path.write_bytes(content)
 
-    def flipped() -> bytes:
+    def flip_bits() -> bytes:
         changed = bytearray(data or b"\0")
         for _ in range(random.choice([1, 1, 3, 20])):
             changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
         return bytes(changed)
 
     kinds: list[Callable[[], None]] = [
-        lambda: damage.change(path, writing(flipped()), "flip"),
-        lambda: damage.change(path, writing(data[:end]), "cut"),
-        lambda: damage.change(path, writing(data + random.randbytes(9)), "lengthen"),
-        lambda: damage.change(path, writing(data[:end] + bytes(len(data) - end)), "zero"),
-        lambda: damage.change(path, writing(b""), "empty"),
-        lambda: damage.change(path, writing(random.randbytes(len(data))), "garble"),
+        lambda: damage.change(path, writes(flip_bits()), "flip"),
+        lambda: damage.change(path, writes(data[:end]), "cut"),
+        lambda: damage.change(path, writes(data + random.randbytes(9)), "lengthen"),
+        lambda: damage.change(path, writes(data[:end] + bytes(len(data) - end)), "zero"),
+        lambda: damage.change(path, writes(b""), "empty"),
+        lambda: damage.change(path, writes(random.randbytes(len(data))), "garble"),
         lambda: damage.change(path, lambda path: None, "delete"),
         lambda: (
-            damage.change(path, writing(other_data), f"swap with {other.name}"),
-            damage.change(other, writing(data), f"swap with {path.name}"),
+            damage.change(path, writes(other_data), f"swap with {other.name}"),
+            damage.change(other, writes(data), f"swap with {path.name}"),
         ),
         lambda: (
             damage.change(path, lambda path: None, "rename"),
-            damage.change(path.with_name(new_name(path, newest, random)), writing(data), "as"),
+            damage.change(path.with_name(new_name(path, newest, random)), writes(data), "as"),
         ),
-        lambda: damage.change(other, writing(data), f"copy of {path.name} over"),
+        lambda: damage.change(other, writes(data), f"copy of {path.name} over"),
         lambda: damage.change(
-            path.with_name(new_name(path, newest, random)), writing(data), f"copy of {path.name} as"
+            path.with_name(new_name(path, newest, random)), writes(data), f"copy of {path.name} as"
         ),
         lambda: damage.change(path, lambda path: path.mkdir(), "folder for"),
         lambda: damage.change(path, lambda path: os.mkfifo(path), "FIFO for"),
@@ -291,13 +292,13 @@ def apply_fault(damage: Damage, random: Random) -> None:
         ),
         lambda: damage.change(path, lambda path: path.symlink_to(other), "link inside for"),
         lambda: damage.change(
-            folder / new_name(path, newest, random), writing(random.randbytes(99)), "garbage in"
+            folder / new_name(path, newest, random), writes(random.randbytes(99)), "garbage in"
         ),
         lambda: folder == place or damage.change(folder, lambda path: None, "delete folder"),
         lambda: folder == place or damage.change(folder, lambda path: path.mkdir(), "empty folder"),
         lambda: damage.change(
             place / "manifests" / f"{newest:020}.json",
-            writing(bytes_of(place / "manifests" / f"{newest - random.randrange(1, 3):020}.json")),
+            writes(bytes_of(place / "manifests" / f"{newest - random.randrange(1, 3):020}.json")),
             "older copy over",
         ),
     ]
@@ -313,14 +314,14 @@ def new_name(path: Path, newest: int, random: Random) -> str:
 class Trial:
     """One directory, one or two faults, and a sink that continues."""
 
-    def __init__(self, case: Case, whole: Path, seed: int) -> None:
+    def __init__(self, case: Case, original: Path, seed: int) -> None:
         self.case = case
         self.random = Random(f"state fault {seed}")
         self.root = Path(tempfile.mkdtemp(prefix="fault-"))
         self.place = self.root / "state"
         self.outside = self.root / "outside"
         self.outside.write_bytes(SECRET)
-        shutil.copytree(whole, self.place)
+        shutil.copytree(original, self.place)
         self.damage = Damage(self.place, self.outside)
         self.committed = BATCHES - 1
         self.sinks: list[ViewSink] = []
@@ -351,28 +352,28 @@ class Trial:
         replayed = running is None and random.random() < 0.4
         first = self.committed if replayed else self.committed + 1
         try:
-            self._go_on(running, first)
+            self._continue(running, first)
         except StreamingError as error:
-            self._end()
+            self._close_sinks()
             self.damage.undo()
             try:
-                self._go_on(None, self.committed + 1)
+                self._continue(None, self.committed + 1)
             except StreamingError as later:
                 raise AssertionError(f"damaged although the fault is undone: {later}") from error
             return f"refused: {type(error).__name__}"
         return "unharmed"
 
-    def _go_on(self, sink: ViewSink | None, first: int) -> None:
+    def _continue(self, sink: ViewSink | None, first: int) -> None:
         sink = sink or self._sink()
         for number in (first, first + 1):
             self._feed(sink, number)
         self.case.check(sink, self.committed + 1)
-        self._end()
+        self._close_sinks()
         sink = self._sink()
         self._feed(sink, self.committed)  # a replay
         self._feed(sink, self.committed + 1)
         self.case.check(sink, self.committed + 1)
-        self._end()
+        self._close_sinks()
 
     def _feed(self, sink: ViewSink, number: int) -> None:
         self.case.feed(sink, number)
@@ -382,7 +383,7 @@ class Trial:
         self.sinks.append(self.case.sink(self.place))
         return self.sinks[-1]
 
-    def _end(self) -> None:
+    def _close_sinks(self) -> None:
         for sink in self.sinks:
             sink.close()
 
@@ -391,10 +392,10 @@ class Trial:
 def time_limit(seconds: int) -> Iterator[None]:
     """Raise an error in a trial that does not end in time."""
 
-    def late(*given: object) -> None:
+    def raise_timeout(*arguments: object) -> None:
         raise TimeoutError(f"still running after {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, raise_timeout)
     signal.alarm(seconds)
     try:
         yield
@@ -403,7 +404,7 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def whole_directory(case: Case, place: Path) -> Path:
+def write_directory(case: Case, place: Path) -> Path:
     """Create the directory of some micro-batches."""
     sink = case.sink(place)
     for number in range(BATCHES):
@@ -413,9 +414,12 @@ def whole_directory(case: Case, place: Path) -> Path:
 
 
 def trials(
-    seeds: range, *, cells: float = 0.2, report: Callable[[str], None] = lambda line: None
+    seeds: range, *, share_in_cells: float = 0.2, report: Callable[[str], None] = lambda line: None
 ) -> tuple[Counter[str], list[str]]:
-    """Return the outcomes of the trials, and the findings."""
+    """Return the outcomes of the trials, and the findings.
+
+    ``share_in_cells`` is the probability that a trial uses a directory with cells.
+    """
     local_files.LOCK_TIMEOUT_S = 0.2
     outcomes: Counter[str] = Counter()
     findings = []
@@ -424,11 +428,11 @@ def trials(
             (case, Path(root) / case.name) for case in (Embedded(), NewConstructs(), InCells())
         )
         for case, place in (embedded, constructs, in_cells):
-            whole_directory(case, place)
+            write_directory(case, place)
         for seed in seeds:
-            choice = Random(f"case {seed}")
-            case, place = choice.choice([embedded, constructs])
-            if choice.random() < cells:
+            random = Random(f"case {seed}")
+            case, place = random.choice([embedded, constructs])
+            if random.random() < share_in_cells:
                 case, place = in_cells
             trial = Trial(case, place, seed)
             try:
@@ -448,8 +452,10 @@ def trials(
 
 
 if __name__ == "__main__":
-    number, start, *cells = [*map(int, sys.argv[1:]), *([0] if len(sys.argv) < 3 else [])]
-    outcomes, findings = trials(range(start, start + number), cells=[0.2, *cells][-1], report=print)
+    number, start, *shares = [*map(int, sys.argv[1:]), *([0] if len(sys.argv) < 3 else [])]
+    outcomes, findings = trials(
+        range(start, start + number), share_in_cells=[0.2, *shares][-1], report=print
+    )
     for name, count in sorted(outcomes.items()):
         print(f"{count:6} {name}")
     sys.exit(bool(findings))

@@ -17,7 +17,7 @@ from circuits import Circuit, State
 from dbsp_wcoj.storage.run import Run
 from tests.support.tables import bag_of
 
-__all__ = ["Store", "assert_same_snapshot", "bags", "restarted", "step_and_store"]
+__all__ = ["Store", "assert_same_snapshot", "bags", "restart", "step_and_store"]
 
 
 class Store:
@@ -25,7 +25,7 @@ class Store:
 
     Attributes:
         runs: The words of each run, oldest first, by the name of a trace and its column order.
-        tables: The offsets and bytes that each step added, by the name of a dictionary.
+        dictionaries: The offsets and bytes that each step added, by the name of a dictionary.
         lengths: The number of values of each dictionary.
         other_state: The steps, watermarks and plans, as JSON.
         full_copies: How often an arrangement was copied from the circuit as a whole.
@@ -33,7 +33,7 @@ class Store:
 
     def __init__(self, seed: int = 0) -> None:
         self.runs: dict[str, dict[tuple[int, ...], list[bytes]]] = {}
-        self.tables: dict[str, list[tuple[bytes, bytes]]] = {}
+        self.dictionaries: dict[str, list[tuple[bytes, bytes]]] = {}
         self.lengths: dict[str, int] = {}
         self.other_state = "{}"
         self.full_copies = 0
@@ -54,7 +54,7 @@ class Store:
         self.runs = runs
         for name, (offsets, data) in state.dictionaries.items():
             assert len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
-            self.tables.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
+            self.dictionaries.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
             self.lengths[name] = self.lengths.get(name, 0) + len(offsets) - 1
         self.other_state = json.dumps([state.steps, state.watermarks, state.plans])
 
@@ -74,7 +74,7 @@ class Store:
         return pieces[:first_merged] + ([summed.to_words().tobytes()] if summed.rows else [])
 
     def state(self) -> State:
-        count, watermarks, planned = json.loads(self.other_state)
+        count, watermarks, plans = json.loads(self.other_state)
         return State(
             count,
             {
@@ -89,10 +89,10 @@ class Store:
                     (np.frombuffer(offsets, np.int64), np.frombuffer(data, np.uint8))
                     for offsets, data in pieces
                 ]
-                for name, pieces in self.tables.items()
+                for name, pieces in self.dictionaries.items()
             },
             watermarks,
-            planned,
+            plans,
         )
 
 
@@ -112,7 +112,7 @@ def bags(tables) -> dict[str, Counter]:
     return {name: bag_of(table) for name, table in tables.items()}
 
 
-def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
+def restart(circuit: Circuit, store: Store, **changes) -> Circuit:
     """Return a new circuit with the stored state; ``changes`` are changed options."""
     options = replace(circuit.spec.options, **changes)
     spec = pickle.loads(pickle.dumps(replace(circuit.spec, options=options)))
@@ -132,5 +132,5 @@ def assert_same_snapshot(left: Circuit, right: Circuit) -> None:
     for parts in ((first.traces, second.traces), (first.dictionaries, second.dictionaries)):
         assert parts[0].keys() == parts[1].keys()
         for name, arrays in parts[0].items():
-            for here, there in zip(arrays, parts[1][name], strict=True):
-                assert np.array_equal(here, there), name
+            for first_array, second_array in zip(arrays, parts[1][name], strict=True):
+                assert np.array_equal(first_array, second_array), name

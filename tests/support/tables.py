@@ -15,17 +15,17 @@ EDGE = pa.schema([("src", INT), ("dst", INT)])
 MARK = pa.schema([("node", INT)])
 
 
-def whole(*names: str) -> pa.Schema:
-    """Columns of integers without NULL."""
+def not_null_integers(*names: str) -> pa.Schema:
+    """Return a schema of integer columns that are not null."""
     return pa.schema([pa.field(name, INT, nullable=False) for name in names])
 
 
 def table_of(
     schema: pa.Schema, rows: Iterable[Row], weights: Iterable[int] | None = None
 ) -> pa.Table:
-    """The rows as a table; with a column of weights, if there are any."""
-    listed = list(rows)
-    arrays = [pa.array([row[i] for row in listed], f.type) for i, f in enumerate(schema)]
+    """Return the rows as a table, with a column of weights if weights are given."""
+    rows = list(rows)
+    arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     table = pa.Table.from_arrays(arrays, schema=schema)
     if weights is None:
         return table
@@ -41,7 +41,7 @@ def marks(*nodes: int | None, weights: Iterable[int] | None = None) -> pa.Table:
 
 
 def bag_of(table: pa.Table) -> Counter[Row]:
-    """The rows with their weights; NaN and zero in one form, weights of equal rows added up."""
+    """Return the weight of each row, summed over equal rows; NaN and zero have one form."""
     *columns, weight = (column.to_pylist() for column in table.columns)
     rows = zip(*columns, strict=True) if columns else [()] * len(weight)
     return sum_weights(zip(rows, weight, strict=True))

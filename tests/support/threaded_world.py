@@ -55,7 +55,7 @@ Bag = Counter
 
 
 def hashable(value: Any) -> Any:
-    """A value of a cell as a key of a Counter: lists and structs become tuples."""
+    """Return a value in a form that can be a key of a Counter: lists and structs become tuples."""
     if isinstance(value, list):
         return tuple(map(hashable, value))
     if isinstance(value, dict):
@@ -64,7 +64,7 @@ def hashable(value: Any) -> Any:
 
 
 def bag_of(table: pa.Table) -> Bag:
-    """The rows with their weights."""
+    """Return the rows of a table with their weights."""
     *columns, weights = (column.to_pylist() for column in table.columns)
     bag: Bag = Counter()
     for row, weight in zip(zip(*columns, strict=True), weights, strict=True):
@@ -88,10 +88,10 @@ def counts(e: Bag) -> Bag:
 
 def paths(e: Bag) -> Bag:
     rows: Bag = Counter()
-    for x, v in e.items():
-        for y, w in e.items():
-            if x[1] == y[0]:
-                rows[x[0], y[1], x[2], y[2], x[3] + y[3]] += v * w
+    for (a, b, c, d, _), weight in e.items():
+        for (b2, a2, c2, d2, _), weight2 in e.items():
+            if b == b2:
+                rows[a, a2, c, c2, d + d2] += weight * weight2
     return rows
 
 
@@ -232,7 +232,7 @@ class Writer:
         self.world = world
         self.random = random.Random(seed)
         self.seed = seed
-        self.rows_made = 0
+        self.rows_drawn = 0
         self.saved: tuple[Any, Bag] | None = None
 
     def __call__(self) -> None:
@@ -254,8 +254,8 @@ class Writer:
         for row in pick.sample(sorted(bag), min(len(bag), pick.randrange(4 + len(bag) // 8))):
             changes[row] -= bag[row]
         for _ in range(pick.randrange(1, 5)):
-            self.rows_made += 1
-            text = f"{pick.randrange(10**6):06} of {self.seed}, {self.rows_made}"
+            self.rows_drawn += 1
+            text = f"{pick.randrange(10**6):06} of {self.seed}, {self.rows_drawn}"
             numbers = tuple(pick.randrange(9) for _ in range(pick.randrange(3)))
             nodes = pick.choice(NODES), pick.choice(NODES)
             changes[*nodes, text, pick.randrange(100), numbers] += 1
@@ -285,11 +285,11 @@ class Writer:
                 continue
             after = bag.copy()
             after.update(changes)
-            number = world.add(+after)
+            after = +after  # drops rows of weight zero
+            number = world.add(after)
             for name, table in step.outputs.items():
-                now, then = ORACLES[name](after_of(after)), ORACLES[name](bag)
-                delta = now.copy()
-                delta.subtract(then)
+                delta = ORACLES[name](after).copy()
+                delta.subtract(ORACLES[name](bag))
                 assert nonzero(bag_of(table)) == nonzero(delta), name
             step.commit()
             world.record_commit(number)
@@ -315,7 +315,7 @@ class Writer:
             raise AssertionError("two steps of one version were committed")
 
     def _save(self) -> None:
-        guard = self.world.circuit.prepare({})
+        guard = self.world.circuit.prepare({})  # holds the write lock
         self.saved = self.world.circuit.snapshot(), self.world.newest[1]
         guard.abandon()
 
@@ -339,6 +339,7 @@ class Reader:
         seed: The seed of its choices.
     """
 
+    #: The ways to read: the methods of these names with an underscore, or any of them.
     KINDS = ("views", "queries", "snapshots", "elsewhere", "explained", "mixed")
 
     def __init__(self, world: World, kind: str, seed: int) -> None:
@@ -385,7 +386,7 @@ class Reader:
             ),
             (
                 f"SELECT b || '{n}' AS g, count(*) AS n, min(c) AS m FROM e GROUP BY 1",
-                lambda e: Counter((b + str(n), k, m) for (b, k, _, m) in least(e)),
+                lambda e: Counter((b + str(n), k, c) for b, k, c in count_and_least_c(e)),
             ),
             (
                 "SELECT x.a, y.b, x.c AS c, y.c AS o, x.d + y.d AS d "
@@ -452,12 +453,12 @@ class Reader:
         return []
 
 
-def least(e: Bag) -> list[tuple[str, int, int, str]]:
-    """Return for each b: the number of its rows, 0, and the least c."""
+def count_and_least_c(e: Bag) -> list[tuple[str, int, str]]:
+    """Return for each b the number of its rows, and the least c."""
     groups: dict[str, list[tuple[str, int]]] = {}
     for (_, b, c, *_), weight in e.items():
         groups.setdefault(b, []).append((c, weight))
-    return [(b, sum(w for _, w in g), 0, min(c for c, _ in g)) for b, g in groups.items()]
+    return [(b, sum(w for _, w in rows), min(c for c, _ in rows)) for b, rows in groups.items()]
 
 
 def summed(pairs: Any) -> Bag:
@@ -469,8 +470,3 @@ def summed(pairs: Any) -> Bag:
 
 def nonzero(bag: Bag) -> Bag:
     return Counter({row: weight for row, weight in bag.items() if weight})
-
-
-def after_of(bag: Bag) -> Bag:
-    """A bag without rows of weight zero."""
-    return +bag

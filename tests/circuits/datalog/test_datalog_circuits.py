@@ -19,7 +19,6 @@ from tests.support.shared_data import needs_cases
 
 Row = tuple[Any, ...]
 CASES = [case for case in QUERIES if case.values[0]["name"] != UNTYPED]
-LARGE = 200_000
 
 
 def arrow(fields: Any) -> pa.Schema:
@@ -33,19 +32,19 @@ def table(schema: pa.Schema, changes: list[tuple[Row, int]]) -> pa.Table:
     return pa.table([*arrays, weights], names=[*schema.names, "weight"])
 
 
-def rows(found: pa.Table) -> Counter[Row]:
-    *columns, weights = (column.to_pylist() for column in found.columns)
-    listed = zip(*columns, strict=True) if columns else [()] * len(weights)
-    return Counter(dict(zip(listed, weights, strict=True)))
+def rows(delta: pa.Table) -> Counter[Row]:
+    *columns, weights = (column.to_pylist() for column in delta.columns)
+    tuples = zip(*columns, strict=True) if columns else [()] * len(weights)
+    return Counter(dict(zip(tuples, weights, strict=True)))
 
 
-def stepped(case: dict[str, Any]) -> tuple[Circuit, list[Counter[Row]]]:
-    """The case's circuit after its last step, and the delta of the answer at each."""
+def run_case(case: dict[str, Any]) -> tuple[Circuit, list[Counter[Row]]]:
+    """Return the circuit of a case after its last step, and the delta of the answer at each."""
     fields, database = final_state(case)
     schemas = {name: arrow(columns) for name, columns in fields.items()}
     circuit = compile_datalog(case["query"], schemas, materialize=True)
-    given_once = set(schemas) - {r["name"] for r in case["relations"]}
-    given_once -= {change["rel"] for step in case["steps"] for change in step["deltas"]}
+    unchanged = set(schemas) - {r["name"] for r in case["relations"]}
+    unchanged -= {change["rel"] for step in case["steps"] for change in step["deltas"]}
     deltas = []
     for number, step in enumerate(case["steps"]):
         changes: dict[str, list[tuple[Row, int]]] = {}
@@ -53,9 +52,9 @@ def stepped(case: dict[str, Any]) -> tuple[Circuit, list[Counter[Row]]]:
             row = tuple(change["tuple"])
             changes.setdefault(change["rel"], []).append((row, change["weight"]))
         if number == 0:
-            for name in given_once:
+            for name in unchanged:
                 changes[name] = list(database[name].items())
-        tables = {name: table(schemas[name], listed) for name, listed in changes.items() if listed}
+        tables = {name: table(schemas[name], rows) for name, rows in changes.items() if rows}
         deltas.append(rows(circuit.step(tables)["Q"]))
     return circuit, deltas
 
@@ -63,7 +62,7 @@ def stepped(case: dict[str, Any]) -> tuple[Circuit, list[Counter[Row]]]:
 @needs_cases
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_is_exact_at_every_step_and_in_a_one_shot_query(case):
-    circuit, deltas = stepped(case)
+    circuit, deltas = run_case(case)
     expected = {tuple(row) for row in case["expected"]["result"]}
     total: Counter[Row] = Counter()
     for delta, step in zip(deltas, case["steps"], strict=True):
@@ -72,11 +71,11 @@ def test_a_case_is_exact_at_every_step_and_in_a_one_shot_query(case):
         total.update(delta)
     assert {row: weight for row, weight in total.items() if weight} == dict.fromkeys(expected, 1)
     assert set(rows(circuit.views["Q"])) == expected
-    asked = case["query"].replace("Q(", "Asked(", 1)
-    assert set(rows(circuit.query(asked))) == expected
+    one_shot = case["query"].replace("Q(", "OneShot(", 1)
+    assert set(rows(circuit.query(one_shot))) == expected
     if "aggregate" not in case["features"]:
-        kept = {name: list(rows(circuit.views[name])) for name in (*circuit.inputs, "Q")}
-        assert answers(asked, kept) == expected
+        relations = {name: list(rows(circuit.views[name])) for name in (*circuit.inputs, "Q")}
+        assert answers(one_shot, relations) == expected
 
 
 @settings(max_examples=120)
@@ -90,13 +89,15 @@ def test_a_program_has_the_rows_of_its_models_after_every_step(title, data):
     for _ in range(3):
         tables = {}
         for name, universe in DATABASE.items():
-            chosen = data.draw(st.lists(st.sampled_from(universe), max_size=4, unique=True))
-            changes = [(row, -1 if row in state[name] else 1) for row in chosen]
-            state[name].symmetric_difference_update(chosen)
+            changed = data.draw(st.lists(st.sampled_from(universe), max_size=4, unique=True))
+            changes = [(row, -1 if row in state[name] else 1) for row in changed]
+            state[name].symmetric_difference_update(changed)
             if changes:
                 tables[name] = table(schemas[name], changes)
         for head, delta in circuit.step(tables).items():
             totals[head].update(rows(delta))
-        expected = evaluate_program(text, {name: sorted(found) for name, found in state.items()})
+        expected = evaluate_program(
+            text, {name: sorted(present) for name, present in state.items()}
+        )
         for head, total in totals.items():
             assert {r: w for r, w in total.items() if w} == dict.fromkeys(expected[head], 1), text

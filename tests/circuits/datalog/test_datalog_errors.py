@@ -153,8 +153,8 @@ def test_garbage_is_a_datalog_error(text):
 @settings(max_examples=300, deadline=None)
 def test_a_program_with_a_fault_is_a_program_or_a_datalog_error(data):
     text = data.draw(st.sampled_from(list(PROGRAMS.values())))
-    at = data.draw(st.integers(0, len(text)))
-    until = data.draw(st.integers(at, min(at + 6, len(text))))
-    text = text[:at] + data.draw(st.sampled_from(["", *WORDS])) + text[until:]
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(start + 6, len(text))))
+    text = text[:start] + data.draw(st.sampled_from(["", *WORDS])) + text[end:]
     with suppress(DatalogError):
         plan_datalog(text, SCHEMA)

@@ -21,13 +21,14 @@ from tests.circuits.datalog.test_datalog_plan import (
 )
 from tests.generators.datalog_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.datalog_extenders import answers, extenders
-from tests.oracles.naive_datalog import aggregates, evaluate_program
+from tests.oracles.naive_datalog import evaluate_program, has_aggregate
 from tests.support.shared_data import needs_cases
 
 ONE_RULE = {
     title: text
     for title, text in PROGRAMS.items()
-    if len(rules := parse(text).rules) == 1 and not any(aggregates(t.term) for t in rules[0].terms)
+    if len(rules := parse(text).rules) == 1
+    and not any(has_aggregate(t.term) for t in rules[0].terms)
 }
 
 
@@ -59,8 +60,8 @@ def test_a_case_has_the_expected_rows(case):
             answers(case["query"], {n: list(bag) for n, bag in final_state(case)[1].items()})
         return
     _, database = final_state(case)
-    found = answers(case["query"], {name: list(bag) for name, bag in database.items()})
-    assert found == {tuple(row) for row in case["expected"]["result"]}
+    answer = answers(case["query"], {name: list(bag) for name, bag in database.items()})
+    assert answer == {tuple(row) for row in case["expected"]["result"]}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +86,9 @@ def test_null_is_the_null_of_the_plan(text):
 
 def test_the_connectives_of_the_core_serve_directly():
     text = "q(x, y) :- e(x, y), or(ban(x) ; small(x)), not f(x, y)."
-    order, found = extenders(parse(text).rules[0].body, DATABASE)
+    order, parts = extenders(parse(text).rules[0].body, DATABASE)
     assert order == ("x", "y")
-    assert [type(extender) for extender in found] == [RelationExtender, Or, Not]
+    assert [type(extender) for extender in parts] == [RelationExtender, Or, Not]
 
 
 def test_a_program_that_is_no_one_shot_query_is_refused():

@@ -27,8 +27,8 @@ from tests.support.shared_data import cases, needs_cases
 Row = tuple[Any, ...]
 
 
-def planned(text: str, schema: Any, database: Any) -> dict[str, Counter[Row]]:
-    """The rows of each head with their weights, by its plan."""
+def evaluate_heads(text: str, schema: Any, database: Any) -> dict[str, Counter[Row]]:
+    """Return the rows of each head with their weights, by evaluating its plan."""
     known: dict[str, Any] = dict(database)
     answer = {}
     for head, plan in plan_datalog(text, schema).items():
@@ -37,9 +37,9 @@ def planned(text: str, schema: Any, database: Any) -> dict[str, Counter[Row]]:
 
 
 def rows(text: str, head: str = "q", schema: Any = SCHEMA, database: Any = DATABASE) -> set[Row]:
-    found = planned(text, schema, database)[head]
-    assert set(found.values()) <= {1}
-    return set(found)
+    bag = evaluate_heads(text, schema, database)[head]
+    assert set(bag.values()) <= {1}
+    return set(bag)
 
 
 def columns(text: str, head: str = "q") -> list[str]:
@@ -56,10 +56,10 @@ def types(text: str, head: str = "q") -> list[pa.DataType]:
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_a_program_has_the_rows_of_its_models(title):
     text = PROGRAMS[title]
-    found = planned(text, SCHEMA, DATABASE)
+    bags = evaluate_heads(text, SCHEMA, DATABASE)
     expected = evaluate_program(text, DATABASE)
-    assert {head: set(bag) for head, bag in found.items()} == expected
-    assert all(set(bag.values()) <= {1} for bag in found.values())
+    assert {head: set(bag) for head, bag in bags.items()} == expected
+    assert all(set(bag.values()) <= {1} for bag in bags.values())
 
 
 def test_most_programs_have_rows():
@@ -110,11 +110,11 @@ def test_a_random_program_has_the_rows_of_its_models_or_is_refused(body, head):
     text = f"{head} :- {body}."
     small = {name: rows[:4] for name, rows in DATABASE.items()}
     try:
-        found = planned(text, SCHEMA, small)["q"]
+        bag = evaluate_heads(text, SCHEMA, small)["q"]
     except DatalogError as error:
         assert "is bound" in str(error) or "once" in str(error) or "not bound" in str(error)
         return
-    assert set(found) == evaluate_program(text, small)["q"]
+    assert set(bag) == evaluate_program(text, small)["q"]
 
 
 # --- cases ---------------------------------------------------------------------------------------
@@ -127,7 +127,10 @@ TYPES = {int: pa.int64(), str: pa.string()}
 
 
 def final_state(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Schema and rows of a case; a predicate of its own host language is the relation it is."""
+    """Return the schemas and the final rows of the relations of a case.
+
+    The predicate ``sum-even?``, a function of the host language of the cases, becomes a relation.
+    """
     bags: dict[str, Counter[Row]] = {r["name"]: Counter() for r in case["relations"]}
     for step in case["steps"]:
         for change in step["deltas"]:
@@ -258,8 +261,8 @@ def test_constants_have_types():
 
 def test_rows_have_weight_1_whatever_the_weights_of_the_inputs():
     heavy = {**DATABASE, "e": {(1, 2): 3, (2, 3): 2, (7, 7): -1}}
-    assert planned("q(x) :- e(x, _).", SCHEMA, heavy)["q"] == {(1,): 1, (2,): 1}
-    assert planned("q(count()) :- e(x, y).", SCHEMA, heavy)["q"] == {(2,): 1}
+    assert evaluate_heads("q(x) :- e(x, _).", SCHEMA, heavy)["q"] == {(1,): 1, (2,): 1}
+    assert evaluate_heads("q(count()) :- e(x, y).", SCHEMA, heavy)["q"] == {(2,): 1}
 
 
 NULLS: dict[str, Any] = {**DATABASE, "e": [(1, None), (None, None), (2, 2)], "d": [(None,), (2,)]}
@@ -312,8 +315,8 @@ def test_decimals_dates_and_floats_compare_with_constants():
         "s < 0.75",
         "p * 2 = 3",
     ):
-        found = rows(f"q(p) :- t(p, d, t, s), {condition}.", schema=schema, database={"t": data})
-        assert found == {(D("1.50"),)}, condition
+        prices = rows(f"q(p) :- t(p, d, t, s), {condition}.", schema=schema, database={"t": data})
+        assert prices == {(D("1.50"),)}, condition
     assert rows("q(d) :- t(2.5, d, _, _).", schema=schema, database={"t": data}) == {
         (date(1995, 1, 1),)
     }

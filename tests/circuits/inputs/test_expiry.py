@@ -28,8 +28,8 @@ DISORDER = 3
 DISTANCE = 4
 EVENTS = pa.schema([("k", INT), ("ts", INT), ("n", INT)])
 SCHEMAS = {"a": EVENTS, "b": EVENTS, "names": pa.schema([("k", INT), ("name", pa.string())])}
-NEAR_BY = f"<= {DISTANCE}"
-NEAR = f"abs(x.ts - y.ts) {NEAR_BY}"
+WITHIN = f"<= {DISTANCE}"
+NEAR = f"abs(x.ts - y.ts) {WITHIN}"
 #: Joins, filters and projections: their results are append-only.
 JOINS = [
     "SELECT k, n FROM a WHERE n > 0",
@@ -81,7 +81,7 @@ def tables_of(events: Sequence[Event]) -> dict[str, pa.Table]:
 NAMES = pa.table({"k": [0, 1, 1], "name": ["zero", "one", "uno"]})
 
 
-def published(circuit: Circuit, steps: Sequence[Sequence[Event]]):
+def run_steps(circuit: Circuit, steps: Sequence[Sequence[Event]]):
     """Run the steps; return the sum of the outputs, and the outputs. No row may be rejected."""
     total: Counter = Counter()
     deltas = []
@@ -100,18 +100,18 @@ def published(circuit: Circuit, steps: Sequence[Sequence[Event]]):
 
 
 @st.composite
-def streams(draw, deletions: bool = False, apart: bool = False) -> list[Event]:
+def streams(draw, deletions: bool = False, independent: bool = False) -> list[Event]:
     """Draw rows in the order of their arrival; a row is at most ``DISORDER`` late.
 
     Args:
         draw: The function of Hypothesis.
-        deletions: Whether some rows are deleted later.
-        apart: Whether the times of the inputs advance independently.
+        deletions: True to delete some rows later.
+        independent: True if the times of the inputs advance independently.
     """
     latest, events = {"a": 0, "b": 0, "": 0}, []
     for _ in range(draw(st.integers(1, 14))):
         name = draw(st.sampled_from(["a", "b"]))
-        clock = name if apart else ""
+        clock = name if independent else ""
         latest[clock] += draw(st.sampled_from([0, 0, 1, 2, 9]))
         ts = latest[clock] - draw(st.integers(0, DISORDER))
         row = draw(st.integers(0, 1)), ts, draw(st.integers(0, 1))
@@ -127,19 +127,19 @@ def streams(draw, deletions: bool = False, apart: bool = False) -> list[Event]:
 
 
 @st.composite
-def cuts(draw, events: Sequence[Event]) -> list[list[Event]]:
+def divisions(draw, events: Sequence[Event]) -> list[list[Event]]:
     """Divide the stream into consecutive steps."""
     positions = sorted(draw(st.sets(st.integers(1, max(1, len(events) - 1)), max_size=6)))
     bounds = [0, *positions, len(events)]
-    pieces = [list(events[a:b]) for a, b in pairwise(bounds)]
-    return [piece for piece in pieces if piece]
+    steps = [list(events[a:b]) for a, b in pairwise(bounds)]
+    return [step for step in steps if step]
 
 
 @st.composite
 def cases(draw, query: str) -> tuple[list[Event], dict[str, int]]:
     """Draw a stream, and retentions with which every division of it gives the same sum."""
-    least = DISORDER + (DISTANCE if NEAR_BY in query else 0)
-    events = draw(streams(apart=draw(st.booleans()) and "JOIN b" not in query))
+    least = DISORDER + (DISTANCE if WITHIN in query else 0)
+    events = draw(streams(independent=draw(st.booleans()) and "JOIN b" not in query))
     lengths = {"a": st.integers(least, least + 4), "b": st.integers(least, least + 9)}
     return events, draw(st.fixed_dictionaries(lengths))
 
@@ -152,20 +152,20 @@ retentions = st.fixed_dictionaries(
 )
 
 
-def unretained(query: str, events: Sequence[Event]) -> Counter:
+def query_over_all_rows(query: str, events: Sequence[Event]) -> Counter:
     """Compute the query over all rows, in a circuit without retention."""
-    total, _ = published(compile_sql(query, SCHEMAS), [events])
+    total, _ = run_steps(compile_sql(query, SCHEMAS), [events])
     return total
 
 
 @LAW
 @given(st.data(), st.sampled_from([*JOINS, *GROUPS]))
-def test_with_keep_what_is_published_is_the_query_over_all_rows_for_every_cut(data, query):
+def test_with_keep_what_is_published_is_the_query_over_all_rows_for_every_division(data, query):
     events, retention = data.draw(cases(query))
-    expected = unretained(query, events)
-    for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
+    expected = query_over_all_rows(query, events)
+    for steps in ([events], [[event] for event in events], data.draw(divisions(events))):
         circuit = circuit_of(query, retention, "keep", materialize=["view"])
-        total, deltas = published(circuit, steps)
+        total, deltas = run_steps(circuit, steps)
         assert total == expected
         assert bag_of(circuit.views["view"]) == expected
         if query in JOINS:
@@ -174,16 +174,16 @@ def test_with_keep_what_is_published_is_the_query_over_all_rows_for_every_cut(da
 
 @LAW
 @given(st.data(), st.sampled_from([*JOINS, *GROUPS]), streams(), retentions)
-def test_with_retract_the_sum_is_the_query_over_the_retained_rows_for_every_cut(
+def test_with_retract_the_sum_is_the_query_over_the_retained_rows_for_every_division(
     data, query, events, retention
 ):
     latest: dict[str, int] = {}
     for name, (_, ts, _), _ in events:
         latest[name] = max(ts, latest.get(name, ts))
     retained = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
-    expected = unretained(query, retained)
-    for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
-        total, _ = published(circuit_of(query, retention, "retract"), steps)
+    expected = query_over_all_rows(query, retained)
+    for steps in ([events], [[event] for event in events], data.draw(divisions(events))):
+        total, _ = run_steps(circuit_of(query, retention, "retract"), steps)
         assert total == expected
 
 
@@ -196,10 +196,10 @@ def test_with_retract_the_sum_is_the_query_over_the_retained_rows_for_every_cut(
 )
 def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, events, retention):
     """Steps are abandoned and prepared again, or the circuit is restored from a snapshot."""
-    steps = data.draw(cuts(events))
+    steps = data.draw(divisions(events))
     circuit = circuit_of(query, retention, "keep", materialize=["view", "a"])
-    for number, events_ in enumerate(steps):
-        tables = tables_of(events_)
+    for number, step_events in enumerate(steps):
+        tables = tables_of(step_events)
         if number == 0:
             tables["names"] = NAMES
         first = circuit.prepare(tables)
@@ -214,7 +214,7 @@ def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, even
             n: bag_of(t) for n, t in first.outputs.items()
         }
         repeated.commit()
-    assert bag_of(circuit.views["view"]) == unretained(query, events)
+    assert bag_of(circuit.views["view"]) == query_over_all_rows(query, events)
 
 
 @LAW
@@ -223,13 +223,13 @@ def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, ret
     """Every trace, except that of the materialized view, has the retained rows only."""
     query = JOINS[1]
     circuit = circuit_of(query, retention, "keep", materialize=["a"])
-    published(circuit, data.draw(cuts(events)))
+    run_steps(circuit, data.draw(divisions(events)))
     latest: dict[str, int] = {}
     for name, (_, ts, _), _ in events:
         latest[name] = max(ts, latest.get(name, ts))
     retained = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
     without_expired = compile_sql(query, SCHEMAS, materialize=["a"])
-    published(without_expired, [retained])
+    run_steps(without_expired, [retained])
     traces = {n: t.to_zset() for n, t in circuit.graph.traces.items() if t.orders}
     expected = {n: t.to_zset() for n, t in without_expired.graph.traces.items() if t.orders}
     assert bag_of(circuit.views["a"]) == bag_of(without_expired.views["a"])
@@ -241,7 +241,7 @@ def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, ret
 def alerts_of(files: Sequence[Sequence[Event]], on_expiry: OnExpiry) -> tuple[Counter, int]:
     """Return the alerts that remain, and the number of inserted alerts."""
     query = "SELECT x.n, y.n AS next FROM a x JOIN b y ON x.k = y.k AND y.ts - x.ts BETWEEN 0 AND 7"
-    total, deltas = published(circuit_of(query, {"a": 7, "b": 7}, on_expiry), files)
+    total, deltas = run_steps(circuit_of(query, {"a": 7, "b": 7}, on_expiry), files)
     return total, sum(weight for delta in deltas for weight in delta.values() if weight > 0)
 
 
@@ -282,14 +282,14 @@ def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
     assert "before 90, the greatest time or watermark of earlier steps minus 10" in messages[0]
 
 
-def test_a_watermark_expires_kept_rows_unseen():
+def test_a_watermark_expires_rows_without_a_change_of_kept_results():
     circuit = circuit_of("SELECT k, n FROM a", {"a": 5}, "keep", materialize=["view", "a"])
     circuit.step(tables_of([("a", (1, 10, 2), 1)]))
     assert circuit.step({}, {"a": 16})["view"].num_rows == 0
     assert circuit.views["a"].num_rows == 0
     assert bag_of(circuit.views["view"]) == {(1, 2): 1}
     late = circuit.prepare(tables_of([("a", (1, 10, 2), -1)])).rejected["a"]
-    assert [one.reason for one in late] == ["late"]
+    assert [rejection.reason for rejection in late] == ["late"]
 
 
 def test_a_view_that_is_its_input_holds_what_was_published():

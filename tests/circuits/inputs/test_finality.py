@@ -21,12 +21,13 @@ from tests.circuits.inputs.test_expiry import (
     SCHEMAS,
     cases,
     circuit_of,
-    cuts,
-    published,
-    unretained,
+    divisions,
+    query_over_all_rows,
+    run_steps,
 )
 from tests.support.tables import INT, bag_of
 
+#: Queries with the columns k, ts and n over the inputs, and over other such queries.
 BASES = [
     "SELECT k, ts, n FROM a",
     "SELECT k, ts, n FROM a",
@@ -36,7 +37,7 @@ BASES = [
     "SELECT x.k, y.ts, x.n FROM a x JOIN a y ON x.ts = y.ts AND x.k = y.n",
     "SELECT k, k AS ts, k AS n FROM names",
 ]
-STEPS = [
+WRAPPERS = [
     "SELECT k, ts, n FROM ({0}) q WHERE n > 0",
     "SELECT k, ts, n FROM ({0}) q WHERE n = ts",
     "SELECT k, ts // 3 AS ts, n FROM ({0}) q",
@@ -69,13 +70,13 @@ def queries(draw, depth: int = 3) -> str:
     """A query with the columns k, ts, n."""
     if depth == 0 or not draw(st.integers(0, 4)):
         return draw(st.sampled_from(BASES))
-    step = draw(st.sampled_from(STEPS))
+    wrapper = draw(st.sampled_from(WRAPPERS))
     below = draw(queries(depth - 1))
-    same = draw(st.booleans())
-    other = below if same else draw(queries(depth - 1))
-    if "UNION" in step or "EXCEPT" in step or "INTERSECT" in step:
-        below, other = (f"SELECT k, ts, n FROM ({one}) u" for one in (below, other))
-    return step.format(below, other)
+    is_same = draw(st.booleans())
+    other = below if is_same else draw(queries(depth - 1))
+    if "UNION" in wrapper or "EXCEPT" in wrapper or "INTERSECT" in wrapper:
+        below, other = (f"SELECT k, ts, n FROM ({query}) u" for query in (below, other))
+    return wrapper.format(below, other)
 
 
 def check_law(data, query) -> None:
@@ -85,9 +86,9 @@ def check_law(data, query) -> None:
     except InputOptionsError as error:
         assert re.search(r"^view 'view': .* over input '[ab]', .* on_expiry='retract'", str(error))
         assume(False)
-    expected = unretained(query, events)
-    for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
-        total, _ = published(circuit_of(query, retention, "keep"), steps)
+    expected = query_over_all_rows(query, events)
+    for steps in ([events], [[event] for event in events], data.draw(divisions(events))):
+        total, _ = run_steps(circuit_of(query, retention, "keep"), steps)
         assert total == expected
 
 
@@ -110,7 +111,7 @@ INPUTS = {"a": EVENTS, "b": EVENTS, "z": ZONED, "plain": pa.schema([("k", INT), 
 DAY = {name: InputOptions(retain=Retention("at", "1 day", on_expiry="keep")) for name in "abz"}
 
 
-def compiled(query: str, **rules) -> Circuit:
+def compile_query(query: str, **rules) -> Circuit:
     return compile_sql(query, INPUTS, input_options={**DAY, **rules})
 
 
@@ -135,7 +136,7 @@ def compiled(query: str, **rules) -> Circuit:
     ],
 )
 def test_views_whose_results_are_final_are_accepted(query):
-    compiled(query)
+    compile_query(query)
 
 
 @pytest.mark.parametrize(
@@ -175,11 +176,11 @@ def test_views_whose_results_are_final_are_accepted(query):
 )
 def test_views_whose_results_could_change_are_refused_with_the_reason(query, words):
     with pytest.raises(InputOptionsError, match=f"view 'view': .*{words}.*") as caught:
-        compiled(query)
+        compile_query(query)
     assert "on_expiry='keep'" in str(caught.value)
     assert "use on_expiry='retract'" in str(caught.value)
     retract = {name: InputOptions(retain=Retention("at", "1 day")) for name in "abz"}
-    compiled(query, **retract)
+    compile_query(query, **retract)
 
 
 def test_a_view_over_a_view_names_the_view_with_the_operator():
@@ -187,7 +188,7 @@ def test_a_view_over_a_view_names_the_view_with_the_operator():
         "CREATE VIEW v AS SELECT k, n FROM a; CREATE VIEW w AS SELECT k, max(n) FROM v GROUP BY k"
     )
     with pytest.raises(InputOptionsError, match="view 'w': GROUP BY over input 'a'"):
-        compiled(text)
+        compile_query(text)
 
 
 def test_datalog_rules_need_the_event_times_in_their_heads():
@@ -205,8 +206,10 @@ def test_a_view_over_both_kinds_of_expiry_is_refused():
     with pytest.raises(
         InputOptionsError, match=r"view 'view' reads input 'a' with on_expiry='keep' and .*b"
     ):
-        compiled("SELECT a.k FROM a JOIN b ON a.k = b.k", b=b)
-    compiled("CREATE VIEW v AS SELECT k FROM a; CREATE VIEW w AS SELECT DISTINCT k FROM b", b=b)
+        compile_query("SELECT a.k FROM a JOIN b ON a.k = b.k", b=b)
+    compile_query(
+        "CREATE VIEW v AS SELECT k FROM a; CREATE VIEW w AS SELECT DISTINCT k FROM b", b=b
+    )
 
 
 def test_kept_keys_have_the_event_time_among_them():
@@ -220,36 +223,38 @@ def test_an_unknown_on_expiry_is_refused():
         Retention("at", "1 day", on_expiry="drop")  # type: ignore[arg-type]
 
 
-def test_only_keep_is_part_of_what_a_state_belongs_to():
-    """States written before there was a choice are those of "retract"."""
-    plain, chosen = Retention("at", "1 day"), Retention("at", "1 day", on_expiry="retract")
+def test_only_keep_changes_the_fingerprint():
+    """A state that was written before the option existed belongs to "retract"."""
+    default, retract = Retention("at", "1 day"), Retention("at", "1 day", on_expiry="retract")
     kept = Retention("at", "1 day", on_expiry="keep")
-    assert plain == chosen != kept
-    assert repr(plain) == "Retention(column='at', duration=datetime.timedelta(days=1))"
-    prints = [
-        compiled("SELECT k FROM a", a=InputOptions(retain=one)).fingerprint
-        for one in (plain, chosen, kept)
+    assert default == retract != kept
+    assert repr(default) == "Retention(column='at', duration=datetime.timedelta(days=1))"
+    fingerprints = [
+        compile_query("SELECT k FROM a", a=InputOptions(retain=retention)).fingerprint
+        for retention in (default, retract, kept)
     ]
-    assert prints[0] == prints[1] != prints[2]
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
 def test_explain_says_that_results_are_kept():
-    assert "retain at for 1 day, results are kept" in compiled("SELECT k FROM a").explain()
+    assert "retain at for 1 day, results are kept" in compile_query("SELECT k FROM a").explain()
 
 
 def test_a_group_stays_in_the_state_until_all_of_it_has_expired():
     query = "SELECT ts // 10 AS bucket, count(*) AS c FROM a GROUP BY 1"
     rows = [("a", (0, ts, 0), 1) for ts in (1, 9, 8, 14, 30)]
     circuit = circuit_of(query, {"a": 3}, "keep", materialize=["a"])
-    assert published(circuit, [[row] for row in rows[:4]])[0] == {(0, 3): 1, (1, 1): 1}
-    assert bag_of(circuit.views["a"]) == {(0, 14, 0): 1}  # 11 is the horizon, 10 the group's start
-    total, _ = published(circuit_of(query, {"a": 3}, "keep"), [[row] for row in rows])
+    assert run_steps(circuit, [[row] for row in rows[:4]])[0] == {(0, 3): 1, (1, 1): 1}
+    assert bag_of(circuit.views["a"]) == {
+        (0, 14, 0): 1
+    }  # the watermark is 11, the start of the group 10
+    total, _ = run_steps(circuit_of(query, {"a": 3}, "keep"), [[row] for row in rows])
     assert total == {(0, 3): 1, (1, 1): 1, (3, 1): 1}
 
 
 def test_groups_of_times_before_1970_and_of_calendar_months_expire_as_a_whole():
     query = "SELECT date_trunc('month', at) AS m, count(*) AS c FROM a GROUP BY m"
-    circuit = compiled(query)
+    circuit = compile_query(query)
 
     def step(*times: datetime) -> dict:
         table = pa.table({"k": [0] * len(times), "at": list(times), "n": [0] * len(times)})
@@ -278,7 +283,7 @@ def test_groups_of_times_before_1970_and_of_calendar_months_expire_as_a_whole():
         max_size=14,
     )
 )
-def test_groups_of_several_lengths_expire_where_both_begin(moves):
+def test_groups_of_several_lengths_expire_where_both_begin(changes):
     """A late name meets whole groups only: a group is published once, with all its rows."""
     text = (
         "CREATE VIEW v AS SELECT ts // 7 AS g, count(*) AS c FROM a JOIN names m ON m.k = a.k "
@@ -287,11 +292,11 @@ def test_groups_of_several_lengths_expire_where_both_begin(moves):
     )
     circuit = circuit_of(text, {"a": 4}, "keep", materialize=["v", "w"])
     ts = 0
-    for name, k, gap in moves:
+    for name, k, gap in changes:
         ts += gap
         row = {"k": [k], "ts": [ts], "n": [0]} if name == "a" else {"k": [k], "name": ["x"]}
         circuit.step({name: pa.table(row).cast(SCHEMAS[name])})
         for view in ("v", "w"):
-            whole = bag_of(circuit.views[view])
-            assert set(whole.values()) <= {1}
-            assert len({g for g, _ in whole}) == len(whole)
+            groups = bag_of(circuit.views[view])
+            assert set(groups.values()) <= {1}
+            assert len({g for g, _ in groups}) == len(groups)

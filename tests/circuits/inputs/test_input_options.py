@@ -1,8 +1,8 @@
 """The options of inputs, against `tests.oracles.naive_rules`: one change at a time, on dicts.
 
-Random events of a tiny domain go to two inputs with rules; after every step the relation, views
-over it, what was refused, and the horizon are compared. In between steps are abandoned, and the
-circuit is carried on, as a snapshot or from stored state.
+Random events of a tiny domain go to two inputs with options. After every step the relation, views
+over it, the rejected rows, and the watermark are compared. Between the steps, others are abandoned,
+and the circuit is replaced by one that is restored from a snapshot or from stored state.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ALL = [
 ]
 
 
-def naive(rules: InputOptions) -> NaiveInput:
+def oracle_of(rules: InputOptions) -> NaiveInput:
     keys = tuple(COLUMNS.index(key) for key in rules.keys)
     lateness, retain = rules.lateness, rules.retain
     time = COLUMNS.index("ts")
@@ -84,25 +84,25 @@ def table_of(events: list[Event], *, keyed: bool) -> pa.Table:
     return table
 
 
-def columns_of(refused: dict) -> Counter:
-    """The weights refused, by reason and row."""
-    found: Counter = Counter()
-    for each in refused:
-        for row, weight in bag_of(each.table).items():
-            found[each.reason, row] += weight
-    return found
+def weights_of(rejections: dict) -> Counter:
+    """Return the rejected weights, by reason and row."""
+    weights: Counter = Counter()
+    for rejection in rejections:
+        for row, weight in bag_of(rejection.table).items():
+            weights[rejection.reason, row] += weight
+    return weights
 
 
 @dataclass
-class Pair:
-    """A circuit, and what its inputs are by the oracle."""
+class CheckedCircuit:
+    """A circuit, and the oracles of its inputs."""
 
     input_options: dict[str, InputOptions]
 
     def __post_init__(self):
         self.circuit = self.new()
         self.store = Store()
-        self.naive = {name: naive(rules) for name, rules in self.input_options.items()}
+        self.oracles = {name: oracle_of(rules) for name, rules in self.input_options.items()}
         self.totals = {name: Counter() for name in self.circuit.outputs}
 
     def new(self, formula: str = "collapsed") -> Circuit:
@@ -110,19 +110,19 @@ class Pair:
             VIEWS, INPUTS, input_options=self.input_options, materialize=["r"], formula=formula
         )
 
-    def prepared(self, events, watermarks):
+    def prepare(self, events, watermarks):
         tables = {
-            name: table_of(given, keyed=bool(self.input_options[name].keys))
-            for name, given in events.items()
+            name: table_of(input_events, keyed=bool(self.input_options[name].keys))
+            for name, input_events in events.items()
         }
         return self.circuit.prepare(tables, watermarks)
 
     def step(self, events, watermarks=None):
         watermarks = watermarks or {}
-        step = self.prepared(events, watermarks)
-        for name, model in self.naive.items():
+        step = self.prepare(events, watermarks)
+        for name, model in self.oracles.items():
             refused = model.step(events.get(name, []), watermarks.get(name))
-            assert columns_of(step.rejected.get(name, [])) == refused
+            assert weights_of(step.rejected.get(name, [])) == refused
         self.store.write(step)
         step.commit()
         for name, table in step.outputs.items():
@@ -131,23 +131,23 @@ class Pair:
         self.check()
 
     def check(self):
-        r, s = self.naive["r"].rows, self.naive["s"].rows
+        r, s = self.oracles["r"].rows, self.oracles["s"].rows
         assert bag_of(self.circuit.views["r"]) == nonzero(r)
         assert nonzero(self.totals["rows"]) == nonzero(r)
         pairs: Counter = Counter()
         for (k, g, ts), weight in r.items():
-            for (other_k, other_g, other), times in s.items():
+            for (other_k, other_g, other), other_weight in s.items():
                 if k == other_k and g == other_g and g is not None:
-                    pairs[k, ts, other] += weight * times
+                    pairs[k, ts, other] += weight * other_weight
         assert nonzero(self.totals["pairs"]) == nonzero(pairs)
         if all(weight >= 0 for weight in s.values()):
             assert nonzero(self.totals["groups"]) == grouped(s)
-        horizons = {
-            f"input {name} watermark": model.horizon
-            for name, model in self.naive.items()
-            if model.horizon is not None
+        watermarks = {
+            f"input {name} watermark": model.watermark
+            for name, model in self.oracles.items()
+            if model.watermark is not None
         }
-        assert dict(self.circuit.graph.watermarks) == horizons
+        assert dict(self.circuit.graph.watermarks) == watermarks
 
 
 def nonzero(bag: Counter) -> Counter:
@@ -164,17 +164,17 @@ def grouped(rows: Counter) -> Counter:
 
 
 def rows(latest: int = 12):
-    """Rows whose times go a little to and fro around a moving end."""
+    """Draw rows without a time, or with one of the last six times before ``latest``."""
     time = st.one_of(st.none(), st.integers(max(0, latest - 6), latest))
     return st.tuples(st.integers(0, 2), st.sampled_from([None, 0, 1]), time)
 
 
 @st.composite
 def changes(draw, latest: int, least: int = 0) -> list[Event]:
-    """Events, each with a sequence of its own; some are given twice."""
-    listed = draw(st.lists(st.tuples(rows(latest), st.sampled_from([1, 1, -1, 2])), max_size=6))
-    order = draw(st.permutations(range(len(listed))))
-    events = [(row, w, least + n) for (row, w), n in zip(listed, order, strict=True)]
+    """Draw events, each with a sequence of its own; some occur twice."""
+    drawn = draw(st.lists(st.tuples(rows(latest), st.sampled_from([1, 1, -1, 2])), max_size=6))
+    order = draw(st.permutations(range(len(drawn))))
+    events = [(row, w, least + n) for (row, w), n in zip(drawn, order, strict=True)]
     repeated = draw(st.lists(st.sampled_from(events), max_size=2)) if events else []
     return [*events, *repeated]
 
@@ -183,33 +183,35 @@ def changes(draw, latest: int, least: int = 0) -> list[Event]:
 @given(st.data())
 def test_every_step_agrees_with_events_taken_one_after_the_other(data):
     rules = {name: data.draw(st.sampled_from(ALL)) for name in INPUTS}
-    pair = Pair(rules)
+    checked = CheckedCircuit(rules)
     retained = [name for name in INPUTS if rules[name].time_column is not None]
-    for moment in range(data.draw(st.integers(1, 5))):
+    for number in range(data.draw(st.integers(1, 5))):
         names = data.draw(st.sets(st.sampled_from(["r", "s"])))
-        events = {name: data.draw(changes(4 + 2 * moment)) for name in sorted(names)}
+        events = {name: data.draw(changes(4 + 2 * number)) for name in sorted(names)}
         watermarks = {}
         if retained and data.draw(st.booleans()):
             watermarks = {data.draw(st.sampled_from(retained)): data.draw(st.integers(0, 14))}
-        what = data.draw(st.sampled_from(["step", "step", "abandon", "forget", "restore", "load"]))
-        if what in ("abandon", "forget"):
-            step = pair.prepared(events, watermarks)
-            if what == "abandon":
+        action = data.draw(
+            st.sampled_from(["step", "step", "abandon", "forget", "restore", "load"])
+        )
+        if action in ("abandon", "forget"):
+            step = checked.prepare(events, watermarks)
+            if action == "abandon":
                 step.abandon()
-            pair.check()
-        if what == "restore":
-            snapshot = pickle.loads(pickle.dumps(pair.circuit.snapshot()))
-            pair.circuit = Circuit(pickle.loads(pickle.dumps(pair.circuit.spec)))
-            pair.circuit.restore(snapshot)
-        if what == "load" and moment:
+            checked.check()
+        if action == "restore":
+            snapshot = pickle.loads(pickle.dumps(checked.circuit.snapshot()))
+            checked.circuit = Circuit(pickle.loads(pickle.dumps(checked.circuit.spec)))
+            checked.circuit.restore(snapshot)
+        if action == "load" and number:
             formula = data.draw(st.sampled_from(["collapsed", "flipped", "recursive"]))
-            pair.circuit = pair.new(formula)
-            pair.circuit.load(pair.store.state())
-        pair.step(events, watermarks)
+            checked.circuit = checked.new(formula)
+            checked.circuit.load(checked.store.state())
+        checked.step(events, watermarks)
 
 
 def relation(rules: InputOptions, steps: list[list[Event]]) -> Counter:
-    """A relation after some steps."""
+    """Return the rows of an input after some steps."""
     circuit = compile_sql(
         "SELECT * FROM r", {"r": SCHEMA}, input_options={"r": rules}, materialize=["r"]
     )
@@ -238,11 +240,11 @@ def test_upserts_taken_together_in_their_sequence_give_the_same_relation(steps):
 
 @LAW
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=12))
-def test_keyed_and_retained_steps_can_be_taken_together_where_times_do_not_go_back(moves):
-    """Of each key; between keys they may."""
+def test_keyed_and_retained_steps_can_be_taken_together_where_times_do_not_go_back(key_changes):
+    """The times of one key do not go back; those of different keys may."""
     clocks = {0: 0, 1: 3, 2: 6}
     steps: list[list[Event]] = []
-    for sequence, (k, hours, deleted) in enumerate(moves):
+    for sequence, (k, hours, deleted) in enumerate(key_changes):
         clocks[k] += hours
         row: Row = (k, sequence, clocks[k])
         steps.append([(row, -1 if deleted else 1, sequence)])
@@ -267,8 +269,8 @@ def test_a_strict_step_names_the_row_and_changes_nothing():
         circuit.step({"r": table})
     assert bag_of(circuit.views["r"]) == {(1, 5, 0): 2}
     step = circuit.prepare({"r": table})
-    (refused,) = step.rejected["r"]
-    assert (refused.reason, bag_of(refused.table)) == ("missing", {(1, 5, 0): -1})
+    (rejection,) = step.rejected["r"]
+    assert (rejection.reason, bag_of(rejection.table)) == ("missing", {(1, 5, 0): -1})
     step.commit()
     assert bag_of(circuit.views["r"]) == {(2, 6, 0): 1}
 
@@ -285,13 +287,13 @@ def test_a_strict_relation_without_columns_counts():
     circuit = compile_sql(
         "SELECT count(*) AS n FROM r", {"r": pa.schema([])}, input_options={"r": STRICT}
     )
-    nothing = pa.table({"weight": [2]})
-    assert circuit.step({"r": nothing})["view"].to_pylist()[-1]["n"] == 2
+    two_rows = pa.table({"weight": [2]})
+    assert circuit.step({"r": two_rows})["view"].to_pylist()[-1]["n"] == 2
     with pytest.raises(MissingRowError, match=r"3 times, .* weight is 2"):
         circuit.step({"r": pa.table({"weight": [-3]})})
 
 
-def test_rules_are_part_of_what_a_state_belongs_to():
+def test_options_of_inputs_are_part_of_the_fingerprint():
     plain, keyed = circuit_of(InputOptions()), circuit_of(KEYED)
     assert plain.fingerprint != keyed.fingerprint
     differ = [n for n, f in plain.fingerprints.items() if f != keyed.fingerprints[n]]
@@ -305,8 +307,8 @@ def test_rules_are_part_of_what_a_state_belongs_to():
 
 def test_explain_shows_the_rules_at_their_input():
     rules = InputOptions(keys=("k", "g"), strict=True, retain=Retention("ts", 3))
-    shown = circuit_of(rules).explain()
-    assert "input r(k, g, ts) with keys k, g; strict; retain ts for 3" in shown
+    text = circuit_of(rules).explain()
+    assert "input r(k, g, ts) with keys k, g; strict; retain ts for 3" in text
     assert "input r(k, g, ts)  [" in circuit_of(InputOptions()).explain()
 
 

@@ -25,8 +25,11 @@ def rows(*minutes: int) -> list[dict]:
 
 
 def rejected(step) -> list:
+    """Return the reason and the number of each rejected row."""
     return [
-        (each.reason, n) for each in step.rejected.get("r", ()) for n in each.table["n"].to_pylist()
+        (rejection.reason, n)
+        for rejection in step.rejected.get("r", ())
+        for n in rejection.table["n"].to_pylist()
     ]
 
 

@@ -36,31 +36,33 @@ def table_of(rows):
 @given(steps=STEPS)
 def test_a_step_counts_the_rows_that_it_leaves_with_a_negative_weight(sql, steps):
     circuit = compile_sql(sql, E, materialize=["e"])
-    there = Counter()
+    present = Counter()
     for rows in steps:
         delta = Counter()
         for a, b, weight in rows:
             delta[a, b] += weight
-        expected = sum(weight < 0 and there[row] + weight < 0 for row, weight in delta.items())
+        expected = sum(weight < 0 and present[row] + weight < 0 for row, weight in delta.items())
         step = circuit.prepare({"e": table_of(rows)})
         assert step.missing_deletions.get("e", 0) == expected
         step.commit()
-        there.update(delta)
-    assert bag_of(circuit.views["e"]) == Counter({row: n for row, n in there.items() if n})
+        present.update(delta)
+    assert bag_of(circuit.views["e"]) == Counter({row: n for row, n in present.items() if n})
 
 
 @settings(max_examples=50, deadline=None)
 @given(steps=STEPS)
-def test_what_joins_hold_of_an_input_shows_rows_that_are_missing_for_certain(steps):
-    held, whole = compile_sql(JOINED, E), compile_sql(JOINED, E, materialize=["e"])
+def test_the_count_for_an_input_that_joins_read_is_a_lower_bound(steps):
+    joined, materialized = compile_sql(JOINED, E), compile_sql(JOINED, E, materialize=["e"])
     for rows in steps:
-        found, exact = (circuit.prepare({"e": table_of(rows)}) for circuit in (held, whole))
-        assert found.missing_deletions["e"] <= exact.missing_deletions["e"]
-        found.commit()
+        bound, exact = (
+            circuit.prepare({"e": table_of(rows)}) for circuit in (joined, materialized)
+        )
+        assert bound.missing_deletions["e"] <= exact.missing_deletions["e"]
+        bound.commit()
         exact.commit()
 
 
-def test_an_input_that_a_join_reads_is_counted_and_one_that_nothing_holds_is_not():
+def test_missing_deletions_are_counted_only_for_inputs_whose_rows_the_state_contains():
     deleted = {"e": table_of([(1, 1, -1), (2, 2, 1)])}
     assert compile_sql(JOINED, E).prepare(deleted).missing_deletions == {"e": 1}
     assert compile_sql(COUNTED, E).prepare(deleted).missing_deletions == {}
@@ -69,7 +71,7 @@ def test_an_input_that_a_join_reads_is_counted_and_one_that_nothing_holds_is_not
     assert compile_sql(parts, E).prepare(deleted).missing_deletions == {"e": 1}
 
 
-def test_a_key_that_is_not_there_may_be_deleted_and_a_strict_input_loses_nothing():
+def test_a_key_that_does_not_exist_may_be_deleted_and_a_strict_input_loses_nothing():
     deleted = {"e": table_of([(1, 1, -1)])}
     keyed = compile_sql(JOINED, E, input_options={"e": InputOptions(keys=("a",))}).prepare(deleted)
     assert (keyed.missing_deletions, keyed.rejected) == ({}, {})

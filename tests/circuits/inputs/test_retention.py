@@ -19,7 +19,6 @@ from circuits import (
     UnknownInputError,
     compile_sql,
 )
-from circuits.circuit import Circuit as CircuitClass
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.range_scan import range_scan
 from tests.support.tables import INT, bag_of
@@ -50,11 +49,11 @@ TIMES = [
     (pa.int32(), 86_400, 10),
     (pa.uint64(), 2**63 + 5, 10),
 ]
-of_each_type = pytest.mark.parametrize(("type", "start", "unit"), TIMES, ids=lambda v: str(v)[:20])
+for_each_type = pytest.mark.parametrize(("type", "start", "unit"), TIMES, ids=lambda v: str(v)[:20])
 
 
-@of_each_type
-def test_rows_leave_when_they_are_older_than_the_newest_by_the_duration(type, start, unit):
+@for_each_type
+def test_rows_expire_when_they_are_older_than_the_newest_by_the_duration(type, start, unit):
     circuit = circuit_of(type, Retention("t", 2 * unit))
     circuit.step({"r": table_of(type, start, start + unit)})
     delta = circuit.step({"r": table_of(type, start + 3 * unit)})["view"]
@@ -63,17 +62,17 @@ def test_rows_leave_when_they_are_older_than_the_newest_by_the_duration(type, st
     assert circuit.views["r"].num_rows == 2
 
 
-@of_each_type
-def test_a_watermark_moves_the_horizon_without_any_row(type, start, unit):
+@for_each_type
+def test_a_watermark_expires_rows_in_a_step_without_rows(type, start, unit):
     circuit = circuit_of(type, Retention("t", 2 * unit))
     circuit.step({"r": table_of(type, start, start + unit)})
-    still = circuit.step({}, {"r": start + 2 * unit})
-    assert still["view"].num_rows == 0
+    unchanged = circuit.step({}, {"r": start + 2 * unit})
+    assert unchanged["view"].num_rows == 0
     deleted = circuit.step({}, {"r": pa.scalar(start + 3 * unit, type)})
     assert deleted["view"].column("n").to_pylist() == [0]
     assert circuit.step({}, {"r": start})["view"].num_rows == 0
     step = circuit.prepare({"r": table_of(type, start)})
-    assert [refused.reason for refused in step.rejected["r"]] == ["late"]
+    assert [rejection.reason for rejection in step.rejected["r"]] == ["late"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_a_watermark_of_another_zone_is_the_same_instant():
     assert circuit.step({}, {"r": at_noon + timedelta(seconds=1)})["view"].num_rows == 1
 
 
-def test_a_watermark_of_what_is_not_retained_is_an_error():
+def test_a_watermark_for_an_input_without_retention_is_an_error():
     circuit = circuit_of(pa.int64(), Retention("t", 3))
     with pytest.raises(UnknownInputError, match="'x' is not an input"):
         circuit.step({}, {"x": 5})
@@ -155,8 +154,8 @@ def test_a_strict_deletion_of_an_expired_row_is_late_and_not_missing():
     circuit.step({"r": table_of(pa.int64(), 100)})
     table = pa.table({"n": [0, 7], "t": [1, 100], "weight": [-1, -1]})
     reasons = {
-        refused.reason: bag_of(refused.table)
-        for refused in circuit.prepare({"r": table}).rejected["r"]
+        rejection.reason: bag_of(rejection.table)
+        for rejection in circuit.prepare({"r": table}).rejected["r"]
     }
     assert reasons == {"late": {(0, 1): -1}, "missing": {(7, 100): -1}}
 
@@ -170,7 +169,7 @@ def test_deletions_of_a_key_count_once_whatever_their_time():
     assert bag_of(step.outputs["view"]) == {(0, 5): -1}
 
 
-def test_the_time_of_a_deletion_does_not_move_the_horizon():
+def test_the_time_of_a_deletion_does_not_advance_the_watermark():
     for keys in ((), ("n",), ("n", "t")):
         circuit = circuit_of(pa.int64(), Retention("t", 3), keys=keys, strict=True)
         circuit.step({"r": table_of(pa.int64(), 5)})
@@ -188,7 +187,7 @@ def test_a_key_expires_with_its_last_row_and_lives_with_a_later_one():
     assert bag_of(circuit.step({"r": pa.table({"n": [1], "t": [5]})})["view"]) == {(1, 5): 1}
 
 
-def test_the_horizon_does_not_leave_the_type():
+def test_the_watermark_stays_within_the_type_of_the_column():
     circuit = circuit_of(pa.int64(), Retention("t", 2**63))
     circuit.step({"r": table_of(pa.int64(), -(2**63) + 1, 0)})
     assert circuit.views["r"].num_rows == 2
@@ -230,10 +229,9 @@ def test_durations_that_do_not_fit_are_refused(make, words):
         make()
 
 
-def test_rules_in_a_definition_make_the_same_circuit():
+def test_a_circuit_of_the_same_spec_has_the_same_input_options():
     circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
     rebuilt = Circuit(circuit.spec)
-    assert isinstance(rebuilt, CircuitClass)
     assert (
         rebuilt.input_options
         == circuit.input_options
@@ -264,12 +262,12 @@ def test_rows_between_two_values_are_those_that_a_scan_finds(batches, order, low
         )
         trace.update(ZSet.from_rows(rows, weights))
     expected = {row: w for row, w in trace.to_zset() if low <= row[order[0]] <= high}
-    found = range_scan(trace, tuple(order), low, high)
-    found._check()
-    assert found.to_dict() == expected
+    rows_in_range = range_scan(trace, tuple(order), low, high)
+    rows_in_range._check()
+    assert rows_in_range.to_dict() == expected
 
 
-def test_between_finds_the_ends_of_int64():
+def test_a_range_scan_includes_the_ends_of_int64():
     trace = Trace(1)
     trace.update(ZSet.from_rows([(-(2**63),), (0,), (2**63 - 1,)]))
     assert len(range_scan(trace, (0,), -(2**63), 2**63 - 1)) == 3
@@ -282,12 +280,12 @@ def test_a_step_reads_what_expires_and_not_the_state(monkeypatch, keys):
     read = []
     slice_of = dbsp_wcoj.storage.range_scan._slice
 
-    def counted(run, low, high):
+    def slice_and_count(run, low, high):
         columns, weights = slice_of(run, low, high)
         read.append(len(weights))
         return columns, weights
 
-    monkeypatch.setattr(dbsp_wcoj.storage.range_scan, "_slice", counted)
+    monkeypatch.setattr(dbsp_wcoj.storage.range_scan, "_slice", slice_and_count)
     for rows in (1_000, 30_000):
         circuit = circuit_of(pa.int64(), Retention("t", rows), keys=keys)
         numbers = np.arange(rows)

@@ -109,7 +109,7 @@ def test_a_later_step_wins_whatever_its_sequence():
     assert bag_of(circuit.views["r"]) == {(1, 6, 0): 1}
 
 
-def test_a_key_of_a_year_that_python_has_not_is_named_all_the_same():
+def test_an_error_shows_a_key_of_a_year_outside_of_pythons_range():
     schema = pa.schema([("t", pa.timestamp("us")), ("n", INT)])
     times = pa.array([3 * 10**17, 3 * 10**17], pa.int64()).cast(pa.timestamp("us"))
     with pytest.raises(UpsertError, match=r"the key \{'t': '11476-08-15 05:20:00"):
@@ -118,7 +118,7 @@ def test_a_key_of_a_year_that_python_has_not_is_named_all_the_same():
         )
 
 
-def test_an_error_of_a_tie_shows_the_key_and_both_rows_and_the_way_out():
+def test_an_error_of_a_tie_shows_the_key_and_both_rows_and_how_to_fix_it():
     circuit = circuit_of(InputOptions(keys=("k",), sequence="ts"))
     tied = pa.table({"k": [1, 1, 2], "g": [5, 6, 0], "ts": [9, 9, 9]})
     with pytest.raises(UpsertError) as caught:

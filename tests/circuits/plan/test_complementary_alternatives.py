@@ -40,10 +40,10 @@ def test_a_constant_alternative_is_one_like_others(
 
     codes = {
         name: ZSet.from_rows(
-            [tuple(-(2**63) if v is None else v for v in row) for row in found],
+            [tuple(-(2**63) if v is None else v for v in row) for row in relation_rows],
             arity=len(RELATIONS[name]),
         )
-        for name, found in rows.items()
+        for name, relation_rows in rows.items()
     }
     step = graph.prepare(codes)
 

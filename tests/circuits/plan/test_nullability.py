@@ -20,37 +20,37 @@ from tests.circuits.runtime.test_operators import LAW
 from tests.generators.plans import RELATIONS, History, decode, plans
 from tests.oracles.naive_plan import evaluate_plan
 
-PROMISED = {
+NOT_NULL_RELATIONS = {
     name: tuple(replace(field, nullable=False) for field in columns)
     for name, columns in RELATIONS.items()
 }
-INSTEAD = 5
+REPLACEMENT = 5  # for NULL, in rows
 
 
-def promised(plan: PlanNode) -> PlanNode:
-    """The plan over relations of columns without NULL."""
+def declare_not_null(plan: PlanNode) -> PlanNode:
+    """Return the plan over the same relations, with all columns declared not null."""
     if isinstance(plan, Scan):
-        return Scan(plan.relation, PROMISED[plan.relation])
+        return Scan(plan.relation, NOT_NULL_RELATIONS[plan.relation])
     changed = {}
     for field in fields(plan):
         value = getattr(plan, field.name)
         if isinstance(value, PlanNode):
-            changed[field.name] = promised(value)
+            changed[field.name] = declare_not_null(value)
         elif field.name == "inputs":
-            changed[field.name] = tuple(map(promised, value))
+            changed[field.name] = tuple(map(declare_not_null, value))
     return replace(plan, **changed)
 
 
 def without_null(deltas: dict[str, ZSet]) -> dict[str, ZSet]:
     return {
-        name: ZSet.from_columns([np.where(c == NULL, INSTEAD, c) for c in z.columns], z.weights)
+        name: ZSet.from_columns([np.where(c == NULL, REPLACEMENT, c) for c in z.columns], z.weights)
         for name, z in deltas.items()
     }
 
 
-def lists(history: History) -> dict[str, list]:
+def lists_without_null(history: History) -> dict[str, list]:
     return {
-        name: [tuple(INSTEAD if value is None else value for value in row) for row in rows]
+        name: [tuple(REPLACEMENT if value is None else value for value in row) for row in rows]
         for name, rows in history.lists().items()
     }
 
@@ -58,21 +58,21 @@ def lists(history: History) -> dict[str, list]:
 @settings(LAW, max_examples=150)
 @given(st.data())
 def test_declaring_columns_not_null_changes_no_answer_and_they_are_never_null(data):
-    plan = promised(data.draw(plans()))
-    low = rewrite_plan(plan)
+    plan = declare_not_null(data.draw(plans()))
+    rewritten = rewrite_plan(plan)
     graph = Graph(Codecs(), JoinOptions(), lambda: 0.0)
-    for name, promise in PROMISED.items():
-        graph.add_input(name, promise)
-    graph.add_view("view", low)
+    for name, columns_of_relation in NOT_NULL_RELATIONS.items():
+        graph.add_input(name, columns_of_relation)
+    graph.add_view("view", rewritten)
     history = History()
     total = ZSet.empty(len(plan.fields))
     for _ in range(data.draw(st.integers(1, 3))):
         step = graph.prepare(without_null(history.change(data.draw)))
         step.commit()
         total += step.deltas[graph.views["view"]]
-        expected = evaluate_plan(plan, lists(history))
-        found = decode(total)
-        assert found == Counter({row: weight for row, weight in expected.items() if weight})
+        expected = evaluate_plan(plan, lists_without_null(history))
+        rows = decode(total)
+        assert rows == Counter({row: weight for row, weight in expected.items() if weight})
         for place, column in enumerate(columns(plan)):
-            for message in (plan.fields[place].nullable, is_nullable(low, column)):
-                assert message or all(row[place] is not None for row in found)
+            for may_be_null in (plan.fields[place].nullable, is_nullable(rewritten, column)):
+                assert may_be_null or all(row[place] is not None for row in rows)

@@ -1,7 +1,7 @@
-"""Expected shapes of rewritten plans: what is one join, what is below, inside and above it.
+"""Expected shapes of rewritten plans: one join, and what is below, inside and above it.
 
-That the shapes mean what the plans mean is tested elsewhere (`tests.circuits.test_circuit_laws`);
-here is what makes them fast.
+These shapes make the plans fast. `tests.circuits.test_circuit_laws` checks that a rewritten plan
+has the rows of the plan.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def names(plan: PlanNode) -> list[str]:
 
 
 def shape(plan: PlanNode) -> str:
-    """A plan in a line; of a join each input with its variables, then ``->`` and the head."""
+    """Write a plan in one line: a join as its inputs with their variables, ``->`` and the head."""
     match plan:
         case Scan(relation):
             return relation
@@ -79,9 +79,9 @@ def shape(plan: PlanNode) -> str:
         case Negate(below):
             return f"-{shape(below)}"
         case RowIdEncode(below, kept):
-            return f"pack{kept}<{shape(below)}>"
+            return f"encode{kept}<{shape(below)}>"
         case RowIdDecode(below):
-            return f"unpack<{shape(below)}>"
+            return f"decode<{shape(below)}>"
         case Distinct(below):
             return f"set<{shape(below)}>"
         case Positive(below):
@@ -89,9 +89,9 @@ def shape(plan: PlanNode) -> str:
         case Aggregate(below, keys, calls):
             return f"agg{len(keys)}<{shape(below)} {' '.join(c.function for c in calls)}>"
         case PartialAggregate(below, kept, calls):
-            return f"spread{kept}<{shape(below)} {' '.join(c.function for c in calls)}>"
+            return f"partial{kept}<{shape(below)} {' '.join(c.function for c in calls)}>"
         case FinalAggregate(below, keys):
-            return f"totals{keys}<{shape(below)}>"
+            return f"final{keys}<{shape(below)}>"
         case TopK(below, keys):
             return f"top{len(keys)}<{shape(below)}>"
     raise AssertionError(plan)
@@ -114,7 +114,7 @@ TWO_BY_TWO = """
     WITH two AS (SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst)
     SELECT count(*) FROM two p JOIN two q ON q.src = p.dst AND q.dst = p.src
 """
-OPEN = """
+OPEN_PATHS = """
     FROM e x JOIN e y ON y.src = x.dst
     WHERE NOT EXISTS (SELECT 1 FROM e z WHERE z.src = x.src AND z.dst = y.dst)
 """
@@ -137,7 +137,7 @@ OPEN = """
         ("SELECT src FROM e, m", "join<e.(src)(a) m.()() -> a>"),
     ],
 )
-def test_the_joins_of_a_select_and_of_what_is_nested_in_it_are_one(query, expected):
+def test_the_joins_of_a_select_and_of_its_nested_queries_are_one_join(query, expected):
     assert sql(query) == expected
 
 
@@ -245,11 +245,11 @@ def test_exists_adds_an_atom(query, expected):
             "agg0<e.() - join<e.(dst)(a) set<m>(a) -> > count>",
         ),
         (
-            f"SELECT x.src {OPEN}",
+            f"SELECT x.src {OPEN_PATHS}",
             "join<e(ab) e(bc) -> a> - join<e(ab) e(bc) set<e>(ac) -> a>",
         ),
         (
-            f"SELECT count(*) {OPEN}",
+            f"SELECT count(*) {OPEN_PATHS}",
             "agg0<join<e(ab) e(bc) -> > - join<e(ab) e(bc) set<e>(ac) -> > count>",
         ),
         (
@@ -287,8 +287,8 @@ def test_an_outer_join_is_a_join_with_the_right_side_padded_for_keys_without_par
 
 
 def test_a_scalar_subquery_and_its_keys_read_one_aggregate():
-    found = sql("SELECT src, (SELECT count(*) FROM m WHERE node = dst) AS n FROM e")
-    assert found.count("agg1<m count>") == found.count("agg") == 2
+    plan_shape = sql("SELECT src, (SELECT count(*) FROM m WHERE node = dst) AS n FROM e")
+    assert plan_shape.count("agg1<m count>") == plan_shape.count("agg") == 2
 
 
 @pytest.mark.parametrize(
@@ -296,17 +296,17 @@ def test_a_scalar_subquery_and_its_keys_read_one_aggregate():
     [
         (
             "SELECT name, city, note, dst FROM wide JOIN e ON src = id",
-            "unpack<join<pack1<wide.(id, name, city, note)>(ab) e(ac) -> bc>>",
+            "decode<join<encode1<wide.(id, name, city, note)>(ab) e(ac) -> bc>>",
         ),
         (
             "SELECT v.name AS a, w.name AS b, v.city AS c, w.city AS d "
             "FROM wide v JOIN wide w ON w.id = v.ref",
-            "unpack<join<pack1<wide.(ref, name, city)>(ab) pack1<wide.(id, name, city)>(ac) -> bc>>"
-            ".(name, name, city, city)",
+            "decode<join<encode1<wide.(ref, name, city)>(ab) encode1<wide.(id, name, city)>(ac)"
+            " -> bc>>.(name, name, city, city)",
         ),
         (
             "SELECT upper(name) AS n, city FROM wide JOIN e ON src = id",
-            "unpack<join<pack1<wide.(id, name, city)>(ab) e.(src)(a) -> b>>.(upper(name), city)",
+            "decode<join<encode1<wide.(id, name, city)>(ab) e.(src)(a) -> b>>.(upper(name), city)",
         ),
         ("SELECT name, dst FROM wide JOIN e ON src = id", "join<wide.(id, name)(ab) e(ac) -> bc>"),
         (
@@ -325,7 +325,7 @@ def test_columns_that_are_only_carried_are_one_row_id_and_those_not_read_are_dro
     ("result", "expected"),
     [
         ("count(*)", "agg1<join<wide.(id, city)(ab) e.(src)(a) -> b> count>"),
-        ("sum(dst)", "totals1<join<wide.(id, city)(ab) spread1<e sum>(ac) -> bc>>"),
+        ("sum(dst)", "final1<join<wide.(id, city)(ab) partial1<e sum>(ac) -> bc>>"),
         ("max(dst)", "agg1<join<wide.(id, city)(ab) e(ac) -> bc> max>"),
     ],
 )
@@ -355,7 +355,7 @@ def test_counts_and_sums_over_a_join_list_no_more_than_keys(result, expected):
         ),
     ],
 )
-def test_filters_and_maps_go_to_the_leaves_and_maps_of_nothing_are_gone(query, expected):
+def test_filters_and_maps_are_pushed_down_and_maps_that_change_nothing_are_dropped(query, expected):
     assert sql(query) == expected
 
 
@@ -379,14 +379,14 @@ def test_a_rule_is_one_join_as_a_select_is(rule, expected):
     assert datalog(rule) == expected
 
 
-def test_a_lowered_plan_has_the_types_of_the_plan_and_is_lowered_already():
+def test_a_rewritten_plan_has_the_types_of_the_plan_and_is_not_rewritten_further():
     for query in (
         NESTED,
         TWO_BY_TWO,
-        f"SELECT x.src {OPEN}",
+        f"SELECT x.src {OPEN_PATHS}",
         "SELECT * FROM wide LEFT JOIN m ON node = id",
     ):
         plan = plan_sql(query, RELATIONS)["view"]
-        once = rewrite_plan(plan)
-        assert [f.type for f in once.fields] == [f.type for f in plan.fields]
-        assert shape(rewrite_plan(once)) == shape(once)
+        rewritten = rewrite_plan(plan)
+        assert [f.type for f in rewritten.fields] == [f.type for f in plan.fields]
+        assert shape(rewrite_plan(rewritten)) == shape(rewritten)

@@ -106,11 +106,11 @@ def test_names_of_columns_do_not_matter_and_inputs_do():
 
 
 @given(st.data())
-def test_a_plan_that_is_drawn_again_has_the_same_hash(data):
+def test_a_copy_of_a_plan_has_the_same_hash(data):
     plan = data.draw(plans())
-    copies = plan.with_inputs(plan.inputs)
-    assert copies == plan
-    assert hash_of(copies) == hash_of(plan)
+    copy = plan.with_inputs(plan.inputs)
+    assert copy == plan
+    assert hash_of(copy) == hash_of(plan)
     assert len(hash_of(plan)) == 64
 
 
@@ -119,10 +119,10 @@ def state_names(circuit: Circuit) -> set[str]:
 
 
 def test_state_names_depend_on_what_is_computed_and_not_on_positions():
-    every = state_names(circuit_of(*VIEWS))
-    assert state_names(circuit_of(*reversed(VIEWS))) == every
+    all_names = state_names(circuit_of(*VIEWS))
+    assert state_names(circuit_of(*reversed(VIEWS))) == all_names
     for name in VIEWS:
-        assert state_names(circuit_of(name)) <= every, name
+        assert state_names(circuit_of(name)) <= all_names, name
 
 
 def test_a_state_continues_under_the_same_views_in_another_order():
@@ -142,14 +142,14 @@ def test_recursions_with_equal_equations_are_one_and_others_are_not():
     both = compile_datalog(f"{rules.format('t')} {rules.format('u')}", LINK)
     assert len(both.recursions) == 2
     both.step({"link": edges((1, 2), (2, 3))})
-    found = both.step({"link": edges((3, 4))})
-    assert bag_of(found["t"]) == bag_of(found["u"]) == {(3, 4): 1, (2, 4): 1, (1, 4): 1}
+    deltas = both.step({"link": edges((3, 4))})
+    assert bag_of(deltas["t"]) == bag_of(deltas["u"]) == {(3, 4): 1, (2, 4): 1, (1, 4): 1}
     text = f"CREATE VIEW a AS {VIEWS['closure']}; CREATE VIEW b AS {VIEWS['closure']};"
     twice = compile_sql(text, LINK)
     assert len(twice.recursions) == 1
     twice.step({"link": edges((1, 2), (2, 3))})
-    found = twice.step({"link": edges((2, 3), weights=[-1])})
-    assert bag_of(found["a"]) == bag_of(found["b"]) == {(2, 3): -1, (1, 3): -1}
+    deltas = twice.step({"link": edges((2, 3), weights=[-1])})
+    assert bag_of(deltas["a"]) == bag_of(deltas["b"]) == {(2, 3): -1, (1, 3): -1}
 
 
 def test_mutually_recursive_heads_in_another_order_keep_the_state():
@@ -172,7 +172,7 @@ print(sorted(state_names(circuit_of(*VIEWS))))
 
 
 def test_state_names_are_the_same_in_every_process():
-    found = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", SCRIPT],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -182,4 +182,4 @@ def test_state_names_are_the_same_in_every_process():
         ).stdout
         for seed in ("1", "2")
     }
-    assert found == {f"{sorted(state_names(circuit_of(*VIEWS)))}\n"}
+    assert outputs == {f"{sorted(state_names(circuit_of(*VIEWS)))}\n"}

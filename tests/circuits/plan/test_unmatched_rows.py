@@ -17,7 +17,7 @@ from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet
-from tests.generators.plans import INT, RELATIONS, History, decode, matching, predicate
+from tests.generators.plans import INT, RELATIONS, History, decode, join_condition, predicate
 from tests.oracles.naive_plan import evaluate_plan
 
 R, S = (Scan(name, fields) for name, fields in RELATIONS.items())
@@ -35,8 +35,8 @@ def below_filters(plan: PlanNode) -> PlanNode:
 
 
 def is_antijoin(plan: Filter) -> bool:
-    found = below_filters(as_antijoin(plan))
-    return isinstance(found, Map) and isinstance(found.input, Semijoin) and found.input.anti
+    node = below_filters(as_antijoin(plan))
+    return isinstance(node, Map) and isinstance(node.input, Semijoin) and node.input.anti
 
 
 def test_a_joined_column_that_must_be_null_makes_an_antijoin() -> None:
@@ -73,7 +73,7 @@ def test_a_column_that_may_be_null_in_a_partner_makes_none() -> None:
 @given(st.data())
 def test_rows_without_partner_follow_random_changes(data: st.DataObject) -> None:
     draw = data.draw
-    plan: PlanNode = OuterJoin(R, S, matching(draw, 2, 3))
+    plan: PlanNode = OuterJoin(R, S, join_condition(draw, 2, 3))
     for _ in range(draw(st.integers(1, 2))):
         condition = is_null(draw(st.sampled_from([B, C, D, E])))
         if draw(st.booleans()):

@@ -1,3 +1,5 @@
+"""Aggregates: summed deltas equal the aggregates of the summed input; exactness and limits."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -22,8 +24,8 @@ from tests.generators.group_streams import (
     DOMAINS,
     NUMBERS,
     encode,
+    run_sliding_window,
     run_stream,
-    run_window,
     streams,
 )
 
@@ -33,12 +35,13 @@ INT = pa.int64()
 
 def plan_of(types, keys, calls):
     fields = tuple(Field(f"c{i}", t) for i, t in enumerate(types))
-    made = []
+    aggregate_calls = []
     for function, argument, distinct in calls:
         data_type = None if argument is None else types[argument]
         type_ = aggregate_type(function, data_type)
-        made.append(AggregateCall(function, argument, type_, f"a{len(made)}", distinct))
-    return Aggregate(Scan("r", fields), tuple(keys), tuple(made))
+        name = f"a{len(aggregate_calls)}"
+        aggregate_calls.append(AggregateCall(function, argument, type_, name, distinct))
+    return Aggregate(Scan("r", fields), tuple(keys), tuple(aggregate_calls))
 
 
 def operator_of(types, keys, calls):
@@ -70,7 +73,7 @@ def plans(draw):
 
 @given(plans(), st.data())
 @settings(max_examples=400)
-def test_summed_output_deltas_are_the_meaning_of_the_summed_input_deltas(plan, data):
+def test_summed_output_deltas_are_the_aggregates_of_the_summed_input_deltas(plan, data):
     stream = data.draw(streams([field.type for field in plan.input.fields]))
     run_stream(AggregateOperator, plan, stream)
 
@@ -90,13 +93,13 @@ def test_one_big_step_equals_its_singletons(stream):
     calls = [("sum", 1, False), ("max", 1, False), ("count", 1, True)]
     at_once, codecs = operator_of([INT, pa.float64()], (0,), calls)
     changes = [change for changes in stream for change in changes]
-    whole = step(at_once, encode(changes, [INT, pa.float64()], codecs))
+    one_delta = step(at_once, encode(changes, [INT, pa.float64()], codecs))
     singly, codecs = operator_of([INT, pa.float64()], (0,), calls)
     total = ZSet.empty(4)
     for change in changes:
         part = step(singly, encode([change], [INT, pa.float64()], codecs))
         total = total + ZSet.from_rows(list(part), list(part.values()), arity=4)
-    assert total.to_dict() == whole
+    assert total.to_dict() == one_delta
 
 
 def test_without_keys_the_first_step_returns_the_row_even_for_empty_input():
@@ -139,8 +142,8 @@ def test_a_decimal_sum_is_an_error_beyond_38_digits():
     step(operator, encode([((most,), 1)], [type_], codecs), first=True)
     with pytest.raises(EvaluationError, match=r"beyond decimal128\(38, 2\)"):
         step(operator, encode([((Decimal("0.01"),), 1)], [type_], codecs))
-    found = step(operator, encode([((most,), -1), ((most.copy_negate(),), 1)], [type_], codecs))
-    values = codecs.codec(type_).decode(ZSet.from_rows(list(found)).columns[0]).to_pylist()
+    delta = step(operator, encode([((most,), -1), ((most.copy_negate(),), 1)], [type_], codecs))
+    values = codecs.codec(type_).decode(ZSet.from_rows(list(delta)).columns[0]).to_pylist()
     assert sorted(values) == [most.copy_negate(), most]
 
 
@@ -156,8 +159,8 @@ def test_a_count_beyond_int64_is_an_error_that_names_the_aggregate_and_changes_n
 
 def test_sums_of_many_heavy_rows_are_exact():
     operator, _ = operator_of([INT, INT], (0,), [("sum", 1, False), ("avg", 1, False)])
-    found = step(operator, ZSet.from_rows([(1, 2**61), (1, -(2**61) + 1)], [2**40, 2**40]))
-    ((_, total, _),) = found
+    delta = step(operator, ZSet.from_rows([(1, 2**61), (1, -(2**61) + 1)], [2**40, 2**40]))
+    ((_, total, _),) = delta
     assert total == 2**40
 
 
@@ -204,10 +207,10 @@ def test_rows_that_tie_with_the_front_are_read_wherever_their_codes_order_them()
 
 
 @pytest.mark.parametrize("keys", [(0,), (), (2, 0)])
-def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys):
+def test_steps_of_thousands_of_rows_agree_with_evaluate_while_runs_are_merged(keys):
     calls = [("count", None, False), ("sum", 1, False), ("avg", 2, False), ("sum", 2, True)]
     calls += [("min", 1, False), ("max", 2, False), ("min", 2, False), ("max", 1, False)]
-    run_window(AggregateOperator, plan_of([INT, INT, INT], keys, calls))
+    run_sliding_window(AggregateOperator, plan_of([INT, INT, INT], keys, calls))
 
 
 def test_distinct_values_with_comparable_codes_are_in_one_trace():

@@ -9,26 +9,26 @@ import pytest
 from circuits import EvaluationError, SnapshotError, StaleStepError, compile_sql
 from circuits.circuit import Circuit
 from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
-from tests.support.state_store import Store, bags, restarted
+from tests.support.state_store import Store, bags, restart
 
 
 def test_state_of_a_step_is_read_before_its_commit():
     circuit = compile_sql(VIEWS, INPUTS)
     first, second = steps(2, seed=4)
     circuit.step(first)
-    step, late = circuit.prepare(second), circuit.prepare(second)
+    step, other = circuit.prepare(second), circuit.prepare(second)
     state = step.state({})
     name, orders = next((name, orders) for name, orders in state.orders.items() if orders)
     state.runs_before(name, orders[0])
     step.commit()
     with pytest.raises(StaleStepError, match="read them before"):
         state.runs_before(name, orders[0])
-    for stale in (step, late):
+    for stale in (step, other):
         with pytest.raises(StaleStepError, match="prepare it again"):
             stale.state({})
 
 
-def test_lengths_that_a_table_never_had_are_refused():
+def test_lengths_that_a_dictionary_never_had_are_refused():
     step = compile_sql(VIEWS, INPUTS).prepare({})
     with pytest.raises(SnapshotError, match="length 1000 of dictionary 'text' must be"):
         step.state({"text": 1000})
@@ -55,16 +55,16 @@ def test_an_abandoned_step_gives_its_codes_back_and_is_over():
     assert {n: [part.tolist() for part in t] for n, t in repeated.dictionaries.items()} == {
         n: [part.tolist() for part in t] for n, t in state.dictionaries.items()
     }
-    # Another step has got codes since: those of the abandoned one stay.
-    one, other = circuit.prepare(second), circuit.prepare(third)
-    one.abandon()
+    # If another step has assigned codes since, those of the abandoned step stay.
+    abandoned, other = circuit.prepare(second), circuit.prepare(third)
+    abandoned.abandon()
     other.commit()
     steady = Circuit(circuit.spec)
     steady.step(first)
     steady.step(third)
     tables = next(steps(1, seed=8))
     assert bags(circuit.step(tables)) == bags(steady.step(tables))
-    other.abandon()  # which is the state already
+    other.abandon()  # no effect, because it is committed
     assert bags(circuit.step(tables)) == bags(steady.step(tables))
 
 
@@ -85,8 +85,8 @@ def test_a_step_that_is_refused_takes_back_the_codes_of_row_ids_as_well():
     assert circuit.graph.registry.lengths() == before
 
 
-def shuffled(table: pa.Table, rng) -> pa.Table:
-    """The same rows in another order and other chunks."""
+def shuffle(table: pa.Table, rng) -> pa.Table:
+    """Return the same rows in another order and other chunks."""
     table = table.take(rng.permutation(table.num_rows))
     cut = int(rng.integers(table.num_rows + 1))
     return pa.concat_tables([table.slice(cut), table.slice(0, cut)])
@@ -102,12 +102,12 @@ def test_replayed_rows_have_the_same_digest_also_after_a_restart():
         digests.append(step.digests)
         store.write(step)
         step.commit()
-    assert len({tuple(one.items()) for one in digests}) == len(digests)
-    for circuit_ in (circuit, restarted(circuit, store)):
+    assert len({tuple(digest.items()) for digest in digests}) == len(digests)
+    for replaying in (circuit, restart(circuit, store)):
         for tables, expected in zip(changes, digests, strict=True):
-            repeated = circuit_.prepare({name: shuffled(t, rng) for name, t in tables.items()})
+            repeated = replaying.prepare({name: shuffle(t, rng) for name, t in tables.items()})
             assert repeated.digests == expected
             repeated.abandon()
-        other = circuit_.prepare({"person": changes[0]["person"].slice(1)})
+        other = replaying.prepare({"person": changes[0]["person"].slice(1)})
         assert other.digests["person"] != digests[0]["person"]
     assert circuit.prepare({"knows": changes[0]["knows"].slice(0, 0)}).digests == {"knows": 0}

@@ -21,12 +21,12 @@ NULL = Literal(None, pa.null())
 TRUTH = (True, False, None)
 
 
-def lit(value: Any) -> Literal:
+def literal_of(value: Any) -> Literal:
     return Literal(value, pa.scalar(value).type)
 
 
 def conditions() -> st.SearchStrategy[Any]:
-    """Trees of (name, parts), columns as integers, constants as they are (wrapped)."""
+    """Draw trees of (name, parts); a leaf is the index of a column, or ("constant", value)."""
     leaves = st.integers(0, 2) | st.sampled_from(TRUTH).map(lambda value: ("constant", value))
     return st.recursive(
         leaves,
@@ -45,15 +45,15 @@ def conditions() -> st.SearchStrategy[Any]:
     )
 
 
-def built(tree: Any) -> Expression:
+def build(tree: Any) -> Expression:
     if isinstance(tree, int):
         return Column(tree, BOOL)
     name, parts = tree
-    return Literal(parts, BOOL) if name == "constant" else call(name, *map(built, parts))
+    return Literal(parts, BOOL) if name == "constant" else call(name, *map(build, parts))
 
 
 def truth(tree: Any, row: tuple[bool | None, ...]) -> bool | None:
-    """Kleene's tables, in Python: NULL is what could be either."""
+    """Evaluate a tree for a row by Kleene's tables: NULL stands for true or false."""
     if isinstance(tree, int):
         return row[tree]
     name, parts = tree
@@ -86,7 +86,7 @@ def test_logic_has_three_values(tree):
     rows = [(a, b, c) for a in TRUTH for b in TRUTH for c in TRUTH]
     columns = [pa.array([row[i] for row in rows], BOOL) for i in range(3)]
 
-    result = evaluate(built(tree), columns, len(rows))
+    result = evaluate(build(tree), columns, len(rows))
 
     assert result.to_pylist() == [truth(tree, row) for row in rows]
 
@@ -98,16 +98,16 @@ def test_in_is_a_chain_of_or(items, data):
     column = [pa.array(values, INT)]
     literals = [Literal(item, INT) for item in items]
 
-    found = evaluate(call("in", A, *literals), column, len(values))
+    result = evaluate(call("in", A, *literals), column, len(values))
 
     chain = call("or", *(call("eq", A, literal) for literal in literals))
-    assert found.equals(evaluate(chain, column, len(values)))
+    assert result.equals(evaluate(chain, column, len(values)))
 
 
 def test_a_branch_is_evaluated_only_for_its_rows():
     columns = [pa.array(["7", "x", None, "-2"]), pa.array([True, False, True, None])]
     number = call("cast", Column(0, TEXT), type=INT)
-    guarded = call("case", Column(1, BOOL), number, lit(0))
+    guarded = call("case", Column(1, BOOL), number, literal_of(0))
     assert evaluate(guarded, columns, 4).to_pylist() == [7, 0, None, 0]
     with pytest.raises(EvaluationError, match=r"cast\('x'\)"):
         evaluate(number, columns, 4)
@@ -115,25 +115,25 @@ def test_a_branch_is_evaluated_only_for_its_rows():
 
 def test_a_guard_in_a_guard_narrows_further():
     columns = [pa.array([1, 2**63 - 1, 3, None]), pa.array([0, 1, 2, 3])]
-    sum_ = call("add", A, lit(1))
-    inner = call("if", call("lt", A, lit(100)), sum_, call("negate", A))
-    outer = call("case", call("gt", B, lit(0)), inner, call("eq", B, lit(0)), B, NULL)
+    sum_ = call("add", A, literal_of(1))
+    inner = call("if", call("lt", A, literal_of(100)), sum_, call("negate", A))
+    outer = call("case", call("gt", B, literal_of(0)), inner, call("eq", B, literal_of(0)), B, NULL)
     assert evaluate(outer, columns, 4).to_pylist() == [0, 1 - 2**63, 4, None]
 
 
 def test_coalesce_stops_at_the_first_value():
     columns = [pa.array(["a", None]), pa.array(["x", "5"])]
     number = call("cast", Column(1, TEXT), type=INT)
-    length = call("nullif", call("length", Column(0, TEXT)), lit(9))
+    length = call("nullif", call("length", Column(0, TEXT)), literal_of(9))
     assert evaluate(call("coalesce", length, number), columns, 2).to_pylist() == [1, 5]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("and", [False, True, None]), ("or", [True] * 3)])
 def test_a_connective_guards_what_follows_it_if_that_fails(name, expected):
     columns = [pa.array(["x", "5", None])]
-    digits = call("eq", Column(0, TEXT), lit("5"))
+    digits = call("eq", Column(0, TEXT), literal_of("5"))
     guard = digits if name == "and" else call("not", call("is_true", digits))
-    number = call("eq", call("cast", Column(0, TEXT), type=INT), lit(5))
+    number = call("eq", call("cast", Column(0, TEXT), type=INT), literal_of(5))
     assert evaluate(call(name, guard, number), columns, 3).to_pylist() == expected
 
 
@@ -141,11 +141,11 @@ def test_each_distinct_subexpression_is_evaluated_once(monkeypatch):
     applied = []
     original = evaluation._call_kernel
 
-    def spy(expression, *rest):
+    def record_call(expression, *arguments):
         applied.append(expression.function)
-        return original(expression, *rest)
+        return original(expression, *arguments)
 
-    monkeypatch.setattr(evaluation, "_call_kernel", spy)
+    monkeypatch.setattr(evaluation, "_call_kernel", record_call)
     double = call("add", A, A)
     repeated = call("add", Column(0, INT), Column(0, INT))
     evaluate(call("multiply", double, repeated), [pa.array([1, 2])], 2)
@@ -176,8 +176,8 @@ def test_the_result_has_exactly_the_type_of_the_expression(data_type):
 
 
 def test_a_literal_is_repeated_for_each_row():
-    assert evaluate(lit("x"), {}, 3).to_pylist() == ["x"] * 3
-    assert evaluate(call("case", NULL, lit(1), lit(2)), {}, 2).to_pylist() == [2, 2]
+    assert evaluate(literal_of("x"), {}, 3).to_pylist() == ["x"] * 3
+    assert evaluate(call("case", NULL, literal_of(1), literal_of(2)), {}, 2).to_pylist() == [2, 2]
 
 
 def test_columns_may_be_chunked_encoded_or_missing_if_not_read():
@@ -199,9 +199,9 @@ def test_an_error_names_the_function_and_the_values_of_the_first_row_that_fails(
 
 
 def test_a_failing_call_of_literals_fails_where_a_row_reaches_it():
-    overflow = call("add", lit(2**63 - 1), lit(1))
+    overflow = call("add", literal_of(2**63 - 1), literal_of(1))
     assert isinstance(overflow, Call)
-    guarded = call("if", call("gt", A, lit(0)), overflow, lit(0))
+    guarded = call("if", call("gt", A, literal_of(0)), overflow, literal_of(0))
     assert evaluate(guarded, [pa.array([0, -1])], 2).to_pylist() == [0, 0]
     with pytest.raises(EvaluationError, match="overflow"):
         evaluate(guarded, [pa.array([0, 1])], 2)

@@ -1,3 +1,5 @@
+"""Exact sums, kept as digits in a Z-set: every result is rounded once, whatever was deleted."""
+
 from __future__ import annotations
 
 import math
@@ -20,17 +22,24 @@ WEIGHTS = st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-3, 3)
 
 
 def state_of(exact, codec, values, weights):
-    """The Z-set of the digits of one sum."""
+    """Return the Z-set of the digits of one sum."""
     codes = codec.encode(pa.array(values, codec.type))
     digits = exact.split(codes, np.array(weights, np.int64))
     return ZSet.from_columns([digits.digits], digits.amounts)
 
 
-def read(zset):
+def digits_of(zset):
+    """Return the digits that a Z-set contains, all of sum 0."""
     return Digits(np.zeros(len(zset), np.int64), zset.columns[0], zset.weights)
 
 
+def unsigned_of(words):
+    """Return the number whose 64-bit words these are, the lowest first."""
+    return sum((int(word) & (2**64 - 1)) << (64 * i) for i, word in enumerate(words))
+
+
 def nearest(total):
+    """Return the float nearest to a fraction."""
     try:
         return float(total)
     except OverflowError:
@@ -49,7 +58,7 @@ def test_a_float_sum_and_a_mean_are_the_floats_nearest_to_the_true_ones(terms, d
     codec = Codecs().codec(pa.float64())
     exact = ExactSum(codec)
     total = sum(Fraction(value) * weight for value, weight in terms)
-    sums = read(state_of(exact, codec, *zip(*terms, strict=True)))
+    sums = digits_of(state_of(exact, codec, *zip(*terms, strict=True)))
     assert exact.floats(sums, np.array([1])).tolist() == [nearest(total)]
     assert exact.floats(sums, np.array([divisor])).tolist() == [nearest(total / divisor)]
 
@@ -68,7 +77,7 @@ def test_a_float_sum_agrees_with_fsum_and_is_independent_of_order_and_of_deleted
     total = ZSet.empty(1)
     for value, weight in changes:
         total = total + state_of(exact, codec, [value], [weight])
-    assert exact.floats(read(total), np.array([1])).tolist() == [expected]
+    assert exact.floats(digits_of(total), np.array([1])).tolist() == [expected]
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63) + 1, 2**63 - 1), WEIGHTS), max_size=8), WEIGHTS)
@@ -77,12 +86,12 @@ def test_integer_sums_are_exact_in_as_many_words_as_they_need(terms, divisor):
     codec = Codecs().codec(pa.int64())
     exact = ExactSum(codec)
     total = sum(value * weight for value, weight in terms)
-    sums = read(state_of(exact, codec, [v for v, _ in terms], [w for _, w in terms]))
+    sums = digits_of(state_of(exact, codec, [v for v, _ in terms], [w for _, w in terms]))
     for words in (1, 2, 4):
-        found, fits = exact.integers(sums, 1, words)
+        sum_words, fits = exact.integers(sums, 1, words)
         assert fits[0] == (abs(total) < 2 ** (64 * words - 1))
         if fits[0]:
-            unsigned = sum((int(w) & (2**64 - 1)) << (64 * i) for i, w in enumerate(found[:, 0]))
+            unsigned = unsigned_of(sum_words[:, 0])
             assert unsigned == total % 2 ** (64 * words)
     divisor = divisor or 1
     assert exact.floats(sums, np.array([divisor])).tolist() == [float(Fraction(total, divisor))]
@@ -110,9 +119,9 @@ def test_every_type_of_numbers_is_summed_exactly(type_):
     plain = type_.value_type if pa.types.is_dictionary(type_) else type_
     if pa.types.is_decimal(plain):
         most = 10**plain.precision - 1
-        raw = [rng.randint(-most, most) for _ in range(20)] + [most, -most, 0, 1, -1]
-        fractions = [Fraction(r, 10**plain.scale) for r in raw]
-        array = pa.array([_exact_decimal(r, plain.scale) for r in raw], plain)
+        unscaled = [rng.randint(-most, most) for _ in range(20)] + [most, -most, 0, 1, -1]
+        fractions = [Fraction(n, 10**plain.scale) for n in unscaled]
+        array = pa.array([_exact_decimal(n, plain.scale) for n in unscaled], plain)
     elif pa.types.is_floating(plain):
         array = pa.array([rng.uniform(-1, 1) * 2.0 ** rng.randint(-9, 9) for _ in range(20)]).cast(
             plain, safe=False
@@ -134,11 +143,11 @@ def test_every_type_of_numbers_is_summed_exactly(type_):
     digits = exact.split(codec.encode(array), np.array(weights))
     zset = ZSet.from_columns([digits.digits], digits.amounts)
     total = sum(f * w for f, w in zip(fractions, weights, strict=True))
-    assert exact.floats(read(zset), np.array([7])).tolist() == [float(total / 7)]
+    assert exact.floats(digits_of(zset), np.array([7])).tolist() == [float(total / 7)]
     if not exact.is_floating:
-        found, fits = exact.integers(read(zset), 1, 6)
+        sum_words, fits = exact.integers(digits_of(zset), 1, 6)
         assert fits.all()
-        unsigned = sum((int(w) & (2**64 - 1)) << (64 * i) for i, w in enumerate(found[:, 0]))
+        unsigned = unsigned_of(sum_words[:, 0])
         assert unsigned == int(total * 10**exact.scale) % 2**384
 
 
@@ -161,9 +170,9 @@ def _exact_decimal(unscaled, scale):
 def test_infinities_and_nan_are_counted_so_that_they_can_be_deleted(terms, expected):
     codec = Codecs().codec(pa.float64())
     exact = ExactSum(codec)
-    sums = read(state_of(exact, codec, *zip(*terms, strict=True)))
-    (found,) = exact.floats(sums, np.array([1])).tolist()
-    assert found == expected or (math.isnan(found) and math.isnan(expected))
+    sums = digits_of(state_of(exact, codec, *zip(*terms, strict=True)))
+    (total,) = exact.floats(sums, np.array([1])).tolist()
+    assert total == expected or (math.isnan(total) and math.isnan(expected))
 
 
 def test_a_sum_has_few_rows_when_its_numbers_are_small():

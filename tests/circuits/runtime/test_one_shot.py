@@ -12,10 +12,19 @@ from tests.circuits.state.test_snapshot import VIEWS as PEOPLE_VIEWS
 from tests.circuits.state.test_snapshot import steps as people_steps
 from tests.circuits.test_circuit import CYCLE, random_steps
 from tests.oracles.datalog_extenders import answers
-from tests.support.tables import EDGE, MARK, Totals, bag_of, edges, marks, table_of, whole
+from tests.support.tables import (
+    EDGE,
+    MARK,
+    Totals,
+    bag_of,
+    edges,
+    marks,
+    not_null_integers,
+    table_of,
+)
 
 INPUTS = {"link": EDGE, "mark": MARK}
-KEPT = """
+MATERIALIZED = """
 CREATE VIEW e AS SELECT DISTINCT src, dst FROM link WHERE src <> dst;
 CREATE VIEW degrees AS SELECT src, count(*) AS n FROM link GROUP BY src;
 """
@@ -45,41 +54,44 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def graph():
-    """A circuit after some steps, with all that it has been told."""
-    circuit = compile_sql(KEPT, INPUTS, materialize=True)
-    told = []
+def stepped():
+    """A circuit after some steps, and the changes of each step."""
+    circuit = compile_sql(MATERIALIZED, INPUTS, materialize=True)
+    changes = []
     for tables, _, _ in random_steps(9, np.random.default_rng(12)):
         circuit.step(tables)
-        told.append(tables)
-    return circuit, told
+        changes.append(tables)
+    return circuit, changes
 
 
-def as_a_view(compiled, told):
+def sum_deltas(compiled, changes):
+    """Return the rows of each view of a circuit after these steps."""
     totals = Totals(compiled)
-    for tables in told:
+    for tables in changes:
         totals.step(tables)
     return totals.bags
 
 
 @pytest.mark.parametrize("select", SELECTS)
-def test_an_answer_in_sql_is_that_of_a_view(graph, select):
-    circuit, told = graph
-    bags = as_a_view(compile_sql(f"{KEPT} CREATE VIEW asked AS {select}", INPUTS), told)
-    assert bag_of(circuit.query(select)) == bags["asked"]
+def test_an_answer_in_sql_is_that_of_a_view(stepped, select):
+    circuit, changes = stepped
+    bags = sum_deltas(
+        compile_sql(f"{MATERIALIZED} CREATE VIEW answer AS {select}", INPUTS), changes
+    )
+    assert bag_of(circuit.query(select)) == bags["answer"]
 
 
 @pytest.mark.parametrize("rules", RULES)
-def test_an_answer_in_datalog_is_that_of_the_last_head(graph, rules):
-    circuit, told = graph
+def test_an_answer_in_datalog_is_that_of_the_last_head(stepped, rules):
+    circuit, changes = stepped
     views = "e(a, b) :- link(a, b), a != b."
     compiled = compile_datalog(f"{views} {rules}", INPUTS)
-    bags = as_a_view(compiled, told)
+    bags = sum_deltas(compiled, changes)
     assert bag_of(circuit.query(rules)) == bags[compiled.outputs[-1]]
 
 
-def test_asking_changes_nothing(graph):
-    circuit, _ = graph
+def test_a_query_leaves_the_circuit_unchanged(stepped):
+    circuit, _ = stepped
     before = circuit.snapshot()
     explained = circuit.explain()
     for text in (*SELECTS, *RULES):
@@ -95,19 +107,19 @@ def test_asking_changes_nothing(graph):
 
 def test_views_of_texts_aggregates_and_row_ids_are_queried_like_tables():
     circuit = compile_sql(PEOPLE_VIEWS, PEOPLE, materialize=True)
-    asked = {
+    queries = {
         "a": "SELECT g.city, g.n, p.one FROM groups g JOIN pairs p ON p.city = g.city",
         "b": "SELECT upper(one) AS name, how || '!' AS how FROM pairs WHERE how LIKE 'f%'",
         "c": "SELECT name, count(*) AS n FROM friends WHERE b IS NOT NULL GROUP BY name",
         "d": "SELECT * FROM groups ORDER BY money DESC NULLS LAST, city LIMIT 2",
     }
-    views = "".join(f"CREATE VIEW {name} AS {text};" for name, text in asked.items())
-    told = list(people_steps(8, seed=1))
-    bags = as_a_view(compile_sql(PEOPLE_VIEWS + views, PEOPLE), told)
-    for tables in told:
+    views = "".join(f"CREATE VIEW {name} AS {text};" for name, text in queries.items())
+    changes = list(people_steps(8, seed=1))
+    bags = sum_deltas(compile_sql(PEOPLE_VIEWS + views, PEOPLE), changes)
+    for tables in changes:
         circuit.step(tables)
-    assert {name: bag_of(circuit.query(text)) for name, text in asked.items()} == {
-        name: bags[name] for name in asked
+    assert {name: bag_of(circuit.query(text)) for name, text in queries.items()} == {
+        name: bags[name] for name in queries
     }
     assert bags["a"] and bags["b"] and bags["c"] and bags["d"]
 
@@ -124,8 +136,8 @@ def test_a_step_after_a_query_with_new_constants_is_right():
     assert bag_of(circuit.query("SELECT name FROM r")) == {("ann",): 1, ("new",): 1, ("bob",): 1}
 
 
-def test_a_join_that_reads_an_input_whole_makes_it_askable():
-    schemas = {"a": whole("x", "y"), "b": whole("y", "z")}
+def test_an_input_of_which_a_join_reads_all_columns_can_be_queried():
+    schemas = {"a": not_null_integers("x", "y"), "b": not_null_integers("y", "z")}
     circuit = compile_sql("SELECT x, z FROM a JOIN b ON b.y = a.y", schemas)
     circuit.step({"a": pa.table({"x": [1, 2], "y": [5, 6]}), "b": pa.table({"y": [5], "z": [7]})})
     assert bag_of(circuit.query("SELECT x, y FROM a")) == {(1, 5): 1, (2, 6): 1}
@@ -160,7 +172,7 @@ def test_a_text_in_quotes_that_looks_like_a_rule_is_still_sql(text):
 
 
 def test_a_query_of_data_that_is_not_kept_is_an_error_that_says_how_to_keep_it():
-    circuit = compile_sql(KEPT, INPUTS, materialize=["e"])
+    circuit = compile_sql(MATERIALIZED, INPUTS, materialize=["e"])
     circuit.step({"link": edges(*CYCLE)})
     for text, error in (
         ("SELECT * FROM degrees", SqlError),
@@ -176,8 +188,8 @@ def test_a_query_of_data_that_is_not_kept_is_an_error_that_says_how_to_keep_it()
         assert "materialize=True" in note
 
 
-def test_a_name_that_is_nowhere_is_an_error_without_false_hope():
-    circuit = compile_sql(KEPT, INPUTS, materialize=["e"])
+def test_an_unknown_name_is_an_error_that_does_not_propose_to_materialize_it():
+    circuit = compile_sql(MATERIALIZED, INPUTS, materialize=["e"])
     with pytest.raises(SqlError, match="unknown table 'roads'; tables: e") as raised:
         circuit.query("SELECT * FROM roads")
     assert not hasattr(raised.value, "__notes__")
@@ -185,8 +197,8 @@ def test_a_name_that_is_nowhere_is_an_error_without_false_hope():
         circuit.query("SELEKT * FROM e")
 
 
-def test_the_prefix_extenders_give_the_same_rows(graph):
-    circuit, _ = graph
+def test_the_prefix_extenders_give_the_same_rows(stepped):
+    circuit, _ = stepped
     rules = "tri(a, b, c) :- e(a, b), e(b, c), e(c, a)."
     edges_now = {"e": list(bag_of(circuit.views["e"]))}
     assert bag_of(circuit.query(rules)) == dict.fromkeys(answers(rules, edges_now), 1)
@@ -197,7 +209,7 @@ def test_the_prefix_extenders_give_the_same_rows(graph):
     ["SELEC src FROM link", "SELEC(src) FROM link", "src FROM link", "", "p(x) : link(x, y)"],
 )
 def test_a_text_that_is_neither_language_is_refused_as_sql(text):
-    circuit = compile_sql(KEPT, INPUTS, materialize=True)
+    circuit = compile_sql(MATERIALIZED, INPUTS, materialize=True)
     with pytest.raises(SqlError):
         circuit.query(text)
 
@@ -212,17 +224,17 @@ def test_a_text_that_is_neither_language_is_refused_as_sql(text):
         "INSERT INTO link VALUES (1, 2) RETURNING src",
     ],
 )
-def test_a_query_changes_nothing_and_says_so(text):
-    circuit = compile_sql(KEPT, INPUTS, materialize=True)
+def test_a_statement_that_is_not_one_query_is_refused(text):
+    circuit = compile_sql(MATERIALIZED, INPUTS, materialize=True)
     with pytest.raises(SqlError):
         circuit.query(text)
 
 
 def test_columns_of_one_name_are_numbered_as_in_duckdb():
-    circuit = compile_sql(KEPT, INPUTS, materialize=True)
+    circuit = compile_sql(MATERIALIZED, INPUTS, materialize=True)
     circuit.step({"link": edges((1, 2))})
-    found = circuit.query("SELECT x.*, y.dst, x.src AS DST FROM link x JOIN link y USING (src)")
-    assert found.to_pylist() == [{"src": 1, "dst": 2, "dst_1": 2, "DST_2": 1, "weight": 1}]
+    answer = circuit.query("SELECT x.*, y.dst, x.src AS DST FROM link x JOIN link y USING (src)")
+    assert answer.to_pylist() == [{"src": 1, "dst": 2, "dst_1": 2, "DST_2": 1, "weight": 1}]
     inner = "SELECT src AS a, dst AS a, 1 AS a_1, 2 AS a FROM link"
     expected = [{"a": 1, "a_1": 2, "a_1_1": 1, "a_2": 2, "weight": 1}]
     for text in (

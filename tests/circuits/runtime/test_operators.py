@@ -48,7 +48,7 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 INT = pa.int64()
-EVERY = {
+ALL_CLASSES = {
     AggregateOperator,
     ValuesOperator,
     DistinctOperator,
@@ -72,8 +72,8 @@ ZSETS = st.lists(st.tuples(st.tuples(VALUES, VALUES), st.integers(-2, 3)), max_s
 STREAMS = st.lists(ZSETS, max_size=6)
 
 
-class Definition:
-    """D ∘ Q ∘ I of one operator of a graph: the whole inputs, what they mean, its change."""
+class IncrementalDefinition:
+    """D ∘ Q ∘ I of one operator of a graph: integrate the inputs, evaluate, differentiate."""
 
     def __init__(self, graph: Graph, number: int) -> None:
         node = graph.nodes[number]
@@ -85,14 +85,17 @@ class Definition:
     def step(self, deltas) -> ZSet:
         for integrate, number in zip(self.integrated, self.inputs, strict=True):
             integrate.step(deltas[number])
-        whole = [integrate.total for integrate in self.integrated]
-        return self.differentiate.step(self.operator.evaluate(whole))
+        totals = [integrate.total for integrate in self.integrated]
+        return self.differentiate.step(self.operator.evaluate(totals))
 
 
 def assert_incremental(graph: Graph, stream) -> set[type]:
-    """Every operator's delta is, at every step, D ∘ Q ∘ I of its inputs; gives their classes."""
+    """Assert that the delta of every operator is D ∘ Q ∘ I of its inputs in every step.
+
+    Return the classes of the operators.
+    """
     definitions = {
-        number: Definition(graph, number)
+        number: IncrementalDefinition(graph, number)
         for number, node in enumerate(graph.nodes)
         if node.operator is not None
     }
@@ -107,7 +110,7 @@ def assert_incremental(graph: Graph, stream) -> set[type]:
 
 @LAW
 @given(st.data())
-def test_each_operator_of_a_random_plan_is_the_change_of_its_meaning_on_the_sums(data):
+def test_each_operator_of_a_random_plan_has_its_incremental_form(data):
     graph = Graph(Codecs(), JoinOptions(), lambda: 0.0)
     for name, fields in RELATIONS.items():
         graph.add_input(name, fields)
@@ -118,14 +121,14 @@ def test_each_operator_of_a_random_plan_is_the_change_of_its_meaning_on_the_sums
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_class_of_operators_is_the_change_of_its_meaning_on_the_sums(seed):
+def test_every_class_of_operators_has_its_incremental_form(seed):
     schemas = {name: Schema.of(name, schema) for name, schema in PEOPLE.items()}
     codecs = Codecs()
     graph = Graph(codecs, JoinOptions(), lambda: 0.0)
     for name, schema in schemas.items():
         graph.add_input(name, schema.fields)
-    rest = "CREATE VIEW constants AS SELECT 1 AS x, 'one' AS t UNION ALL SELECT 2, NULL;"
-    text = PEOPLE_VIEWS + rest
+    constants = "CREATE VIEW constants AS SELECT 1 AS x, 'one' AS t UNION ALL SELECT 2, NULL;"
+    text = PEOPLE_VIEWS + constants
     for name, plan in plan_sql(text, {n: s.fields for n, s in schemas.items()}).items():
         graph.add_view(name, rewrite_plan(plan))
         graph.integrate(graph.views[name])
@@ -133,11 +136,11 @@ def test_every_class_of_operators_is_the_change_of_its_meaning_on_the_sums(seed)
         {name: schemas[name].to_zset(table, codecs) for name, table in tables.items()}
         for tables in people_steps(8, seed)
     )
-    assert assert_incremental(graph, stream) == EVERY
+    assert assert_incremental(graph, stream) == ALL_CLASSES
 
 
 @given(STREAMS)
-def test_differentiating_what_was_integrated_gives_the_stream_back_and_so_the_other_way(stream):
+def test_integrate_and_differentiate_are_inverse(stream):
     integrate, differentiate = Integrate(2), Differentiate(2)
     for zset in stream:
         integrate.step(zset)
@@ -149,7 +152,7 @@ def test_differentiating_what_was_integrated_gives_the_stream_back_and_so_the_ot
 
 
 @given(STREAMS)
-def test_integrating_is_the_sum_and_differentiating_the_difference_from_the_step_before(stream):
+def test_integrate_is_the_sum_and_differentiate_the_difference_from_the_step_before(stream):
     integrate, differentiate = Integrate(2), Differentiate(2)
     before, total = ZSet.empty(2), ZSet.empty(2)
     for zset in stream:
@@ -183,7 +186,7 @@ def test_a_stream_without_columns_is_integrated_too(weights):
     assert integrate.total == ZSet.scalar(sum(weights))
 
 
-def test_an_integral_that_overflows_refuses_the_step_and_keeps_what_it_has():
+def test_an_integral_that_overflows_refuses_the_step_and_is_unchanged():
     integrate = Integrate(1)
     integrate.step(ZSet.from_rows([(1,)], [2**62]))
     with pytest.raises(WeightOverflowError):
@@ -200,46 +203,46 @@ LINEAR = {
     "map to none": MapOperator([], FIELDS, CODECS),
     "map to more": MapOperator([B, call("add", A, B), Literal(None, INT)], FIELDS, CODECS),
     "negate": NegateOperator(),
-    "pack": RowIdEncodeOperator(1),
+    "row ids": RowIdEncodeOperator(1),
 }
 
 
 @pytest.mark.parametrize("name", list(LINEAR))
 @given(ZSETS, ZSETS)
-def test_linear_operators_keep_sums_zero_and_no_state(name, one, other):
+def test_linear_operators_keep_sums_zero_and_no_state(name, first, second):
     operator = LINEAR[name]
     context = StepContext(False, Relations().stage({}))
-    meaning = operator.evaluate([one + other])
-    assert meaning == operator.evaluate([one]) + operator.evaluate([other])
+    result = operator.evaluate([first + second])
+    assert result == operator.evaluate([first]) + operator.evaluate([second])
     assert not len(operator.evaluate([ZSet.empty(2)]))
-    assert operator.prepare([one], context) == (operator.evaluate([one]), None)
-    meaning._check()
+    assert operator.prepare([first], context) == (operator.evaluate([first]), None)
+    result._check()
 
 
 @given(ZSETS, ZSETS, ZSETS)
-def test_a_union_is_the_sum_and_of_nothing_nothing(one, two, three):
+def test_a_union_is_the_sum_of_its_inputs(first, second, third):
     union = UnionOperator(2)
-    assert union.evaluate([one, two, three]) == one + two + three
+    assert union.evaluate([first, second, third]) == first + second + third
     assert union.evaluate([]) == ZSet.empty(2)
 
 
 @given(ZSETS)
-def test_filters_and_maps_are_what_they_say_row_by_row(zset):
-    def python(row):
+def test_filters_and_maps_agree_with_python_row_by_row(zset):
+    def decoded(row):
         return [None if value == NULL else value for value in row]
 
-    def stays(a, b):
+    def is_kept(a, b):
         return a is None or (b is not None and a < b)
 
-    kept = {row: weight for row, weight in zset if stays(*python(row))}
+    kept = {row: weight for row, weight in zset if is_kept(*decoded(row))}
     assert LINEAR["filter"].evaluate([zset]).to_dict() == kept
-    found = {}
+    sums = {}
     for row, weight in zset:
-        a, b = python(row)
+        a, b = decoded(row)
         code = next((value for value in (a, b) if value is not None), NULL)
-        found[code,] = found.get((code,), 0) + weight
+        sums[code,] = sums.get((code,), 0) + weight
     mapped = LINEAR["map to one column"].evaluate([zset])
-    assert mapped.to_dict() == {row: weight for row, weight in found.items() if weight}
+    assert mapped.to_dict() == {row: weight for row, weight in sums.items() if weight}
     assert LINEAR["map to none"].evaluate([zset]) == ZSet.scalar(sum(w for _, w in zset))
     assert LINEAR["negate"].evaluate([zset]).to_dict() == {row: -w for row, w in zset}
 
@@ -257,21 +260,21 @@ def test_a_count_of_rows_is_exact_where_sums_on_the_way_leave_int64():
 
 
 @given(STREAMS, st.integers(0, 2))
-def test_unpacking_what_was_packed_gives_it_back_and_codes_stay(stream, kept):
-    pack = RowIdEncodeOperator(kept)
-    unpack = RowIdDecodeOperator([(kept, pack)], 2)
-    first = [pack.evaluate([zset]) for zset in stream]
-    assert [unpack.evaluate([packed]) for packed in first] == stream
-    assert [pack.evaluate([zset]) for zset in stream] == first
-    assert all(packed.arity == kept + 1 for packed in first)
+def test_decoded_row_ids_give_back_the_rows_and_a_row_keeps_its_id(stream, kept):
+    encoder = RowIdEncodeOperator(kept)
+    decoder = RowIdDecodeOperator([(kept, encoder)], 2)
+    first = [encoder.evaluate([zset]) for zset in stream]
+    assert [decoder.evaluate([encoded]) for encoded in first] == stream
+    assert [encoder.evaluate([zset]) for zset in stream] == first
+    assert all(encoded.arity == kept + 1 for encoded in first)
 
 
 def test_the_row_id_of_a_row_that_an_outer_join_padded_is_null_in_every_column():
-    pack = RowIdEncodeOperator(1)
-    pack.evaluate([ZSet.from_rows([(1, 5, 6)])])
-    unpack = RowIdDecodeOperator([(1, pack)], 3)
-    padded = ZSet.from_rows([(1, 0), (2, NULL)])
-    assert unpack.evaluate([padded]).to_dict() == {(1, 5, 6): 1, (2, NULL, NULL): 1}
+    encoder = RowIdEncodeOperator(1)
+    encoder.evaluate([ZSet.from_rows([(1, 5, 6)])])
+    decoder = RowIdDecodeOperator([(1, encoder)], 3)
+    with_null_id = ZSet.from_rows([(1, 0), (2, NULL)])
+    assert decoder.evaluate([with_null_id]).to_dict() == {(1, 5, 6): 1, (2, NULL, NULL): 1}
 
 
 @pytest.mark.parametrize(
@@ -294,12 +297,12 @@ def test_constants_are_output_once_in_the_first_step(fields, rows, expected):
 
 def test_a_map_of_many_rows_equals_the_map_of_its_parts():
     rng = np.random.default_rng(2)
-    whole = ZSet.from_columns(rng.integers(0, 300, (2, 50_000)), rng.integers(-2, 4, 50_000))
-    half = len(whole) // 2
+    all_rows = ZSet.from_columns(rng.integers(0, 300, (2, 50_000)), rng.integers(-2, 4, 50_000))
+    half = len(all_rows) // 2
     parts = [
-        ZSet.from_columns([c[part] for c in whole.columns], whole.weights[part])
+        ZSet.from_columns([c[part] for c in all_rows.columns], all_rows.weights[part])
         for part in (slice(half), slice(half, None))
     ]
     for operator in LINEAR.values():
-        found = [operator.evaluate([part]) for part in parts]
-        assert operator.evaluate([whole]) == found[0] + found[1]
+        results = [operator.evaluate([part]) for part in parts]
+        assert operator.evaluate([all_rows]) == results[0] + results[1]

@@ -33,13 +33,13 @@ def plans(draw):
     calls = []
     for number in range(draw(st.integers(1, 3))):
         argument = draw(st.sampled_from(columns))
-        plain = types[argument]
+        argument_type = types[argument]
         functions = ["first", "mode", "quantile_disc"]
-        if pa.types.is_signed_integer(plain):
+        if pa.types.is_signed_integer(argument_type):
             functions += ["bit_and", "bit_or", "bit_xor"]
-        if pa.types.is_string(plain):
+        if pa.types.is_string(argument_type):
             functions.append("string_agg")
-        if plain == pa.float64():
+        if argument_type == pa.float64():
             functions.append("quantile_cont")
         function = draw(st.sampled_from(functions))
         order = tuple(
@@ -60,7 +60,7 @@ def plans(draw):
             AggregateCall(
                 function,
                 argument,
-                aggregate_type(function, plain),
+                aggregate_type(function, argument_type),
                 f"a{number}",
                 distinct,
                 others,
@@ -105,7 +105,7 @@ def test_several_percentiles_of_one_column_follow_insertions_and_deletions(type_
 
 
 def count_searches(monkeypatch, size, distinct):
-    """The searches in a run of 40 steps, each of which changes one row of a group of this size."""
+    """Return the searches of 40 steps, each of which changes one row of a group of this size."""
     searches = []
 
     class CountedSearch(RankSearch):
@@ -160,7 +160,7 @@ FLOATS = st.sampled_from([None, -1.5, 0.1, 0.2, 0.3, 1e9, 1e9 + 1, 1e-9, 1e150, 
 
 
 def exact_comoment(rows):
-    """Σ (x - mean x) (y - mean y) over pairs with weights, as a fraction."""
+    """Return Σ (x - mean x) (y - mean y) over pairs with weights, as a fraction."""
     pairs = [
         (Fraction(x), Fraction(y), weight) for (x, y), weight in rows.items() if None not in (x, y)
     ]
@@ -206,14 +206,14 @@ def test_a_comoment_is_exact_up_to_one_rounding(stream, of_one_column):
             for (x, _), weight in rows.items():
                 rows_x[x, x] = rows_x.get((x, x), 0) + weight
             rows = rows_x
-        ((found,),) = decode(output, [pa.float64()], codecs)
+        ((value,),) = decode(output, [pa.float64()], codecs)
         expected = exact_comoment(rows)
         if expected is None:
-            assert found is None
+            assert value is None
         elif expected == 0:
-            assert found == 0
+            assert value == 0
         else:
-            assert math.isclose(found, float(expected), rel_tol=2.0**-50)
+            assert math.isclose(value, float(expected), rel_tol=2.0**-50)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])

@@ -1,3 +1,5 @@
+"""The rows of a materialized view as a prepared step will leave them; digests of rows."""
+
 from __future__ import annotations
 
 import pyarrow as pa
@@ -22,32 +24,32 @@ def table(rows):
 
 
 @given(st.lists(ROWS, min_size=1, max_size=4), KEYS)
-def test_a_view_after_a_step_is_what_it_is_once_the_step_is_committed(steps, keys):
+def test_a_prepared_step_shows_a_view_as_it_is_after_the_commit(steps, keys):
     circuit = compile_sql("SELECT a, b, c FROM r", {"r": SCHEMA}, name="v", materialize=True)
     for rows in steps:
         step = circuit.prepare({"r": table(rows)})
         after = step.after("v")
-        asked = step.outputs["v"].select(sorted(keys)).group_by(sorted(keys)).aggregate([])
-        found, everything = bag_of(after.rows_of(asked)), bag_of(after.rows())
+        changed_keys = step.outputs["v"].select(sorted(keys)).group_by(sorted(keys)).aggregate([])
+        rows_of_keys, all_rows = bag_of(after.rows_of(changed_keys)), bag_of(after.rows())
         step.commit()
         view = bag_of(circuit.views["v"])
         places = [COLUMNS.index(name) for name in sorted(keys)]
-        expected = {tuple(row) for row in zip(*asked.to_pydict().values(), strict=True)}
-        assert everything == view
-        assert found == {
+        expected = {tuple(row) for row in zip(*changed_keys.to_pydict().values(), strict=True)}
+        assert all_rows == view
+        assert rows_of_keys == {
             row: weight
             for row, weight in view.items()
             if tuple(row[place] for place in places) in expected
         }
 
 
-def test_a_view_that_is_not_materialized_is_not_there():
+def test_a_view_that_is_not_materialized_cannot_be_shown():
     circuit = compile_sql("SELECT a FROM r", {"r": SCHEMA}, name="v")
     with pytest.raises(UnknownViewError, match="materialize"):
         circuit.prepare({}).after("v")
 
 
-def test_digests_know_the_same_rows_in_any_order_and_no_others():
+def test_digests_are_equal_for_the_same_rows_in_any_order_only():
     circuit = compile_sql("SELECT a, b FROM r", {"r": SCHEMA}, name="v")
     rows = [(1, "x", 2, 1), (3, "y", 4, 1)]
     step = circuit.prepare({"r": table(rows)})

@@ -26,7 +26,7 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 UTC = datetime.UTC
-# Values of the columns; literals may be others as well, which no row holds.
+# Values of the columns. Literals may have other values as well, which occur in no row.
 DOMAINS: dict[pa.DataType, list] = {
     pa.int64(): [-(2**62), -1, 0, 1, 127, 128, 2**53 + 1],
     pa.int8(): [-128, 0, 1, 127],
@@ -44,7 +44,7 @@ DOMAINS: dict[pa.DataType, list] = {
     pa.decimal128(38, 2): [Decimal("-1.50"), Decimal("1.00"), Decimal(10) ** 30],
     pa.null(): [],
 }
-ABSENT = {pa.string(): ["never there", "A"], pa.binary(): [b"never"], pa.int64(): [2**62]}
+ABSENT_VALUES = {pa.string(): ["never there", "A"], pa.binary(): [b"never"], pa.int64(): [2**62]}
 TYPES = list(DOMAINS)
 FAMILIES = [
     [t for t in TYPES if pa.types.is_integer(t) or pa.types.is_floating(t)]
@@ -58,9 +58,9 @@ FAMILIES = [
 COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "same"]
 
 
-def values(type_: pa.DataType, more: bool = False) -> st.SearchStrategy:
-    found = DOMAINS[type_] + (ABSENT.get(type_, []) if more else [])
-    return st.sampled_from([None, *found])
+def values(type_: pa.DataType, *, is_literal: bool = False) -> st.SearchStrategy:
+    absent = ABSENT_VALUES.get(type_, []) if is_literal else []
+    return st.sampled_from([None, *DOMAINS[type_], *absent])
 
 
 @st.composite
@@ -68,7 +68,7 @@ def operands(draw: st.DrawFn, family: list[pa.DataType]) -> Expression:
     type_ = draw(st.sampled_from([*family, pa.null()]))
     if draw(st.integers(0, 2)):
         return Column(TYPES.index(type_), type_)
-    return Literal(draw(values(type_, more=True)), type_)
+    return Literal(draw(values(type_, is_literal=True)), type_)
 
 
 @st.composite
@@ -92,7 +92,7 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> Expression:
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[RowBatch, list[pa.Array]]:
-    """Random rows of all types, and the columns as they are decoded."""
+    """Draw rows with a column of each type; return them as codes, and as decoded columns."""
     rows = draw(st.lists(st.tuples(*map(values, TYPES)), max_size=6))
     codecs = Codecs()
     columns = [codecs.codec(type_) for type_ in TYPES]
@@ -103,29 +103,30 @@ def batches(draw: st.DrawFn) -> tuple[RowBatch, list[pa.Array]]:
     return RowBatch(zset, columns, codecs), decoded
 
 
-def masks(found, rows):
-    assert found.true.shape == found.false.shape == (rows,)
-    assert found.true.dtype == found.false.dtype == np.bool_
-    return [None if not (t or f) else bool(t) for t, f in zip(*found, strict=True)]
+def truth_values(masks, rows):
+    """Convert the masks of the true and the false rows to True, False or None for each row."""
+    assert masks.true.shape == masks.false.shape == (rows,)
+    assert masks.true.dtype == masks.false.dtype == np.bool_
+    return [None if not (t or f) else bool(t) for t, f in zip(*masks, strict=True)]
 
 
 @LAW
 @given(conditions(), batches())
 def test_truth_on_codes_equals_evaluation_in_arrow(predicate, sample):
     batch, arrays = sample
-    found = truth(predicate, batch)
-    assert not (found.true & found.false).any()
-    assert masks(found, batch.rows) == evaluate(predicate, arrays, batch.rows).to_pylist()
+    masks = truth(predicate, batch)
+    assert not (masks.true & masks.false).any()
+    assert truth_values(masks, batch.rows) == evaluate(predicate, arrays, batch.rows).to_pylist()
 
 
 def batch_of(**columns):
     codecs = Codecs()
-    used = [codecs.codec(array.type) for array in columns.values()]
+    column_codecs = [codecs.codec(array.type) for array in columns.values()]
     rows = range(len(next(iter(columns.values()))))
-    codes = [codec.encode(a) for codec, a in zip(used, columns.values(), strict=True)]
+    codes = [codec.encode(a) for codec, a in zip(column_codecs, columns.values(), strict=True)]
     # The last column keeps the rows in their order.
     zset = ZSet.from_columns([np.array(rows), *codes])
-    return RowBatch(zset, [codecs.codec(pa.int64()), *used], codecs)
+    return RowBatch(zset, [codecs.codec(pa.int64()), *column_codecs], codecs)
 
 
 def refuse(*_):
@@ -150,8 +151,8 @@ FLOAT, TEXT, INT = pa.float64(), pa.string(), pa.int64()
 def test_floats_are_compared_by_their_codes(monkeypatch, name, literal, expected):
     monkeypatch.setattr(predicates, "evaluate", refuse)
     batch = batch_of(x=pa.array([0.0, -0.0, math.nan, None], FLOAT))
-    found = truth(call(name, Column(1, FLOAT), Literal(literal, FLOAT)), batch)
-    assert masks(found, 4) == expected
+    masks = truth(call(name, Column(1, FLOAT), Literal(literal, FLOAT)), batch)
+    assert truth_values(masks, 4) == expected
 
 
 def test_texts_are_compared_by_code_for_equality_even_those_that_no_row_has(monkeypatch):
@@ -166,35 +167,42 @@ def test_texts_are_compared_by_code_for_equality_even_those_that_no_row_has(monk
         ("same", "never there"): [False, False, False],
     }
     for (name, text), expected in answers.items():
-        assert masks(truth(call(name, x, Literal(text, TEXT)), batch), 3) == expected
-    assert masks(truth(call("eq", x, y), batch), 3) == [False, True, None]
-    assert masks(truth(call("same", x, y), batch), 3) == [False, True, True]
+        assert truth_values(truth(call(name, x, Literal(text, TEXT)), batch), 3) == expected
+    assert truth_values(truth(call("eq", x, y), batch), 3) == [False, True, None]
+    assert truth_values(truth(call("same", x, y), batch), 3) == [False, True, True]
 
 
 def test_the_order_of_texts_is_not_that_of_their_codes():
     batch = batch_of(x=pa.array(["b", "a", None]))
-    found = truth(call("lt", Column(1, TEXT), Literal("b", TEXT)), batch)
-    assert masks(found, 3) == [False, True, None]
+    masks = truth(call("lt", Column(1, TEXT), Literal("b", TEXT)), batch)
+    assert truth_values(masks, 3) == [False, True, None]
 
 
 def test_columns_of_two_widths_are_compared_by_code(monkeypatch):
     monkeypatch.setattr(predicates, "evaluate", refuse)
     batch = batch_of(x=pa.array([1, 2, None], pa.int8()), y=pa.array([1, 300, 1], INT))
-    found = truth(call("lt", Column(1, pa.int8()), Column(2, INT)), batch)
-    assert masks(found, 3) == [False, True, None]
+    masks = truth(call("lt", Column(1, pa.int8()), Column(2, INT)), batch)
+    assert truth_values(masks, 3) == [False, True, None]
 
 
-SPACES = [*TYPES, pa.int16(), pa.uint8(), pa.decimal128(18, 2), pa.string_view(), pa.large_binary()]
+CAST_TYPES = [
+    *TYPES,
+    pa.int16(),
+    pa.uint8(),
+    pa.decimal128(18, 2),
+    pa.string_view(),
+    pa.large_binary(),
+]
 
 
-@given(st.sampled_from(SPACES), st.sampled_from(SPACES), st.data())
+@given(st.sampled_from(CAST_TYPES), st.sampled_from(CAST_TYPES), st.data())
 def test_a_cast_that_keeps_codes_never_fails_and_keeps_the_value(source, target, data):
     codecs = Codecs()
     if not keeps_codes(source, target, codecs):
         return
-    found = DOMAINS.get(source) or DOMAINS.get(target) or [None]
+    domain = DOMAINS.get(source) or DOMAINS.get(target) or [None]
     try:
-        array = pa.array(data.draw(st.lists(st.sampled_from([None, *found]))), source)
+        array = pa.array(data.draw(st.lists(st.sampled_from([None, *domain]))), source)
     except (pa.ArrowInvalid, OverflowError, TypeError):
         return
     cast = evaluate(call("cast", Column(0, source), type=target), [array], len(array))

@@ -19,7 +19,7 @@ from tests.circuits.datalog.test_datalog_circuits import arrow, rows, table
 from tests.circuits.test_circuit import half_committed
 from tests.generators.recursive_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.naive_datalog import evaluate_program
-from tests.support.state_store import Store, assert_same_snapshot, bags, restarted, step_and_store
+from tests.support.state_store import Store, assert_same_snapshot, bags, restart, step_and_store
 
 Row = tuple[Any, ...]
 SCHEMAS = {name: arrow(fields) for name, fields in SCHEMA.items()}
@@ -29,50 +29,50 @@ LAW = settings(
 )
 
 
-class World:
-    """The rows that are there, and changes of them."""
+class Inputs:
+    """The rows of the inputs of a program, and random changes of them."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.universe = {name: of for name, of in DATABASE.items() if f"{name}(" in text}
+        self.universe = {name: rows for name, rows in DATABASE.items() if f"{name}(" in text}
         self.rows: dict[str, set[Row]] = {name: set() for name in self.universe}
 
     def circuit(self, **options: Any) -> Circuit:
         return compile_datalog(self.text, {name: SCHEMAS[name] for name in self.rows}, **options)
 
     def change(self, draw: Any) -> dict[str, Any]:
-        """Rows that come or go, taken over."""
+        """Draw rows to insert or delete; apply and return them."""
         tables = {}
         for name, possible in self.universe.items():
-            chosen = draw(st.lists(st.sampled_from(possible), max_size=5, unique=True))
-            changes = [(row, -1 if row in self.rows[name] else 1) for row in chosen]
-            self.rows[name].symmetric_difference_update(chosen)
+            changed = draw(st.lists(st.sampled_from(possible), max_size=5, unique=True))
+            changes = [(row, -1 if row in self.rows[name] else 1) for row in changed]
+            self.rows[name].symmetric_difference_update(changed)
             if changes:
                 tables[name] = table(SCHEMAS[name], changes)
         return tables
 
-    def whole(self) -> dict[str, Any]:
-        """All rows as one change."""
-        found = {name: [(row, 1) for row in sorted(of)] for name, of in self.rows.items()}
-        return {name: table(SCHEMAS[name], changes) for name, changes in found.items() if changes}
+    def as_one_change(self) -> dict[str, Any]:
+        """Return all rows as one change."""
+        inserts = {name: [(row, 1) for row in sorted(rows)] for name, rows in self.rows.items()}
+        return {name: table(SCHEMAS[name], rows) for name, rows in inserts.items() if rows}
 
     def expected(self) -> dict[str, set[Row]]:
-        return evaluate_program(self.text, {n: sorted(found) for n, found in self.rows.items()})
+        return evaluate_program(self.text, {name: sorted(rows) for name, rows in self.rows.items()})
 
 
 def check_law(title: str, data: Any, steps: int) -> None:
-    world = World(PROGRAMS[title])
-    circuit = world.circuit(formula=data.draw(st.sampled_from(["collapsed", *Formula])))
+    program = Inputs(PROGRAMS[title])
+    circuit = program.circuit(formula=data.draw(st.sampled_from(["collapsed", *Formula])))
     totals: dict[str, Counter[Row]] = {head: Counter() for head in circuit.outputs}
     for _ in range(steps):
-        tables = world.change(data.draw)
+        tables = program.change(data.draw)
         if data.draw(st.booleans()):
-            circuit.prepare(world.whole()).abandon()
+            circuit.prepare(program.as_one_change()).abandon()
         for head, delta in circuit.step(tables).items():
             totals[head].update(rows(delta))
         for head, total in totals.items():
-            found = {row: weight for row, weight in total.items() if weight}
-            assert found == dict.fromkeys(world.expected()[head], 1), world.text
+            present = {row: weight for row, weight in total.items() if weight}
+            assert present == dict.fromkeys(program.expected()[head], 1), program.text
 
 
 @LAW
@@ -90,59 +90,59 @@ def test_recursive_programs_have_the_rows_of_their_least_models_after_many_steps
 
 @settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
-def test_many_steps_equal_one_step_and_the_definition_of_the_operators(title, data):
-    world = World(PROGRAMS[title])
-    apart, whole = world.circuit(materialize=True), world.circuit(materialize=True)
+def test_many_steps_equal_one_step_and_the_evaluation_of_the_graph(title, data):
+    program = Inputs(PROGRAMS[title])
+    by_steps, at_once = (program.circuit(materialize=True) for _ in range(2))
     for _ in range(3):
-        apart.step(world.change(data.draw))
-    whole.step(world.whole())
-    for head in apart.outputs:
-        assert rows(apart.views[head]) == rows(whole.views[head])
+        by_steps.step(program.change(data.draw))
+    at_once.step(program.as_one_change())
+    for head in by_steps.outputs:
+        assert rows(by_steps.views[head]) == rows(at_once.views[head])
     assert all(
         trace.is_empty or (trace.to_zset().weights > 0).any() or not len(trace.to_zset())
-        for trace in apart.graph.traces.values()
+        for trace in by_steps.graph.traces.values()
     )
     graph = incrementalize(
-        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart.codecs
+        by_steps.plans, {n: s.fields for n, s in by_steps.inputs.items()}, codecs=by_steps.codecs
     )
-    inputs = {name: apart._integrals[name].total for name in apart.inputs}
-    for head, meant in graph.evaluate(inputs).items():
-        assert meant == apart._integrals[head].total
+    inputs = {name: by_steps._integrals[name].total for name in by_steps.inputs}
+    for head, evaluated in graph.evaluate(inputs).items():
+        assert evaluated == by_steps._integrals[head].total
 
 
 @settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
 def test_a_one_shot_query_of_a_recursive_program_equals_the_view(title, data):
-    world = World(PROGRAMS[title])
-    circuit = world.circuit(materialize=True)
+    program = Inputs(PROGRAMS[title])
+    circuit = program.circuit(materialize=True)
     for _ in range(2):
-        circuit.step(world.change(data.draw))
+        circuit.step(program.change(data.draw))
     head = circuit.outputs[-1]
-    asked = world.text
+    query = program.text
     for name in circuit.outputs:
-        asked = re.sub(rf"\b{name}\(", f"own_{name}(", asked)
-    last = list(compile_datalog(asked, {n: SCHEMAS[n] for n in world.rows}).outputs)[-1]
-    assert rows(circuit.query(asked)) == rows(circuit.views[last.removeprefix("own_")]), head
+        query = re.sub(rf"\b{name}\(", f"own_{name}(", query)
+    last = list(compile_datalog(query, {n: SCHEMAS[n] for n in program.rows}).outputs)[-1]
+    assert rows(circuit.query(query)) == rows(circuit.views[last.removeprefix("own_")]), head
 
 
 @settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
 def test_a_recursive_view_that_is_restarted_equals_one_that_never_stopped(title, data):
-    world = World(PROGRAMS[title])
-    circuit = world.circuit(materialize=data.draw(st.booleans()))
+    program = Inputs(PROGRAMS[title])
+    circuit = program.circuit(materialize=data.draw(st.booleans()))
     steady = Circuit(circuit.spec)
     store = Store(data.draw(st.integers(0, 99)))
     for _ in range(4):
-        tables = world.change(data.draw)
+        tables = program.change(data.draw)
         assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
         match data.draw(st.integers(0, 2)):
             case 0:
-                circuit = restarted(circuit, store)
+                circuit = restart(circuit, store)
             case 1:
                 snapshot = pickle.loads(pickle.dumps(circuit.snapshot()))
-                circuit.step(world.whole())
+                circuit.step(program.as_one_change())
                 circuit.restore(snapshot)
-                circuit = restarted(circuit, store)
+                circuit = restart(circuit, store)
         assert_same_snapshot(circuit, steady)
 
 
@@ -150,33 +150,33 @@ def ring(n: int, *, first: int = 0) -> list[Row]:
     return [(first + k, first + (k + 1) % n) for k in range(n)]
 
 
-def changed(found: list[Row], weight: int) -> dict[str, Any]:
-    return {"e": table(SCHEMAS["e"], [(row, weight) for row in found])}
+def edge_changes(edges: list[Row], weight: int) -> dict[str, Any]:
+    return {"e": table(SCHEMAS["e"], [(edge, weight) for edge in edges])}
 
 
-def test_a_cycle_that_loses_its_support_vanishes_at_once():
-    circuit = World("r(x) :- d(x). r(y) :- r(x), e(x, y).").circuit(materialize=True)
-    circuit.step(changed([*ring(50, first=1), (0, 1)], 1))
+def test_a_cycle_that_nothing_outside_derives_is_deleted_in_one_step():
+    circuit = Inputs("r(x) :- d(x). r(y) :- r(x), e(x, y).").circuit(materialize=True)
+    circuit.step(edge_changes([*ring(50, first=1), (0, 1)], 1))
     circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})
     assert circuit.views["r"].num_rows == 51
-    deleted = circuit.step(changed([(0, 1)], -1))["r"]
+    deleted = circuit.step(edge_changes([(0, 1)], -1))["r"]
     assert rows(deleted) == Counter({(n,): -1 for n in range(1, 51)})
     assert circuit.views["r"].num_rows == 1
 
 
 def test_a_chain_is_as_long_as_the_iterations_allow():
-    circuit = World(CLOSURE).circuit(max_iterations=20)
-    assert circuit.step(changed([(n, n + 1) for n in range(20)], 1))["tc"].num_rows == 210
+    circuit = Inputs(CLOSURE).circuit(max_iterations=20)
+    assert circuit.step(edge_changes([(n, n + 1) for n in range(20)], 1))["tc"].num_rows == 210
     with pytest.raises(IterationError, match="after 20 iterations"):
-        circuit.step(changed([(20, 21)], 1))
+        circuit.step(edge_changes([(20, 21)], 1))
 
 
 def test_a_one_shot_query_iterates_as_often_as_its_circuit():
     for iterations in (19, 20):
-        circuit = World("all(x, y) :- e(x, y).").circuit(
+        circuit = Inputs("all(x, y) :- e(x, y).").circuit(
             materialize=True, max_iterations=iterations
         )
-        circuit.step(changed([(n, n + 1) for n in range(20)], 1))
+        circuit.step(edge_changes([(n, n + 1) for n in range(20)], 1))
         if iterations == 20:
             assert circuit.query(CLOSURE).num_rows == 210
         else:
@@ -184,13 +184,13 @@ def test_a_one_shot_query_iterates_as_often_as_its_circuit():
                 circuit.query(CLOSURE)
 
 
-def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
+def test_a_recursion_that_does_not_converge_is_refused_and_changes_nothing():
     text = "n(x) :- d(x). n(x + 1) :- n(x), on(). on() :- e(1, 1)."
-    circuit = World(text).circuit(max_iterations=50, materialize=True)
+    circuit = Inputs(text).circuit(max_iterations=50, materialize=True)
     circuit.step({"d": table(SCHEMAS["d"], [((5,), 1)])})
     before = circuit.snapshot()
     with pytest.raises(IterationError, match=r"recursion of 'n' still changes 'n' after 50 iter"):
-        circuit.step(changed([(1, 1)], 1))
+        circuit.step(edge_changes([(1, 1)], 1))
     assert rows(circuit.views["n"]) == Counter({(5,): 1})
     after = circuit.snapshot()
     assert all((before.traces[name][0] == after.traces[name][0]).all() for name in before.traces)
@@ -198,7 +198,7 @@ def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
 
 
 def test_a_negative_cycle_of_costs_is_refused():
-    circuit = World(PROGRAMS["shortest paths"]).circuit(max_iterations=30)
+    circuit = Inputs(PROGRAMS["shortest paths"]).circuit(max_iterations=30)
     costs = [(1, 2, 1), (2, 1, -2)]
     with pytest.raises(IterationError, match="'sp'"):
         circuit.step({
@@ -207,9 +207,9 @@ def test_a_negative_cycle_of_costs_is_refused():
         })  # fmt: skip
 
 
-def test_an_error_within_an_iteration_leaves_no_mark():
+def test_an_error_within_an_iteration_changes_nothing():
     text = "n(x) :- d(x). n(x * x) :- n(x), x > 1."
-    circuit = World(text).circuit(materialize=True)
+    circuit = Inputs(text).circuit(materialize=True)
     circuit.step({"d": table(SCHEMAS["d"], [((1,), 1)])})
     with pytest.raises(Exception, match=r"overflow|int64"):
         circuit.step({"d": table(SCHEMAS["d"], [((3,), 1)])})
@@ -221,30 +221,30 @@ def test_an_error_within_an_iteration_leaves_no_mark():
 
 
 def test_a_commit_that_breaks_half_way_closes_the_circuit_for_good():
-    circuit = World(CLOSURE).circuit()
-    circuit.step(changed([(1, 2)], 1))
-    half_committed(circuit, changed([(2, 3)], 1))
+    circuit = Inputs(CLOSURE).circuit()
+    circuit.step(edge_changes([(1, 2)], 1))
+    half_committed(circuit, edge_changes([(2, 3)], 1))
 
 
 def test_weights_too_large_to_be_added_up_are_refused():
-    circuit = World(CLOSURE).circuit()
+    circuit = Inputs(CLOSURE).circuit()
     with pytest.raises(WeightOverflowError):
         circuit.step({"e": table(SCHEMAS["e"], [((1, 1), 2**62), ((1, 2), 2**62)])})
-    assert rows(circuit.step(changed([(1, 2)], 1))["tc"]) == Counter({(1, 2): 1})
+    assert rows(circuit.step(edge_changes([(1, 2)], 1))["tc"]) == Counter({(1, 2): 1})
 
 
-def test_explain_draws_the_loop_once_and_names_it():
-    circuit = World(PROGRAMS["odd and even paths"]).circuit()
-    circuit.step(changed([(1, 2), (2, 1)], 1))
-    drawn = circuit.explain()
-    assert drawn.count("recursion of odd, even: odd") == 1
-    assert "rows of even so far" in drawn and "each row once" in drawn
+def test_explain_draws_a_nested_circuit_once_and_names_it():
+    circuit = Inputs(PROGRAMS["odd and even paths"]).circuit()
+    circuit.step(edge_changes([(1, 2), (2, 1)], 1))
+    text = circuit.explain()
+    assert text.count("recursion of odd, even: odd") == 1
+    assert "rows of even so far" in text and "each row once" in text
     assert "recursion" in circuit.explain("mermaid")
 
 
 def test_a_step_touches_only_what_changes():
-    circuit = World(CLOSURE).circuit()
-    circuit.step(changed([row for k in range(200) for row in ring(3, first=10 * k)], 1))
+    circuit = Inputs(CLOSURE).circuit()
+    circuit.step(edge_changes([row for k in range(200) for row in ring(3, first=10 * k)], 1))
     before = sum(circuit.committed.rows)
-    circuit.step(changed([(0, 1)], -1))
+    circuit.step(edge_changes([(0, 1)], -1))
     assert sum(circuit.committed.rows) - before < 100

@@ -1,5 +1,6 @@
-"""Recursive views of graphs that change, against networkx and algorithms of their own, and real
-ones: which classes of Kafka depend on which, live over its history.
+"""Recursive views of changing graphs, against networkx and against textbook algorithms.
+
+One graph is real: the dependencies between the classes of Kafka, commit by commit.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import pytest
 from circuits import Circuit, compile_datalog
 from tests.support.shared_data import needs_data
 from tests.support.shared_data import table as shared_table
-from tests.support.tables import INT, bag_of, table_of, whole
+from tests.support.tables import INT, bag_of, not_null_integers, table_of
 
-EDGE = whole("src", "dst")
+EDGE = not_null_integers("src", "dst")
 COST = pa.schema([("src", INT), ("dst", INT), ("cost", pa.float64())])
 CLOSURE = "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z)."
 COMPONENTS = f"{CLOSURE} scc(x, y) :- tc(x, y), tc(y, x)."
 GENERATION = "sg(x, y) :- e(p, x), e(p, y), x != y. sg(x, y) :- e(p, x), sg(p, q), e(q, y)."
 PATHS = "sp(x, 0.0) :- source(x). sp(y, min(d + c)) :- sp(x, d), w(x, y, c)."
-# Andersen, by PhD thesis of 1994: x = &y, x = y, x = *y, *x = y.
+# Andersen's points-to analysis (PhD thesis, 1994): x = &y, x = y, x = *y, *x = y.
 POINTS_TO = """
     pt(x, y) :- address(x, y).
     pt(x, z) :- copy(x, y), pt(y, z).
@@ -35,38 +36,38 @@ POINTS_TO = """
 
 
 class Edges:
-    """A random graph that loses and gets edges."""
+    """A random graph, and random insertions and deletions of its edges."""
 
     def __init__(self, nodes: int, seed: int, loops: bool = True) -> None:
         self.draw = random.Random(seed)
         self.nodes = range(nodes)
         self.loops = loops
-        self.there: set[tuple[int, int]] = set()
+        self.present: set[tuple[int, int]] = set()
 
     def change(self, size: int) -> pa.Table:
-        chosen: dict[tuple[int, int], int] = {}
-        while len(chosen) < size:
-            lost = self.there and self.draw.random() < 0.45
+        changes: dict[tuple[int, int], int] = {}
+        while len(changes) < size:
+            is_deletion = self.present and self.draw.random() < 0.45
             edge = (
-                self.draw.choice(sorted(self.there))
-                if lost
+                self.draw.choice(sorted(self.present))
+                if is_deletion
                 else (self.draw.choice(self.nodes), self.draw.choice(self.nodes))
             )
-            if edge in chosen or not (self.loops or edge[0] < edge[1]):
+            if edge in changes or not (self.loops or edge[0] < edge[1]):
                 continue
-            chosen[edge] = -1 if edge in self.there else 1
-        self.there.symmetric_difference_update(chosen)
-        return table_of(EDGE, chosen, chosen.values())
+            changes[edge] = -1 if edge in self.present else 1
+        self.present.symmetric_difference_update(changes)
+        return table_of(EDGE, changes, changes.values())
 
     @property
     def graph(self) -> nx.DiGraph:
-        return nx.DiGraph(self.there)
+        return nx.DiGraph(self.present)
 
 
 def pairs(table: pa.Table) -> set[tuple[Any, ...]]:
-    found = bag_of(table)
-    assert set(found.values()) <= {1}
-    return set(found)
+    bag = bag_of(table)
+    assert set(bag.values()) <= {1}
+    return set(bag)
 
 
 def closure(graph: nx.DiGraph) -> set[tuple[int, int]]:
@@ -94,17 +95,17 @@ def test_strongly_connected_components_are_those_of_networkx():
         assert pairs(circuit.views["scc"]) == expected
 
 
-def test_two_of_one_generation_have_a_way_up_and_down_of_equal_length():
+def test_the_same_generation_is_that_of_products_of_adjacency_matrices():
     edges = Edges(12, 3, loops=False)
     circuit = compile_datalog(GENERATION, {"e": EDGE}, materialize=True)
     for _ in range(25):
         circuit.step({"e": edges.change(2)})
-        there = np.zeros((12, 12), bool)
-        there[tuple(np.array(sorted(edges.there), np.int64).reshape(-1, 2).T)] = True
-        level = (there.T @ there) & ~np.eye(12, dtype=bool)
+        adjacency = np.zeros((12, 12), bool)
+        adjacency[tuple(np.array(sorted(edges.present), np.int64).reshape(-1, 2).T)] = True
+        level = (adjacency.T @ adjacency) & ~np.eye(12, dtype=bool)
         expected = level
-        for _ in range(12):  # edges go to higher numbers only, so that no way is longer
-            level = there.T @ level @ there
+        for _ in range(12):  # edges lead to higher numbers only, so no path is longer
+            level = adjacency.T @ level @ adjacency
             expected = expected | level
         assert pairs(circuit.views["sg"]) == set(map(tuple, np.argwhere(expected).tolist()))
 
@@ -133,7 +134,7 @@ def test_shortest_paths_are_dijkstras_when_costs_change():
 
 
 def points_to(facts: dict[str, set[tuple[int, int]]]) -> set[tuple[int, int]]:
-    """Andersen's analysis by a worklist."""
+    """Compute Andersen's analysis by repeating its four rules until nothing changes."""
     points: dict[int, set[int]] = {}
     for x, y in facts["address"]:
         points.setdefault(x, set()).add(y)
@@ -151,7 +152,7 @@ def points_to(facts: dict[str, set[tuple[int, int]]]) -> set[tuple[int, int]]:
             return {(x, y) for x, ys in points.items() for y in ys}
 
 
-def test_what_pointers_point_to_follows_the_program():
+def test_the_points_to_analysis_follows_the_program():
     draw = random.Random(6)
     names = ("address", "copy", "load", "store")
     circuit = compile_datalog(POINTS_TO, dict.fromkeys(names, EDGE), materialize=True)
@@ -180,7 +181,7 @@ class History:
         return pa.table([src, dst, op], names=["src", "dst", "weight"])
 
     def edges(self, until: int) -> set[tuple[int, int]]:
-        """The imports after so many commits, as pairs of modules."""
+        """Return the imports after the first ``until`` commits, as pairs of classes."""
         stop = self.bounds[until - 1][1]
         live = Counter()
         for src, dst, op in zip(*(c[:stop].tolist() for c in self._columns), strict=True):
@@ -188,9 +189,9 @@ class History:
         return {edge for edge, weight in live.items() if weight}
 
 
-def check_history(circuit: Circuit, commits: int, looked_at: Iterable[int]) -> None:
+def check_history(circuit: Circuit, commits: int, checked_commits: Iterable[int]) -> None:
     history = History()
-    checked = set(looked_at)
+    checked = set(checked_commits)
     for number in range(min(commits, len(history.bounds))):
         circuit.step({"e": history.change(number)})
         if number in checked:
@@ -202,7 +203,7 @@ DEPENDS = "depends(x, z) :- e(x, z). depends(x, z) :- e(x, y), depends(y, z)."
 
 
 @needs_data
-def test_which_classes_of_kafka_depend_on_which_is_known_after_each_of_its_first_commits():
+def test_the_dependencies_between_classes_of_kafka_are_right_after_its_first_commits():
     draw = random.Random(8)
     circuit = compile_datalog(DEPENDS, {"e": EDGE}, materialize=True)
     check_history(circuit, 250, draw.sample(range(250), 12))
@@ -210,7 +211,7 @@ def test_which_classes_of_kafka_depend_on_which_is_known_after_each_of_its_first
 
 @needs_data
 @pytest.mark.slow
-def test_which_classes_of_kafka_depend_on_which_is_known_after_every_commit():
+def test_the_dependencies_between_classes_of_kafka_are_right_after_all_commits():
     draw = random.Random(9)
     circuit = compile_datalog(DEPENDS, {"e": EDGE}, materialize=True)
     check_history(circuit, 10_000, draw.sample(range(3766), 50))

@@ -15,12 +15,12 @@ from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 
-MOMENT = StepContext(False, Relations().stage({}))
+CONTEXT = StepContext(False, Relations().stage({}))
 ITERATIONS = range(5)
 
 
-def step(settle, delta: ZSet) -> ZSet:
-    out, staged = settle.prepare([delta], MOMENT)
+def step(operator, delta: ZSet) -> ZSet:
+    out, staged = operator.prepare([delta], CONTEXT)
     out._check()
     if staged is not None:
         for change in staged.changes:
@@ -28,43 +28,39 @@ def step(settle, delta: ZSet) -> ZSet:
     return out
 
 
-def settled(rows: dict[tuple[int, ...], int]) -> Counter:
-    """Each row's presence at each iteration, less that at the one before."""
-    found: Counter = Counter()
-    for own in {row[:-1] for row in rows}:
+def distinct_changes(rows: dict[tuple[int, ...], int]) -> Counter:
+    """Return at which iteration each row is added or removed."""
+    changes: Counter = Counter()
+    for row_columns in {row[:-1] for row in rows}:
         before = 0
         for i in ITERATIONS:
-            now = int(sum(rows.get((*own, j), 0) for j in range(i + 1)) > 0)
-            found[(*own, i)] += now - before
+            now = int(sum(rows.get((*row_columns, j), 0) for j in range(i + 1)) > 0)
+            changes[(*row_columns, i)] += now - before
             before = now
-    return found
+    return changes
 
 
-def best(rows: dict[tuple[int, ...], int], least: bool) -> Counter:
-    """Of a key the best value that there is at each iteration, less that at the one before."""
+def best_value_changes(rows: dict[tuple[int, ...], int], least: bool) -> Counter:
+    """Return when the best value of each key changes, over the iterations."""
     values = defaultdict(set)
     for key, value, _ in rows:
         values[key].add(value)
-    found: Counter = Counter()
+    changes: Counter = Counter()
     for key, candidates in values.items():
         before = None
         for i in ITERATIONS:
-            there = [
+            present = [
                 v
                 for v in candidates
                 if v != NULL and sum(rows.get((key, v, j), 0) for j in range(i + 1)) > 0
             ]
-            now = (min if least else max)(there, default=None)
+            now = (min if least else max)(present, default=None)
             if now != before:
                 for value, sign in ((before, -1), (now, 1)):
                     if value is not None:
-                        found[key, value, i] += sign
+                        changes[key, value, i] += sign
             before = now
-    return found
-
-
-def counted(zset: ZSet) -> Counter:
-    return Counter(zset.to_dict())
+    return changes
 
 
 ROWS = st.tuples(st.integers(0, 2), st.integers(0, 1), st.sampled_from(ITERATIONS))
@@ -74,14 +70,14 @@ CHANGES = st.lists(st.dictionaries(ROWS, st.sampled_from([-2, -1, 1, 2]), max_si
 @settings(max_examples=60)
 @given(CHANGES)
 def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
-    settle, rows, total = RecursiveSetOperator(3), Counter(), ZSet.empty(3)
+    operator, rows, total = RecursiveSetOperator(3), Counter(), ZSet.empty(3)
     for change in changes:
         rows.update(change)
-        total += step(settle, ZSet.from_rows(change.keys(), change.values(), arity=3))
-        expected = {row: weight for row, weight in settled(rows).items() if weight}
+        total += step(operator, ZSet.from_rows(change.keys(), change.values(), arity=3))
+        expected = {row: weight for row, weight in distinct_changes(rows).items() if weight}
         assert total.to_dict() == expected
-        whole = ZSet.from_rows(rows.keys(), rows.values(), arity=3)
-        assert settle.evaluate([whole]) == total
+        summed = ZSet.from_rows(rows.keys(), rows.values(), arity=3)
+        assert operator.evaluate([summed]) == total
 
 
 @settings(max_examples=60)
@@ -98,23 +94,26 @@ def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
     st.data(),
 )
 def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(steps, least, data):
-    settle, rows, total = RecursiveMinMaxOperator(3, 1, least=least), Counter(), ZSet.empty(3)
-    for come in steps:
-        there = [row for row, weight in rows.items() for _ in range(weight)]
-        deleted = Counter(data.draw(st.lists(st.sampled_from(there), max_size=3)) if there else [])
-        change = Counter(come)
+    operator, rows, total = RecursiveMinMaxOperator(3, 1, least=least), Counter(), ZSet.empty(3)
+    for inserted in steps:
+        present = [row for row, weight in rows.items() for _ in range(weight)]
+        deletions = st.lists(st.sampled_from(present), max_size=3) if present else st.just([])
+        deleted = Counter(data.draw(deletions))
+        change = Counter(inserted)
         change.subtract({row: min(n, rows[row]) for row, n in deleted.items()})
         rows.update(change)
-        total += step(settle, ZSet.from_rows(change.keys(), change.values(), arity=3))
-        expected = {row: weight for row, weight in best(rows, least).items() if weight}
+        total += step(operator, ZSet.from_rows(change.keys(), change.values(), arity=3))
+        expected = {
+            row: weight for row, weight in best_value_changes(rows, least).items() if weight
+        }
         assert total.to_dict() == expected
-        assert settle.evaluate([ZSet.from_rows(rows.keys(), rows.values(), arity=3)]) == total
+        assert operator.evaluate([ZSet.from_rows(rows.keys(), rows.values(), arity=3)]) == total
 
 
 def test_null_is_no_candidate():
-    settle = RecursiveMinMaxOperator(3, 1, least=True)
-    assert not len(step(settle, ZSet.from_rows([(7, NULL, 0)])))
-    assert step(settle, ZSet.from_rows([(7, 3, 1)])).to_dict() == {(7, 3, 1): 1}
+    operator = RecursiveMinMaxOperator(3, 1, least=True)
+    assert not len(step(operator, ZSet.from_rows([(7, NULL, 0)])))
+    assert step(operator, ZSet.from_rows([(7, 3, 1)])).to_dict() == {(7, 3, 1): 1}
 
 
 @pytest.mark.parametrize("least", [True, False])
@@ -128,30 +127,30 @@ def test_null_is_the_worst_candidate_if_it_is_kept(least):
     }
 
 
-def test_rows_without_columns_of_their_own_settle_as_well():
-    settle = RecursiveSetOperator(1)
-    assert step(settle, ZSet.from_rows([(3,), (1,)])).to_dict() == {(1,): 1}
-    assert step(settle, ZSet.from_rows([(1,)], [-1])).to_dict() == {(1,): -1, (3,): 1}
+def test_a_row_may_have_only_the_column_of_its_iteration():
+    operator = RecursiveSetOperator(1)
+    assert step(operator, ZSet.from_rows([(3,), (1,)])).to_dict() == {(1,): 1}
+    assert step(operator, ZSet.from_rows([(1,)], [-1])).to_dict() == {(1,): -1, (3,): 1}
 
 
-def test_all_rows_may_stay():
+def test_a_recursive_bag_keeps_all_rows():
     zset = ZSet.from_rows([(7, 2), (7, 5)], [2, -1])
     assert RecursiveBagOperator().evaluate([zset]) == zset
     assert step(RecursiveBagOperator(), zset) == zset
 
 
 def test_sums_of_weights_beyond_int64_are_refused_and_others_not():
-    settle = RecursiveSetOperator(2)
-    assert counted(step(settle, ZSet.from_rows([(7, 1), (8, 2)], [2**61, 2**61]))) == {
+    operator = RecursiveSetOperator(2)
+    assert step(operator, ZSet.from_rows([(7, 1), (8, 2)], [2**61, 2**61])).to_dict() == {
         (7, 1): 1,
         (8, 2): 1,
     }
     with pytest.raises(WeightOverflowError, match="too close to what int64 holds"):
-        step(settle, ZSet.from_rows([(7, k) for k in range(2, 6)], [2**61] * 4))
+        step(operator, ZSet.from_rows([(7, k) for k in range(2, 6)], [2**61] * 4))
 
 
-class OfAllHistories(RecursiveMinMaxOperator):
-    """Reads all that there ever was of each key."""
+class ReadsAllRows(RecursiveMinMaxOperator):
+    """Reads all rows of each changed key, of all iterations."""
 
     def _histories(self, candidates, keys, staged):
         return prefix_lookup(self.trace, keys, signed=True, step=staged)
@@ -168,15 +167,18 @@ class OfAllHistories(RecursiveMinMaxOperator):
     ),
     st.booleans(),
 )
-def test_what_is_read_of_a_history_is_enough_for_the_best(steps, least):
-    some, whole = RecursiveMinMaxOperator(3, 1, least=least), OfAllHistories(3, 1, least=least)
+def test_the_rows_that_are_read_are_enough_for_the_best_value(steps, least):
+    operator, reads_all = (
+        RecursiveMinMaxOperator(3, 1, least=least),
+        ReadsAllRows(3, 1, least=least),
+    )
     for number, rows in enumerate(steps):
         delta = ZSet.from_rows(
             [(key, value, number + later) for key, value, later, _ in rows],
             [weight for *_, weight in rows],
         )
-        found, expected = some.prepare([delta], MOMENT), whole.prepare([delta], MOMENT)
-        assert found[0] == expected[0]
-        for _, state in (found, expected):
+        result, expected = operator.prepare([delta], CONTEXT), reads_all.prepare([delta], CONTEXT)
+        assert result[0] == expected[0]
+        for _, state in (result, expected):
             if state is not None:
                 state.commit()

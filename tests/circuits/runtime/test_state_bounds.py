@@ -2,7 +2,8 @@
 
 The laws compare three things after every step: the outputs, those of the same circuit that drops
 nothing, and (of random plans) their sum with the naive evaluation of the plan over the rows that
-were not late. Time moves on with the steps; rows arrive out of order, late, twice, and are deleted.
+were not late. Times increase with the steps; some rows arrive out of order, late or
+twice, and some are deleted.
 """
 
 from __future__ import annotations
@@ -107,14 +108,14 @@ def without_dropping(spec: CircuitSpec) -> Circuit:
     return circuit
 
 
-def restarted(circuit: Circuit) -> Circuit:
+def restart(circuit: Circuit) -> Circuit:
     other = Circuit(pickle.loads(pickle.dumps(circuit.spec)))
     other.restore(pickle.loads(pickle.dumps(circuit.snapshot())))
     return other
 
 
 class Stream:
-    """Random changes of relations whose first times move on, and the rows that are not late."""
+    """The rows of relations that were not late, and their watermarks."""
 
     def __init__(self, times: dict[str, tuple[int, int]]) -> None:
         self._times = times  # by relation: the column of the time, and the lateness
@@ -122,22 +123,22 @@ class Stream:
         self._watermarks = dict.fromkeys(times, -(10**9))
 
     def step(self, rows: dict[str, list[tuple[tuple, int]]]) -> dict[str, list[tuple[tuple, int]]]:
-        """Apply the rows of a step; return those of which a deletion finds its row."""
-        given = {}
+        """Apply the rows of a step; return them without deletions of rows that do not exist."""
+        applied = {}
         for name, changes in rows.items():
             column, lateness = self._times[name]
-            watermark, given[name] = self._watermarks[name], []
+            watermark, applied[name] = self._watermarks[name], []
             for row, weight in changes:
                 is_late = row[column] < watermark
                 if weight < 0 and not is_late and self.rows[name][row] < -weight:
                     continue
-                given[name].append((row, weight))
+                applied[name].append((row, weight))
                 if not is_late:
                     self.rows[name][row] += weight
                 if weight > 0:
                     latest = max(self._watermarks[name], row[column] - lateness)
                     self._watermarks[name] = latest
-        return given
+        return applied
 
     def lists(self) -> dict[str, list[tuple]]:
         return {name: list(rows.elements()) for name, rows in self.rows.items()}
@@ -176,7 +177,7 @@ def test_a_random_plan_gives_what_it_gives_over_all_rows_that_are_not_late(data)
         given_rows = stream.step({name: data.draw(rows) for name, rows in drawn.items()})
         changes = tables(given_rows, columns)
         if data.draw(st.integers(0, 3)) == 0:
-            circuit = restarted(circuit)
+            circuit = restart(circuit)
         output = bag(circuit.step(changes)["view"])
         assert output == bag(plain.step(changes)["view"])
         for row, count in output.items():
@@ -205,7 +206,7 @@ def test_a_query_gives_what_it_gives_without_dropping(name):
         # In the first half also deletions of rows that do not exist: their weights are negative.
         changes = tables(rows if step < 30 else stream.step(rows), COLUMNS)
         if step % 7 == 3:
-            circuit = restarted(circuit)
+            circuit = restart(circuit)
         assert bag(circuit.step(changes)["view"]) == bag(plain.step(changes)["view"]), step
 
 

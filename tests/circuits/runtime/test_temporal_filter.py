@@ -66,7 +66,7 @@ times = st.one_of(st.none(), minutes.map(lambda n: NOON + n * MINUTE))
 days = st.one_of(st.none(), st.integers(-2, 2).map(lambda n: (NOON + timedelta(days=n)).date()))
 readings = st.tuples(st.integers(0, 3), times, days)
 names = st.tuples(st.integers(0, 3), st.sampled_from([None, "a", "b", "c"]))
-passing = st.one_of(
+durations = st.one_of(
     st.integers(-3, 12).map(lambda n: n * MINUTE),
     st.sampled_from([timedelta(0), timedelta(seconds=1), timedelta(hours=12), timedelta(days=1)]),
 )
@@ -99,8 +99,8 @@ def change_of(data, rows: Counter, values) -> list:
     inserted = [(row, 1) for row in data.draw(st.lists(values, max_size=4))]
     present = sorted(rows.elements(), key=repr)
     deleted = data.draw(st.lists(st.sampled_from(present), max_size=3)) if present else []
-    kept = Counter(deleted) & rows
-    return inserted + [(row, -1) for row in kept.elements()]
+    possible = Counter(deleted) & rows
+    return inserted + [(row, -1) for row in possible.elements()]
 
 
 @settings(max_examples=20, deadline=None)
@@ -115,7 +115,7 @@ def test_views_equal_the_query_over_all_rows_at_the_time_of_each_step(data):
             "r": change_of(data, rows["r"], readings),
             "s": change_of(data, rows["s"], names),
         }
-        clock += data.draw(passing)
+        clock += data.draw(durations)
         latest = max(clock, latest)  # time never goes back
         tables = {name: table_of(name, change) for name, change in changes.items() if change}
         if data.draw(st.booleans()):
@@ -127,8 +127,8 @@ def test_views_equal_the_query_over_all_rows_at_the_time_of_each_step(data):
         results = expected(rows, latest)
         for view, delta in deltas.items():
             totals[view].update(bag_of(delta))
-            found = Counter({row: n for row, n in totals[view].items() if n})
-            assert found == results[view], view
+            rows_of_view = Counter({row: n for row, n in totals[view].items() if n})
+            assert rows_of_view == results[view], view
         if data.draw(st.booleans()):
             snapshot = pickle.loads(pickle.dumps(circuit.snapshot()))
             circuit = Circuit(circuit.spec)
@@ -147,12 +147,12 @@ def test_a_step_without_rows_reads_only_the_rows_that_change(monkeypatch):
     read = []
     scan = temporal_filter.range_scan
 
-    def counted(*arguments):
-        found = scan(*arguments)
-        read.append(len(found))
-        return found
+    def scan_and_count(*arguments):
+        rows = scan(*arguments)
+        read.append(len(rows))
+        return rows
 
-    monkeypatch.setattr(temporal_filter, "range_scan", counted)
+    monkeypatch.setattr(temporal_filter, "range_scan", scan_and_count)
     circuit = circuit_of("ts > now() - INTERVAL '1 minute'")
     circuit.step({"r": rows_at(*range(5000))}, now=NOON)
     delta = circuit.step({}, now=NOON + 7 * MINUTE)["view"]

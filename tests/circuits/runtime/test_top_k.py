@@ -1,3 +1,5 @@
+"""Top-k: summed deltas equal the first rows of the summed input; weights, ties and overflow."""
+
 from __future__ import annotations
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.top_k import TopKOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
-from tests.generators.group_streams import DOMAINS, encode, run_stream, run_window, streams
+from tests.generators.group_streams import DOMAINS, encode, run_sliding_window, run_stream, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
 INT = pa.int64()
@@ -40,15 +42,15 @@ def plans(draw):
     keys = draw(st.permutations(columns))[: draw(st.integers(0, 2))]
     order = []
     if types:
-        one = st.builds(Order, st.sampled_from(columns), st.booleans(), st.booleans())
-        order = draw(st.lists(one, max_size=3))
+        part = st.builds(Order, st.sampled_from(columns), st.booleans(), st.booleans())
+        order = draw(st.lists(part, max_size=3))
     limit = draw(st.none() | st.integers(0, 5))
     return plan_of(types, keys, order, limit, draw(st.sampled_from([0, 0, 1, 3])))
 
 
 @given(plans(), st.data())
 @settings(max_examples=400)
-def test_summed_output_deltas_are_the_meaning_of_the_summed_input_deltas(plan, data):
+def test_summed_output_deltas_are_the_first_rows_of_the_summed_input_deltas(plan, data):
     stream = data.draw(streams([field.type for field in plan.input.fields]))
     run_stream(TopKOperator, plan, stream)
 
@@ -65,13 +67,13 @@ def test_texts_that_share_their_first_bytes_are_ordered_by_value(stream, descend
 def test_one_big_step_equals_its_singletons(stream):
     at_once, codecs = operator_of([INT, INT], (0,), [Order(1)], 2)
     changes = [change for changes in stream for change in changes]
-    whole = step(at_once, encode(changes, [INT, INT], codecs))
+    one_delta = step(at_once, encode(changes, [INT, INT], codecs))
     singly, codecs = operator_of([INT, INT], (0,), [Order(1)], 2)
     total = ZSet.empty(2)
     for change in changes:
         part = step(singly, encode([change], [INT, INT], codecs))
         total = total + ZSet.from_rows(list(part), list(part.values()), arity=2)
-    assert total.to_dict() == whole
+    assert total.to_dict() == one_delta
 
 
 def test_the_example_stream_of_the_docstring():
@@ -114,5 +116,5 @@ def test_deleted_leading_rows_make_way_for_the_next_ones():
 
 @pytest.mark.parametrize("order", [Order(1), Order(1, True), Order(2)], ids=str)
 @pytest.mark.parametrize("keys", [(0,), ()])
-def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys, order):
-    run_window(TopKOperator, plan_of([INT, INT, INT], keys, [order], 3, 1))
+def test_steps_of_thousands_of_rows_agree_with_evaluate_while_runs_are_merged(keys, order):
+    run_sliding_window(TopKOperator, plan_of([INT, INT, INT], keys, [order], 3, 1))

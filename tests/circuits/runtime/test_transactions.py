@@ -1,4 +1,4 @@
-"""Prepare, then commit or abandon, has the same meaning at every level of the code."""
+"""Every level of the code prepares a change, and then commits or abandons it, in the same way."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ LEVELS = [
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_change_is_nothing_until_it_is_committed(level):
+def test_a_prepared_change_has_no_effect_until_it_is_committed(level):
     prepare, state = level()
     before = state()
     staged = prepare()
@@ -100,7 +100,7 @@ def test_an_abandoned_change_leaves_the_state_and_the_next_one_is_committed(leve
     assert state() != before
 
 
-@pytest.mark.parametrize("level", [one for one in LEVELS if one is not circuit_level])
+@pytest.mark.parametrize("level", [level for level in LEVELS if level is not circuit_level])
 def test_of_two_prepared_changes_only_the_first_is_committed(level):
     prepare, state = level()
     first, second = prepare(), prepare()

@@ -39,7 +39,7 @@ CONTEXT = StepContext(False, Relations().stage({}))
 
 
 def rows_of(plan: Window, zset: ZSet) -> Counter[tuple[object, ...]]:
-    """The rows of a result as Python values."""
+    """Return the rows of a result as Python values."""
     columns = []
     for field, codes in zip(plan.fields, zset.row_array, strict=True):
         if pa.types.is_floating(field.type):
@@ -93,16 +93,16 @@ def check_law(
         most = 3 if number else 16
         rows = data.draw(st.lists(st.one_of(row, present), min_size=1, max_size=most))
         amounts = []
-        for changed in rows:
-            least = max(-2, least_weight - total[changed])
+        for changed_row in rows:
+            least = max(-2, least_weight - total[changed_row])
             amounts.append(data.draw(st.integers(least, 2).filter(bool)))
-            total[changed] += amounts[-1]
+            total[changed_row] += amounts[-1]
         delta = encode(rows, amounts)
         inputs += delta
         with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
             output += step(operator, delta)
         assert output == operator.evaluate([inputs])
-        expected = evaluate_plan(plan, {"r": {each: w for each, w in total.items() if w}})
+        expected = evaluate_plan(plan, {"r": {row: w for row, w in total.items() if w}})
         assert rows_of(plan, output) == expected
 
 
@@ -240,8 +240,8 @@ class CountedReads:
 SIZE, CHANGES = 100_000, 100
 
 
-def loaded(call: WindowCall) -> WindowOperator:
-    """An operator with one partition of many rows, at times 0, 10, 20, ..."""
+def operator_with_rows(call: WindowCall) -> WindowOperator:
+    """Return an operator with one partition of many rows, at times 0, 10, 20, ..."""
     operator = WindowOperator(Window(ROWS, (0,), (Order(1),), (call,)), Codecs())
     numbers = np.arange(SIZE)
     step(operator, ZSet.from_columns([np.zeros(SIZE, np.int64), 10 * numbers, numbers % 7]))
@@ -249,7 +249,7 @@ def loaded(call: WindowCall) -> WindowOperator:
 
 
 def changes_from(first: int, distance: int) -> ZSet:
-    """At rows that are so far apart, a deletion and an insertion behind the deleted row."""
+    """Delete every ``distance``-th row from ``first`` on, and insert a row 5 later than each."""
     places = first + distance * np.arange(CHANGES // 2)
     rows = [np.zeros(CHANGES, np.int64), 10 * np.tile(places, 2), np.tile(places % 7, 2)]
     rows[1][: len(places)] += 5
@@ -258,7 +258,7 @@ def changes_from(first: int, distance: int) -> ZSet:
 
 @pytest.mark.parametrize("call", NEAR_CALLS.values(), ids=NEAR_CALLS.keys())
 def test_a_change_reads_the_rows_near_it_and_not_its_partition(call):
-    operator = loaded(call)
+    operator = operator_with_rows(call)
 
     for first in (2, 3, 4):
         with CountedReads() as reads:
@@ -268,7 +268,7 @@ def test_a_change_reads_the_rows_near_it_and_not_its_partition(call):
 
 @pytest.mark.parametrize("call", EXTREME_CALLS.values(), ids=EXTREME_CALLS.keys())
 def test_a_change_of_a_running_extreme_reads_the_rows_near_it(call):
-    operator = loaded(call)
+    operator = operator_with_rows(call)
 
     # The first changes are in front, where they change the extreme up to the next equal value.
     for changes in (changes_from(0, 1), changes_from(60, 1900), changes_from(SIZE - 1999, 39)):
@@ -280,7 +280,7 @@ def test_a_change_of_a_running_extreme_reads_the_rows_near_it(call):
 @pytest.mark.parametrize("weight", [1, -1])
 def test_a_better_value_reads_the_rows_that_it_changes(weight):
     call = EXTREME_CALLS["running min"]
-    operator = loaded(call)
+    operator = operator_with_rows(call)
     nine_rows = ZSet.from_columns([np.zeros(9, np.int64), 10 * np.arange(0, 9), np.arange(-9, 0)])
     step(operator, nine_rows)
     # A value that is better than all behind it, up to a row that is better again.
@@ -299,7 +299,7 @@ def test_a_better_value_reads_the_rows_that_it_changes(weight):
 
 @pytest.mark.parametrize("call", TOTAL_CALLS.values(), ids=TOTAL_CALLS.keys())
 def test_a_change_of_the_last_rows_reads_these_and_not_the_rows_before(call):
-    operator = loaded(call)
+    operator = operator_with_rows(call)
 
     for number in range(3):
         with CountedReads() as reads:

@@ -27,10 +27,10 @@ Row = tuple[int, int | None, bytes | None]
 def expected(rows: Counter[Row]) -> list[tuple[int, int, str, str]]:
     groups = []
     for key in sorted({row[0] for row in rows}):
-        own = [row for row in rows if row[0] == key]
-        positions = {(n - 1 if n > 0 else -n) % 32_768 for _, n, _ in own if n is not None}
+        group = [row for row in rows if row[0] == key]
+        positions = {(n - 1 if n > 0 else -n) % 32_768 for _, n, _ in group if n is not None}
         some, every = 0, 0xFFFF
-        for _, _, bitmap in own:
+        for _, _, bitmap in group:
             if bitmap is not None:
                 number = int.from_bytes(bitmap.ljust(2, b"\0"), "big")
                 some, every = some | number, every & number

@@ -22,7 +22,7 @@ from tests.circuits.runtime.test_state_bounds import (
     SESSIONS,
     bag,
     random_rows,
-    restarted,
+    restart,
     tables,
 )
 
@@ -71,7 +71,7 @@ def test_a_window_is_emitted_when_the_watermark_has_passed_its_end(name):
     emitted, expected, latest = Counter(), Counter(), -100
     for number, changes in enumerate(steps(name)):
         if number % 9 == 4:
-            circuit = restarted(circuit)
+            circuit = restart(circuit)
         add(emitted, bag(circuit.step(changes)["view"]))
         add(expected, bag(plain.step(changes)["view"]))
         times = [row["ts"] for row in changes.get("a", ()) if row["weight"] > 0]
@@ -88,7 +88,7 @@ def test_each_row_is_emitted_once_and_none_is_missing(name):
     emitted, expected = Counter(), Counter()
     for number, changes in enumerate([*steps(name), {}]):
         if number % 9 == 4:
-            circuit = restarted(circuit)
+            circuit = restart(circuit)
         end = {} if changes else {"a": 10**6, "b": 10**6}
         output = bag(circuit.step(changes, end)["view"])
         assert not emitted.keys() & output.keys()  # not again, and no correction
@@ -182,11 +182,11 @@ def test_windows_with_a_user_defined_function_are_emitted():
     circuit = compile_sql(query + EMIT, SCHEMAS, input_options=OPTIONS, functions={"twice": double})
     plain = compile_sql(WINDOWS["tumbling"] + EMIT, SCHEMAS, input_options=OPTIONS)
     emitted = 0
-    for given in steps("functions", 20):
-        deltas = circuit.step(given)["view"], plain.step(given)["view"]
-        found, expected = (bag(delta) for delta in deltas)
-        assert found == {(k, end, 2 * x): weight for (k, end, x), weight in expected.items()}
-        emitted += len(found)
+    for changes in steps("functions", 20):
+        deltas = circuit.step(changes)["view"], plain.step(changes)["view"]
+        rows, expected = (bag(delta) for delta in deltas)
+        assert rows == {(k, end, 2 * x): weight for (k, end, x), weight in expected.items()}
+        emitted += len(rows)
     assert emitted
 
 

@@ -50,7 +50,7 @@ ARROW_LAMBDAS = "SET lambda_syntax = 'ENABLE_SINGLE_ARROW'"
 
 
 def hashable(value: Any) -> Any:
-    """Lists as tuples, structs as tuples of fields, maps as sets of entries."""
+    """Return lists as tuples, and structs and maps as tuples of their entries."""
     if isinstance(value, dict):
         return tuple((name, hashable(part)) for name, part in value.items())
     if isinstance(value, list | tuple):
@@ -72,24 +72,24 @@ def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
     weights = table.column("weight").to_pylist() if "weight" in table.column_names else None
     columns = [table.column(place) for place in range(len(names))]
     total: Counter[tuple[Any, ...]] = Counter()
-    lists_of = [map(hashable, column.to_pylist()) for column in columns]
-    for row, weight in zip(zip(*lists_of, strict=True), weights or [1] * len(table), strict=True):
+    values = [map(hashable, column.to_pylist()) for column in columns]
+    for row, weight in zip(zip(*values, strict=True), weights or [1] * len(table), strict=True):
         total[row] += weight
     return Counter({row: weight for row, weight in total.items() if weight})
 
 
 def steps(seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return numbers of rows to insert and to delete, in a few steps; all rows are gone at last."""
+    """Return the numbers of the rows that each step inserts and deletes; the last leaves none."""
     random = np.random.default_rng(seed)
     present = np.zeros(len(ROWS), bool)
-    found = []
+    changes = []
     for share in (0.7, 0.5, 0.5):
         chosen = random.random(len(ROWS)) < share
-        found.append((np.flatnonzero(chosen & ~present), np.flatnonzero(chosen & present)))
+        changes.append((np.flatnonzero(chosen & ~present), np.flatnonzero(chosen & present)))
         present ^= chosen
-    found.append((np.flatnonzero(~present), np.array([], int)))
-    found.append((np.array([], int), np.arange(len(ROWS))))
-    return found
+    changes.append((np.flatnonzero(~present), np.array([], int)))
+    changes.append((np.array([], int), np.arange(len(ROWS))))
+    return changes
 
 
 def check(query: str, seed: int) -> None:
@@ -131,9 +131,9 @@ def test_a_view_in_dialect_spark_is_sparks_answer(spark, tmp_path):
         expected = spark.sql(query).toArrow()
         assert comparable(delta) == comparable(expected), query
         removed = ROWS.append_column("weight", pa.array([-1] * len(ROWS), pa.int64()))
-        rest = Counter(rows_of(delta))
-        rest.update(rows_of(circuit.step({"t": removed})["v"]))
-        assert not any(rest.values()), query
+        remaining = Counter(rows_of(delta))
+        remaining.update(rows_of(circuit.step({"t": removed})["v"]))
+        assert not any(remaining.values()), query
 
 
 def comparable(table: pa.Table) -> Counter[tuple[Any, ...]]:
@@ -150,11 +150,11 @@ def comparable(table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def called_functions(circuit: Circuit) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
 
     def visit(expression: Expression) -> None:
         if isinstance(expression, Call):
-            found.add(expression.function)
+            names.add(expression.function)
             for argument in expression.arguments:
                 visit(argument)
         elif isinstance(expression, Literal) and isinstance(expression.value, Call):
@@ -166,19 +166,19 @@ def called_functions(circuit: Circuit) -> set[str]:
         predicate = getattr(node.plan, "predicate", None)
         if predicate is not None:
             visit(predicate)
-    return found
+    return names
 
 
 def test_every_function_of_nested_values_is_compared_with_an_oracle():
-    found: set[str] = set()
+    called: set[str] = set()
     for query in DUCKDB_QUERIES:
-        found |= called_functions(compile_sql(f"CREATE VIEW v AS {query}", {"t": ROWS.schema}))
+        called |= called_functions(compile_sql(f"CREATE VIEW v AS {query}", {"t": ROWS.schema}))
     for query in SPARK_QUERIES:
         circuit = compile_sql(f"CREATE VIEW v AS {query}", {"t": ROWS.schema}, dialect="spark")
-        found |= called_functions(circuit)
+        called |= called_functions(circuit)
     names = {function.name for family in FAMILIES for function in family.FUNCTIONS}
-    folded = {"list_element_strict"}  # its errors are compared below
-    assert names - found - folded == set()
+    tested_below = {"list_element_strict"}  # its errors
+    assert names - called - tested_below == set()
 
 
 @pytest.mark.parametrize(
@@ -242,12 +242,12 @@ def test_a_value_that_spark_refuses_fails_the_step(expression, words):
         circuit.step({"t": first})
 
 
-def test_rows_of_python_are_lists_structs_and_maps():
+def test_the_values_of_a_row_may_be_lists_and_dicts_of_python():
     types = "id BIGINT, tags VARCHAR[], at STRUCT<x: INT, y: INT>, n MAP<STRING, BIGINT>"
     circuit = compile_sql("CREATE VIEW v AS SELECT * FROM r", {"r": types})
     row = {"id": 1, "tags": ["a", None], "at": {"x": 1, "y": None}, "n": {"k": 5}}
-    (made,) = circuit.step({"r": [row]})["v"].to_pylist()
-    assert made == {**row, "n": [("k", 5)], "weight": 1}
+    (result,) = circuit.step({"r": [row]})["v"].to_pylist()
+    assert result == {**row, "n": [("k", 5)], "weight": 1}
     assert circuit.step({"r": [{**row, "weight": -1}]})["v"].column("weight").to_pylist() == [-1]
 
 

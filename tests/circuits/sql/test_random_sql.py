@@ -23,9 +23,9 @@ from tests.support.random_sql import (
     compile_case,
     deltas,
     draw_case,
+    drop_late,
     last_view,
     rearrange,
-    split_late,
     sum_of_deltas,
 )
 
@@ -34,8 +34,8 @@ LAW = settings(
 )
 SEEDS = st.integers(0, 2**40)
 
-#: Queries that were once wrong, or failed.
-MENDED = [
+#: Queries that once failed, or had wrong rows.
+ONCE_WRONG = [
     "SELECT concat_ws('-', s, s) FROM u",
     "SELECT concat_ws(u.s, t.s, u.s) FROM u, t",
     "SELECT (t.a * INTERVAL 1 SECOND) AS i, INTERVAL '2 hours' * t.b AS j FROM t",
@@ -98,8 +98,8 @@ def explain(case: Case, number: int, ours: Rows, theirs: Rows) -> str:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("text", MENDED)
-def test_a_query_that_was_wrong_is_what_duckdb_answers(text, seed):
+@pytest.mark.parametrize("text", ONCE_WRONG)
+def test_a_query_that_was_once_wrong_has_the_rows_of_duckdb(text, seed):
     check(case_of(text, seed))
 
 
@@ -109,18 +109,19 @@ def test_random_sql_is_what_duckdb_answers_after_every_step(seed):
     check(draw_case(seed))
 
 
-def check_one_delta_is_many(case: Case) -> None:
+def check_changes_in_other_steps(case: Case) -> None:
+    """All changes in one step, or split into other steps, lead to the same view."""
     now, rng = case.times[-1], random.Random(case.seed)
-    whole: Changes = {}
+    all_changes: Changes = {}
     for changes in case.steps:
         for name, rows in changes.items():
-            whole.setdefault(name, []).extend(rows)
+            all_changes.setdefault(name, []).extend(rows)
     try:
-        expected = sum_of_deltas(compile_case(case), [whole], now)
+        expected = sum_of_deltas(compile_case(case), [all_changes], now)
         for parts in (case.steps, rearrange(case.steps, rng)):
-            found = sum_of_deltas(compile_case(case), parts, now)
-            assert not are_different(found, expected), (
-                f"{case}\nin steps {parts}: {found}, {expected}"
+            total = sum_of_deltas(compile_case(case), parts, now)
+            assert not are_different(total, expected), (
+                f"{case}\nin steps {parts}: {total}, {expected}"
             )
     except EvaluationError as error:  # a scalar subquery with two rows, perhaps for a while
         assert "a scalar subquery has" in str(error), str(case)
@@ -128,8 +129,8 @@ def check_one_delta_is_many(case: Case) -> None:
 
 @settings(LAW, max_examples=20)
 @given(SEEDS)
-def test_one_delta_of_random_sql_is_its_parts_in_any_order(seed):
-    check_one_delta_is_many(draw_case(seed))
+def test_changes_lead_to_the_same_view_in_one_step_or_in_many(seed):
+    check_changes_in_other_steps(draw_case(seed))
 
 
 def check_late_rows(seed: int) -> None:
@@ -145,7 +146,7 @@ def check_late_rows(seed: int) -> None:
         reject()
     circuit = compile_case(case, input_options=inputs)
     for number, (changes, now) in enumerate(zip(case.steps, case.times, strict=True)):
-        database.change(split_late(changes, newest, lateness))
+        database.change(drop_late(changes, newest, lateness))
         try:
             expected = database.answer(now)
         except duckdb.InvalidInputException:
@@ -171,5 +172,5 @@ def test_much_random_sql_is_what_duckdb_answers(seed):
 @settings(LAW, max_examples=1000)
 @given(SEEDS)
 def test_the_laws_hold_for_much_random_sql(seed):
-    check_one_delta_is_many(draw_case(seed, steps=6))
+    check_changes_in_other_steps(draw_case(seed, steps=6))
     check_late_rows(seed)

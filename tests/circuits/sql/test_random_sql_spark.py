@@ -55,10 +55,10 @@ def check_queries(spark, folder, seeds: range, steps: int) -> int:
             if seed in circuits:
                 circuit = circuits[seed]
                 add_delta(totals[seed], circuit.step(deltas(change), now=START)[last_view(circuit)])
-                found = totals[seed]
-                assert not are_different(found, expected), (
+                total = totals[seed]
+                assert not are_different(total, expected), (
                     f"seed {seed}: {program}\nstep {number}, rows {changes[: number + 1]}\n"
-                    f"only here {found - expected}, only Spark {expected - found}"
+                    f"only here {total - expected}, only Spark {expected - total}"
                 )
     return len(circuits)
 

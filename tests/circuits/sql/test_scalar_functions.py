@@ -63,32 +63,32 @@ ROWS = [
 
 
 def expressions(name: str) -> list[str]:
-    """The expressions of a file beside this one, one a line."""
+    """Return the lines of a file beside this one; each is an expression."""
     return (Path(__file__).parent / f"functions_of_{name}.txt").read_text().splitlines()
 
 
-def value(found: Any) -> Any:
-    """A value in a form in which the engines agree: numbers as numbers, moments without zone."""
-    if isinstance(found, dt.datetime):
-        return found.replace(tzinfo=None)
-    if isinstance(found, bytearray):
-        return bytes(found)
-    if isinstance(found, Decimal | float | int) and not isinstance(found, bool):
-        number = float(found)
+def normalize(value: Any) -> Any:
+    """Return numbers as floats, timestamps without a zone, and lists and structs as tuples."""
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, Decimal | float | int) and not isinstance(value, bool):
+        number = float(value)
         return "nan" if math.isnan(number) else number
-    if isinstance(found, dict) and "element1" in found:  # DuckDB gives the driver a tuple
-        return tuple(map(value, found.values()))
-    if isinstance(found, dict):
-        return tuple((name, value(part)) for name, part in found.items())
-    if isinstance(found, list | tuple):
-        return tuple(map(value, found))
-    return found
+    if isinstance(value, dict) and "element1" in value:  # DuckDB gives the driver a tuple
+        return tuple(map(normalize, value.values()))
+    if isinstance(value, dict):
+        return tuple((name, normalize(part)) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(normalize, value))
+    return value
 
 
-def same(left: Any, right: Any) -> bool:
-    left, right = value(left), value(right)
+def are_close(left: Any, right: Any) -> bool:
+    left, right = normalize(left), normalize(right)
     if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(are_close, left, right))
     if isinstance(left, float) and isinstance(right, float):
         return math.isclose(left, right, rel_tol=1e-12, abs_tol=1e-15)
     return bool(left == right)
@@ -98,21 +98,21 @@ def table(rows: list[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows], SCHEMA)
 
 
-def difference(
+def differences(
     texts: list[str], ours: dict[int, tuple[Any, ...]], theirs: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
     assert ours.keys() == theirs.keys()
     return [
-        (texts[at], "row", key, "ours", mine, "theirs", their)
+        (texts[number], "row", key, "ours", our_value, "theirs", their_value)
         for key in sorted(ours)
-        for at, (mine, their) in enumerate(zip(ours[key], theirs[key], strict=True))
-        if not same(mine, their)
+        for number, (our_value, their_value) in enumerate(zip(ours[key], theirs[key], strict=True))
+        if not are_close(our_value, their_value)
     ]
 
 
-def maintained(texts: list[str], dialect: str) -> tuple[dict[int, Any], dict[int, Any]]:
-    """The rows of the view by key after all inserts, and after the deletes."""
-    columns = ", ".join(f"{text} AS x{at}" for at, text in enumerate(texts))
+def maintain(texts: list[str], dialect: str) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Return the rows of the view by key, after all inserts and after the deletes."""
+    columns = ", ".join(f"{text} AS x{number}" for number, text in enumerate(texts))
     circuit = compile_sql(f"SELECT k, {columns} FROM t", {"t": SCHEMA}, dialect=dialect)
     view: Counter[Any] = Counter()
     states = []
@@ -121,41 +121,41 @@ def maintained(texts: list[str], dialect: str) -> tuple[dict[int, Any], dict[int
         delta = circuit.step({"t": table(rows).append_column("weight", weights)})["view"]
         for row in delta.to_pylist():
             change = row.pop("weight")
-            view[tuple(map(value, row.values()))] += change
+            view[tuple(map(normalize, row.values()))] += change
         states.append({row[0]: row[1:] for row, count in view.items() if count})
     return states[0], states[1]
 
 
 def test_the_functions_of_duckdb_agree_with_it_after_inserts_and_deletes():
     texts = expressions("duckdb")
-    first, second = maintained(texts, "duckdb")
+    first, second = maintain(texts, "duckdb")
     duck = duckdb.connect()
     duck.execute("SET TimeZone = 'UTC'")
     duck.register("t", table(ROWS))
     columns = ", ".join(texts)
     theirs = {row[0]: row[1:] for row in duck.execute(f"SELECT k, {columns} FROM t").fetchall()}
 
-    assert difference(texts, first, theirs) == []
+    assert differences(texts, first, theirs) == []
     kept = {key: row for key, row in theirs.items() if key not in (2, 3, 4)}
-    assert difference(texts, second, kept) == []
+    assert differences(texts, second, kept) == []
 
 
 @pytest.mark.spark
 def test_the_functions_of_spark_agree_with_it_after_inserts_and_deletes(spark):
     texts = expressions("spark")
-    first, second = maintained(texts, "spark")
+    first, second = maintain(texts, "spark")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.timeType.enabled", "true")
     names = "k long, s string, p string, i long, j long, f double, m decimal(9,2), d date, "
     frame = spark.createDataFrame(ROWS, names + "ts timestamp_ntz, ts2 timestamp_ntz")
     frame.createOrReplaceTempView("functions_of_spark")
-    columns = ", ".join(f"{text} AS x{at}" for at, text in enumerate(texts))
+    columns = ", ".join(f"{text} AS x{number}" for number, text in enumerate(texts))
     rows = spark.sql(f"SELECT k, {columns} FROM functions_of_spark").collect()
     theirs = {row[0]: tuple(row)[1:] for row in rows}
 
-    assert difference(texts, first, theirs) == []
+    assert differences(texts, first, theirs) == []
     kept = {key: row for key, row in theirs.items() if key not in (2, 3, 4)}
-    assert difference(texts, second, kept) == []
+    assert differences(texts, second, kept) == []
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,11 @@ UNORDERED = (
 @pytest.mark.slow
 def test_most_examples_of_spark_have_its_rows_and_types(spark):
     results = score(cases_of(spark), moved=False)
-    counts = Counter(found for _, found, _ in results)
+    counts = Counter(outcome for _, outcome, _ in results)
     different = [
         (case["text"], reason)
-        for case, found, reason in results
-        if found == "different" and "error" not in case and case["function"] not in UNORDERED
+        for case, outcome, reason in results
+        if outcome == "different" and "error" not in case and case["function"] not in UNORDERED
     ]
 
     assert len(different) <= 1, different  # to_json of a map whose keys are structs
@@ -86,5 +86,5 @@ STATEMENTS = {
 @pytest.mark.parametrize("text", STATEMENTS)
 def test_a_statement_in_the_syntax_of_spark_has_its_rows(text):
     case = {"rows": STATEMENTS[text], "types": []}
-    found, reason = outcome(case, text)
-    assert found == "type", reason  # the rows agree; there are no types to compare with
+    comparison, reason = outcome(case, text)
+    assert comparison == "type", reason  # the rows agree; there are no types to compare with

@@ -98,31 +98,31 @@ SETS = [
     "SELECT k, grouping(k), row_number() OVER (ORDER BY grouping(k), k) AS r FROM t "
     "GROUP BY ROLLUP (k) QUALIFY r BETWEEN 2 AND 3",
 ]
-LISTS = (STATISTICS, BITS, ORDERED, QUANTILES, ARRAYS)
-GROUPED = [f"SELECT k, {list_} FROM t GROUP BY k" for list_ in LISTS]
+SELECT_LISTS = (STATISTICS, BITS, ORDERED, QUANTILES, ARRAYS)
+GROUPED = [f"SELECT k, {items} FROM t GROUP BY k" for items in SELECT_LISTS]
 GROUPED.append("SELECT k, any_value(k), arg_max(k, x) FILTER (WHERE c) FROM t GROUP BY k")
-ALL_ROWS = [f"SELECT {list_} FROM t WHERE a > 6" for list_ in LISTS]
+ALL_ROWS = [f"SELECT {items} FROM t WHERE a > 6" for items in SELECT_LISTS]
 TEXTS = ("a", "bb", "a longer text, with a common prefix 1", "a longer text, with a common 2")
 
 
 def table(seed: int) -> pa.Table:
-    """Rows with NULLs, in tiny domains."""
-    draw = random.Random(seed)
+    """Return random rows with NULLs, of few values."""
+    rng = random.Random(seed)
 
     def value(*values: Any) -> Any:
-        return draw.choice([None, *values])
+        return rng.choice([None, *values])
 
     rows = [
         (
             value(1, 2, 3),
             value(*range(-5, 9)),
             value(*range(50)),
-            value(draw.random() * 10, 1.5, 1e6),
-            value(draw.random() * 10, 2.5),
-            value(Decimal(draw.randint(-500, 900)) / 100),
+            value(rng.random() * 10, 1.5, 1e6),
+            value(rng.random() * 10, 2.5),
+            value(Decimal(rng.randint(-500, 900)) / 100),
             value(*TEXTS),
             value(True, False),
-            value(date(2024, 1, 1) + timedelta(days=draw.randint(0, 50))),
+            value(date(2024, 1, 1) + timedelta(days=rng.randint(0, 50))),
         )
         for _ in range(ROWS)
     ]
@@ -136,12 +136,12 @@ def sort_key(row: tuple[Any, ...]) -> list[tuple[bool, str]]:
     ]
 
 
-def is_close(found: Any, expected: Any) -> bool:
-    if isinstance(found, float) and isinstance(expected, float):
+def is_close(actual: Any, expected: Any) -> bool:
+    if isinstance(actual, float) and isinstance(expected, float):
         if math.isnan(expected):
-            return math.isnan(found)
-        return math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-9)
-    return bool(found == expected)
+            return math.isnan(actual)
+        return math.isclose(actual, expected, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(actual == expected)
 
 
 @pytest.mark.parametrize("query", [*GROUPED, *ALL_ROWS, *SETS])
@@ -149,24 +149,24 @@ def test_an_aggregate_is_that_of_duckdb_after_every_step(query):
     circuit = compile_sql(f"CREATE VIEW v AS {query}", {"t": SCHEMA}, materialize=True)
     rows = table(len(query))
     mirror = Mirror({"t": rows})
-    draw = random.Random(query)
+    rng = random.Random(query)
     for _ in range(6):
         present = mirror.present["t"]
-        inserted = [i for i in range(ROWS) if not present[i] and draw.random() < 0.5]
-        deleted = [i for i in range(ROWS) if present[i] and draw.random() < 0.45]
+        inserted = [i for i in range(ROWS) if not present[i] and rng.random() < 0.5]
+        deleted = [i for i in range(ROWS) if present[i] and rng.random() < 0.45]
         change = np.array(inserted, np.int64), np.array(deleted, np.int64)
         circuit.step(mirror.change({"t": change}))
         expected = sorted(mirror.answer(query), key=sort_key)
         view = circuit.views["v"]
         weights = view.column("weight").to_pylist() if "weight" in view.column_names else None
-        found_rows = list(zip(*(column.to_pylist() for column in view.columns), strict=True))
+        actual_rows = list(zip(*(column.to_pylist() for column in view.columns), strict=True))
         if weights is not None:
-            found_rows = [row[:-1] for row in found_rows for _ in range(row[-1])]
-        found = sorted(found_rows, key=sort_key)
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            for column, (value, wanted) in enumerate(zip(one, other, strict=True)):
-                assert is_close(value, wanted), (column, value, wanted)
+            actual_rows = [row[:-1] for row in actual_rows for _ in range(row[-1])]
+        actual = sorted(actual_rows, key=sort_key)
+        assert len(actual) == len(expected)
+        for row, expected_row in zip(actual, expected, strict=True):
+            for column, values in enumerate(zip(row, expected_row, strict=True)):
+                assert is_close(*values), (column, values)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_an_aggregate_is_that_of_duckdb_after_every_step(query):
         ),
     ],
 )
-def test_an_error_of_an_aggregate_names_the_way_out(query, words):
+def test_an_error_of_an_aggregate_names_its_cause(query, words):
     with pytest.raises(SqlError) as caught:
         compile_sql(query, {"t": SCHEMA})
     assert words in str(caught.value)
 
 
-def test_a_percentile_of_spark_interpolates_and_names_are_those_of_spark():
+def test_aggregates_have_their_names_and_results_of_spark():
     circuit = compile_sql(
         "CREATE VIEW v AS SELECT percentile(a, 0.5) AS p, percentile_approx(a, 0.5, 100) AS q, "
         "count_if(c) AS n, every(c) AS e, some(c) AS o, any(c) AS y, std(a) AS s, "

@@ -52,7 +52,7 @@ class World:
             self.duck.execute(statement)
 
     def change(self, draw: Any) -> dict[str, pa.Table]:
-        """Random deletions and insertions; an update is one of each."""
+        """Delete and insert random rows; return the changes by table."""
         tables = {}
         for name, schema in SCHEMAS.items():
             changes = []
@@ -68,23 +68,23 @@ class World:
                 changes.append((*row, weight))
             if changes:
                 columns = list(zip(*changes, strict=True))
-                full = schema.append(pa.field("weight", pa.int64()))
+                with_weight = schema.append(pa.field("weight", pa.int64()))
                 tables[name] = pa.table(
-                    [pa.array(c, f.type) for c, f in zip(columns, full, strict=True)], schema=full
+                    [pa.array(c, f.type) for c, f in zip(columns, with_weight, strict=True)],
+                    schema=with_weight,
                 )
                 self.duck.execute(f"DELETE FROM {name}")
                 rows = [list(row) for row in self.rows[name].elements()]
                 if rows:
-                    marks = ", ".join("?" * len(schema))
-                    self.duck.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+                    placeholders = ", ".join("?" * len(schema))
+                    self.duck.executemany(f"INSERT INTO {name} VALUES ({placeholders})", rows)
         return tables
 
     def answer(self, query: str) -> Counter[tuple[Any, ...]]:
         return Counter(_comparable(row) for row in self.duck.execute(query).fetchall())
 
 
-def added(total: Counter[tuple[Any, ...]], delta: pa.Table) -> None:
-    """Add a view's delta to what it was."""
+def add_delta(total: Counter[tuple[Any, ...]], delta: pa.Table) -> None:
     for row in _rows(delta):
         total[_comparable(row[:-1])] += row[-1]
 
@@ -119,7 +119,7 @@ def check(data: Any, queries: Any) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         tables = world.change(data.draw)
         expected = world.answer(query)
-        added(total, circuit.step(tables)["view"])
+        add_delta(total, circuit.step(tables)["view"])
         assert {r: w for r, w in total.items() if w} == expected, text
 
 

@@ -189,13 +189,13 @@ def test_a_refused_use_of_the_current_time_has_the_reason(dialect, text, column,
         ("spark", "arrays_zip(array(a), a)", "list"),
     ],
 )
-def test_a_part_of_a_function_that_is_missing_is_refused(dialect, expression, words):
+def test_an_unsupported_use_of_a_function_is_refused(dialect, expression, words):
     with pytest.raises(SqlError, match=words):
         compile_sql(f"SELECT {expression} AS x FROM t", TABLES, dialect=dialect)
 
 
 @pytest.mark.parametrize(("text", "line", "column", "words"), WRONG)
-def test_an_error_names_what_is_wrong_and_its_place(text, line, column, words):
+def test_an_error_names_its_cause_and_its_place(text, line, column, words):
     with pytest.raises(SqlError) as caught:
         plan_sql(text, RELATIONS)
 
@@ -278,7 +278,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("text", "word", "words"), UNSUPPORTED)
-def test_what_is_not_supported_is_named_with_its_place(text, word, words):
+def test_an_unsupported_construct_is_named_with_its_place(text, word, words):
     with pytest.raises(UnsupportedSqlError) as caught:
         plan_sql(text, RELATIONS)
 
@@ -287,8 +287,8 @@ def test_what_is_not_supported_is_named_with_its_place(text, word, words):
     assert place.startswith(word), str(caught.value)
 
 
-# What the user wrote and sqlglot has another name for.
-WORDS_OF_THE_TEXT = [
+# Texts with a name that the parser replaces, the word at the error, and words of its message.
+REPLACED_NAMES = [
     ("SELECT listagg(DISTINCT c, c) AS n FROM t", "c)", "separator of listagg()"),
     ("SELECT regexp_match(c, 'a') AS n FROM t", "regexp_match", "did you mean regexp_matches"),
     ("SELECT Now() AS n", "Now", "function Now()"),
@@ -302,9 +302,9 @@ WORDS_OF_THE_TEXT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "word", "words"), WORDS_OF_THE_TEXT)
-def test_an_error_names_what_was_written_and_not_what_the_reader_calls_it(text, word, words):
-    test_what_is_not_supported_is_named_with_its_place(text, word, words)
+@pytest.mark.parametrize(("text", "word", "words"), REPLACED_NAMES)
+def test_an_error_has_the_name_in_the_text_and_not_that_of_the_parser(text, word, words):
+    test_an_unsupported_construct_is_named_with_its_place(text, word, words)
 
 
 STATEMENTS = [
@@ -332,12 +332,12 @@ def test_a_statement_that_is_no_query_is_refused_by_its_first_word(statement, be
     assert caught.value.column == len(before.split("\n")[-1]) + 1
 
 
-@pytest.mark.parametrize("name", ["q", "t"])  # named by the query, or left aside
+@pytest.mark.parametrize("name", ["q", "t"])  # the query reads the WITH query, or does not
 @pytest.mark.parametrize(
     "statement",
     ["DROP TABLE t", "INSERT INTO t VALUES (1) RETURNING a", "DELETE FROM t", "UPDATE t SET a = 1"],
 )
-def test_a_statement_in_with_is_refused_whether_it_is_named_or_not(statement, name):
+def test_a_statement_in_with_is_refused_whether_it_is_read_or_not(statement, name):
     for text in (
         f"WITH q AS ({statement}) SELECT a FROM {name}",
         f"SELECT a FROM (WITH q AS ({statement}) SELECT a FROM {name})",
@@ -361,7 +361,7 @@ def test_a_statement_in_a_subquery_is_refused(text, statement):
         plan_sql(text.format(statement), RELATIONS)
 
 
-CORRELATED_BELOW = [
+NESTED_CORRELATION = [
     "SELECT a FROM t WHERE EXISTS (WITH q AS (SELECT s.a FROM s WHERE s.b = t.b) SELECT * FROM q)",
     "SELECT a FROM t WHERE EXISTS (SELECT s.a FROM s WHERE s.b = t.b UNION SELECT 1)",
     "SELECT a FROM t WHERE a IN (SELECT s.a FROM s WHERE s.b = t.b EXCEPT SELECT 1)",
@@ -370,14 +370,14 @@ CORRELATED_BELOW = [
 ]
 
 
-@pytest.mark.parametrize("text", CORRELATED_BELOW)
-def test_a_column_of_the_enclosing_query_is_reached_below_with_from_and_union(text):
+@pytest.mark.parametrize("text", NESTED_CORRELATION)
+def test_a_column_of_the_outer_query_may_be_used_below_with_from_and_union(text):
     assert plan_sql(text, RELATIONS)["view"].fields
     with pytest.raises(SqlError, match="unknown table 'zz'"):
         plan_sql(text.replace("t.b", "zz.b"), RELATIONS)
 
 
-# Clauses that must be understood or refused, in places where a reader may pass them by.
+# Unsupported clauses: ignoring one would give wrong rows.
 CLAUSES = [
     "SELECT a FROM t TABLESAMPLE 10%",
     "SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES",
@@ -413,16 +413,16 @@ CLAUSES = [
         "CREATE VIEW v AS {}",
     ],
 )
-def test_a_clause_that_is_not_understood_is_refused_wherever_it_stands(clause, text):
+def test_an_unsupported_clause_is_refused_wherever_it_stands(clause, text):
     with pytest.raises(SqlError):
         plan_sql(text.format(clause), RELATIONS)
 
 
 @pytest.mark.parametrize("text", QUERIES)
-def test_an_argument_that_no_reader_knows_is_never_dropped(text):
-    """Any node of any query, with one more argument set, is an error or an unused WITH query."""
-    whole = source.SqlSource(text, "duckdb").parse()
-    for number, _ in enumerate(list(whole[0].walk())):
+def test_an_argument_that_the_planner_does_not_know_is_refused(text):
+    """An unknown argument of any node of the parsed query is an error."""
+    trees = source.SqlSource(text, "duckdb").parse()
+    for number, _ in enumerate(list(trees[0].walk())):
 
         def damaged(self, place=number, read=source.SqlSource.parse):
             trees = read(self)
@@ -432,9 +432,9 @@ def test_an_argument_that_no_reader_knows_is_never_dropped(text):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(UnsupportedSqlError) as caught:
             patch.setattr(source.SqlSource, "parse", damaged)
             statements.plan_sql(text, RELATIONS)
-        found = str(caught.value)
-        # The LIMIT of EXISTS is left out only if it is a plain one.
-        assert "OF ANOTHER VERSION" in found or "LIMIT in a correlated" in found
+        message = str(caught.value)
+        # A LIMIT in EXISTS that is not a plain number has an error of its own.
+        assert "OF ANOTHER VERSION" in message or "LIMIT in a correlated" in message
 
 
 def test_a_comma_a_bare_join_and_a_typed_literal_are_distinguished():
@@ -469,7 +469,7 @@ def test_text_that_is_nested_too_deeply_is_an_error():
             plan_sql(text, RELATIONS)
 
 
-def test_a_chain_of_a_thousand_conditions_is_no_deep_nest():
+def test_a_chain_of_a_thousand_conditions_is_not_nested_too_deeply():
     text = "SELECT a FROM t WHERE " + " OR ".join(f"a = {number}" for number in range(1000))
 
     assert isinstance(plan_sql(text, RELATIONS)["view"].input, Filter)

@@ -32,8 +32,8 @@ def places(text, relations=None):
 
 
 def test_the_obstacles_of_all_statements_are_found():
-    found = find_obstacles(TEXT, {})
-    assert [(one.line, one.statement) for one in found] == [
+    obstacles = find_obstacles(TEXT, {})
+    assert [(obstacle.line, obstacle.statement) for obstacle in obstacles] == [
         (1, "t"),
         (1, "t"),
         *[(4, "one")] * 4,
@@ -41,16 +41,16 @@ def test_the_obstacles_of_all_statements_are_found():
         *[(6, "three")] * 2,
         (8, "statement 7"),
     ]
-    messages = [one.message for one in found]
+    messages = [obstacle.message for obstacle in obstacles]
     words = ["NOSUCHTYPE", "computed column", "frob()", "grob()", "frob()", "'zz'", "syntax"]
     words += ["trob()", "'yy'", "DROP"]
     for message, word in zip(messages, words, strict=True):
         assert word in message
-    for one in found:
-        line, caret = one.excerpt.split("\n")
-        text_line = TEXT.split("\n")[one.line - 1]
+    for obstacle in obstacles:
+        line, caret = obstacle.excerpt.split("\n")
+        text_line = TEXT.split("\n")[obstacle.line - 1]
         assert line.strip(" .…") in text_line
-        assert line[caret.index("^")] == text_line[one.column - 1]
+        assert line[caret.index("^")] == text_line[obstacle.column - 1]
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -62,11 +62,11 @@ def test_a_query_that_compiles_has_no_obstacle(query):
 def test_a_query_with_an_error_has_an_obstacle_at_its_place(text):
     with pytest.raises(SqlError) as error:
         plan_sql(text, RELATIONS)
-    found = [(one.line, one.column) for one in find_obstacles(text, RELATIONS)]
-    assert (error.value.line, error.value.column) in found
+    found_places = [place[:2] for place in places(text, RELATIONS)]
+    assert (error.value.line, error.value.column) in found_places
 
 
-def test_a_condition_in_a_subquery_is_replaced_alone():
+def test_the_wrong_conditions_of_a_query_and_of_its_subquery_are_found():
     relations = {"e": (Field("a", RELATIONS["t"][0].type),)}
     text = "SELECT a FROM e WHERE a IN (SELECT a FROM e WHERE xx = 1 AND frob(a) = 2) AND yy = 3"
     assert [column for _, column, _ in places(text, relations)] == [51, 62, 79]

@@ -1,6 +1,7 @@
 """SQL to plans, against DuckDB on random tables with NULLs and duplicates.
 
-The plans are evaluated by `tests.oracles.naive_plan`, which knows them from their docstrings only.
+The plans are evaluated by `tests.oracles.naive_plan`, which was written from
+the docstrings of the plans alone.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ POOLS: dict[str, list[Any]] = {
 Database = tuple[duckdb.DuckDBPyConnection, dict[str, list[tuple[Any, ...]]]]
 
 
-def database(seed: int) -> Database:
-    """Random tables, in DuckDB and as rows; seed 0 has some rows in each."""
-    draw = random.Random(seed)
+def random_database(seed: int) -> Database:
+    """Return random tables, in DuckDB and as rows; with seed 0 no table is empty."""
+    rng = random.Random(seed)
     connection = duckdb.connect()
     connection.execute("SET error_on_division_by_zero = false; SET ieee_floating_point_ops = false")
     relations = {}
     for name, schema in TABLES.items():
-        count = draw.choice([0, 4, 7, 9]) if seed else 6
+        count = rng.choice([0, 4, 7, 9]) if seed else 6
         rows = [
             tuple(
-                None if draw.random() < 0.15 else draw.choice(POOLS[str(field.type)])
+                None if rng.random() < 0.15 else rng.choice(POOLS[str(field.type)])
                 for field in schema
             )
             for _ in range(count)
@@ -70,9 +71,9 @@ def database(seed: int) -> Database:
 
 @pytest.fixture(scope="module")
 def databases() -> Iterator[list[Database]]:
-    made = [database(seed) for seed in range(4)]
-    yield made
-    for connection, _ in made:
+    all_databases = [random_database(seed) for seed in range(4)]
+    yield all_databases
+    for connection, _ in all_databases:
         connection.close()
 
 
@@ -100,7 +101,7 @@ def test_the_plan_of_a_query_has_the_answer_of_duckdb(text, databases):
 
 
 @pytest.mark.parametrize("text", [text for text in QUERIES if " AS " in text or "*" in text])
-def test_the_columns_are_called_as_duckdb_calls_them(text, databases):
+def test_the_columns_have_the_names_of_duckdb(text, databases):
     names = [column[0] for column in databases[0][0].execute(text).description]
 
     if not any("(" in name or " " in name for name in names):
@@ -117,7 +118,7 @@ def test_all_queries_of_tpch_have_a_plan(number):
     assert plan_of(tpch_queries.QUERIES[number], relations).fields
 
 
-def test_the_tpch_queries_are_right_for_duckdb_too():
+def test_duckdb_accepts_the_tpch_queries_too():
     connection = duckdb.connect()
     for name, schema in tpch_queries.SCHEMAS.items():
         connection.register(name, schema.empty_table())
@@ -126,7 +127,7 @@ def test_the_tpch_queries_are_right_for_duckdb_too():
         connection.execute(text)
 
 
-def test_views_name_the_views_before_them(databases):
+def test_views_may_read_the_views_before_them(databases):
     text = """
         CREATE VIEW pairs AS SELECT x.src AS p, y.dst AS q FROM e x JOIN e y ON x.dst = y.src;
         CREATE OR REPLACE VIEW Counts (p, n) AS SELECT p, count(*) FROM pairs GROUP BY p;
@@ -150,7 +151,7 @@ def test_views_name_the_views_before_them(databases):
     assert bag(answers["last"].elements()) == bag(expected)
 
 
-def test_a_view_is_scanned_by_the_name_it_was_made_with():
+def test_a_view_is_scanned_by_its_declared_name():
     plans = plan_sql("CREATE VIEW v AS SELECT a FROM t; SELECT A FROM V", RELATIONS, name="w")
 
     assert plans["w"] == Scan("v", plans["v"].fields)
@@ -162,7 +163,7 @@ def test_constants_without_from_are_values():
     assert plan == Values((Field("x", pa.int64()), Field("y", pa.string())), ((1, "a"),))
 
 
-def test_what_all_branches_of_an_or_share_is_a_condition_of_its_own():
+def test_a_condition_in_all_branches_of_an_or_becomes_a_separate_condition():
     plan = plan_of("SELECT t.a FROM t, s WHERE (t.a = s.a AND t.b = 1) OR (t.b = 2 AND t.a = s.a)")
 
     conditions = []
@@ -173,7 +174,7 @@ def test_what_all_branches_of_an_or_share_is_a_condition_of_its_own():
     assert "eq(#0, #7)" in conditions
 
 
-def test_a_with_query_that_is_named_twice_is_one_plan():
+def test_a_with_query_that_is_read_twice_is_one_plan():
     plan = plan_of("WITH q AS (SELECT a + 1 AS n FROM t) SELECT x.n FROM q x, q y WHERE x.n = y.n")
 
     assert plan.input.input.inputs[0] is plan.input.input.inputs[1]
@@ -188,9 +189,9 @@ def test_limit_without_order_takes_some_rows(databases):
         assert rows.total() == min(3, len(relations["t"]))
 
 
-SPARK = {
+TEXTS_OF_SPARK_AND_DUCKDB = {
     "SELECT year(d) AS n FROM t": "SELECT CAST(year(d) AS INT) AS n FROM t",
-    # CAST fails, as in Spark 4, and cuts fractions off.
+    # As in Spark 4, CAST raises an error for a value that does not fit, and drops fractions.
     "SELECT x::DOUBLE AS n, TRY_CAST(x AS DOUBLE) AS p FROM s": (
         "SELECT x::DOUBLE AS n, TRY_CAST(x AS DOUBLE) AS p FROM s"
     ),
@@ -211,13 +212,10 @@ SPARK = {
 }
 
 
-@pytest.mark.parametrize("text", SPARK)
-def test_a_text_of_spark_is_planned_as_its_twin_of_duckdb(text):
-    fields = {
-        name: tuple(Field(column.name, column.type) for column in schema)
-        for name, schema in TABLES.items()
-    }
-    assert repr(plan_sql(text, fields, dialect="spark")) == repr(plan_sql(SPARK[text], fields))
+@pytest.mark.parametrize("text", TEXTS_OF_SPARK_AND_DUCKDB)
+def test_a_text_of_spark_has_the_plan_of_the_equal_text_of_duckdb(text):
+    expected = plan_sql(TEXTS_OF_SPARK_AND_DUCKDB[text], RELATIONS)
+    assert repr(plan_sql(text, RELATIONS, dialect="spark")) == repr(expected)
 
 
 @pytest.mark.parametrize(
@@ -229,11 +227,7 @@ def test_a_text_of_spark_is_planned_as_its_twin_of_duckdb(text):
     ],
 )
 def test_dialect_spark_has_functions_of_its_own(text, function):
-    fields = {
-        name: tuple(Field(column.name, column.type) for column in schema)
-        for name, schema in TABLES.items()
-    }
-    assert function in repr(plan_sql(text, fields, dialect="spark"))
+    assert function in repr(plan_sql(text, RELATIONS, dialect="spark"))
 
 
 @pytest.mark.parametrize(
@@ -244,6 +238,6 @@ def test_dialect_spark_has_functions_of_its_own(text, function):
         ("SELECT CAST(300 AS TINYINT) AS n", "300 is not a valid int8"),
     ],
 )
-def test_a_cast_that_fails_in_spark_or_reads_otherwise_there_is_an_error(text, words):
+def test_a_cast_of_a_constant_that_fails_in_spark_is_an_error(text, words):
     with pytest.raises(SqlError, match=words):
         plan_sql(text, RELATIONS, dialect="spark")

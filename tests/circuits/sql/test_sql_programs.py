@@ -1,4 +1,4 @@
-"""A text as a whole program: tables, views and inserts; what declarations do, and errors."""
+"""A text as a whole program: tables, views, inserts, the effects of declarations, and errors."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_options_of_the_caller_replace_the_declared_key():
     ],
 )
 def test_parts_without_effect_are_reported(table, notices):
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         compile_sql(f"CREATE TABLE t ({table}; SELECT a FROM t")
-    assert [warning.category for warning in found] == [SqlNotice] * len(notices)
-    for warning, notice in zip(found, notices, strict=True):
+    assert [warning.category for warning in caught] == [SqlNotice] * len(notices)
+    for warning, notice in zip(caught, notices, strict=True):
         assert notice in str(warning.message)
         assert str(warning.message).startswith("line 1, column ")
 
@@ -159,16 +159,16 @@ def test_the_columns_of_an_insert_are_matched_by_name():
     ]
 
 
-def test_a_schema_that_is_given_must_equal_the_declared_one():
+def test_a_schema_of_the_caller_must_equal_the_declared_one():
     text = "CREATE TABLE t (a INT NOT NULL); SELECT a FROM t"
     assert not compile_sql(text, {"t": "a int"}).spec.schemas["t"].field("a").nullable
-    for given, message in (
+    for schema, message in (
         ("a bigint", "declares column 'a' as int32; it has type int64"),
         ("b int", "it does not exist in the schema"),
         ("a int, b int", "does not declare column 'b'"),
     ):
         with pytest.raises(SqlError, match=message):
-            compile_sql(text, {"t": given})
+            compile_sql(text, {"t": schema})
 
 
 # A text, the line and column of its error, words of its message.
@@ -205,11 +205,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "line", "column", "words"), REFUSED)
-def test_what_cannot_be_honoured_is_refused_with_its_place(text, line, column, words):
-    with pytest.raises(SqlError) as found:
+def test_an_unsupported_declaration_is_refused_with_its_place(text, line, column, words):
+    with pytest.raises(SqlError) as caught:
         compile_sql(text)
-    assert words in str(found.value)
-    assert (found.value.line, found.value.column) == (line, column)
+    assert words in str(caught.value)
+    assert (caught.value.line, caught.value.column) == (line, column)
 
 
 def test_a_query_of_a_circuit_cannot_declare_tables():
@@ -218,7 +218,7 @@ def test_a_query_of_a_circuit_cannot_declare_tables():
         circuit.query("CREATE TABLE u (a INT); SELECT a FROM u")
 
 
-def test_a_sink_cannot_also_be_given_as_an_input():
+def test_the_target_of_an_insert_cannot_be_an_input():
     with pytest.raises(SqlError, match="input and a target"):
         compile_sql("CREATE TABLE s (a INT); INSERT INTO s SELECT 1 AS a", {"s": "a int"})
 

@@ -22,7 +22,7 @@ SCHEMAS = {
     "part": pa.schema([("whole", INT), ("part", INT), ("many", INT)]),
     "start": pa.schema([("n", INT)]),
 }
-# Parts of higher numbers only, so that UNION ALL ends.
+# A part has a higher number than its whole, so that UNION ALL ends.
 UNIVERSE = {
     "e": [(a, b) for a in range(5) for b in range(5)] + [(None, 1), (2, None)],
     "part": [(a, b, a + b) for a in range(6) for b in range(a + 1, 6)],
@@ -36,7 +36,7 @@ QUERIES = {
     "SELECT src, count(*) AS many FROM tc GROUP BY src",
     "a series": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 7) "
     "SELECT n FROM t",
-    "several that begin": "WITH RECURSIVE r(n) AS ((SELECT n FROM start UNION SELECT 9) UNION "
+    "several base queries": "WITH RECURSIVE r(n) AS ((SELECT n FROM start UNION SELECT 9) UNION "
     "SELECT x.b FROM r JOIN (SELECT src AS a, dst AS b FROM e UNION SELECT dst, src FROM e) x "
     "ON x.a = r.n) SELECT n FROM r",
     "a bill of materials": "WITH RECURSIVE b(whole, part, many) AS (SELECT * FROM part UNION ALL "
@@ -48,18 +48,18 @@ QUERIES = {
     "a bound on the depth": "WITH RECURSIVE l(n, depth) AS (SELECT n, 0 FROM start UNION "
     "SELECT e.dst, depth + 1 FROM l JOIN e ON e.src = l.n WHERE depth < 3) "
     "SELECT n, min(depth) AS nearest FROM l GROUP BY n",
-    "a condition on what is elsewhere": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
+    "a condition on another table": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
     "SELECT e.dst FROM r JOIN e ON e.src = r.n WHERE NOT EXISTS "
     "(SELECT 1 FROM part p WHERE p.whole = r.n AND p.part = e.dst)) SELECT n FROM r",
-    "what is not reached": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
+    "the rows that are not reached": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
     "SELECT dst FROM r JOIN e ON src = n) SELECT src FROM e WHERE src NOT IN "
     "(SELECT n FROM r WHERE n IS NOT NULL)",
-    "a left join in what goes on": "WITH RECURSIVE r(n, m) AS (SELECT n, 0 FROM start UNION "
+    "a left join in the recursive query": "WITH RECURSIVE r(n, m) AS (SELECT n, 0 FROM start UNION "
     "SELECT e.dst, coalesce(p.many, -1) FROM r JOIN e ON e.src = r.n "
     "LEFT JOIN part p ON p.whole = e.dst AND p.part = 5) SELECT n, m FROM r",
     "a derived table": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
     "SELECT x.dst FROM (SELECT DISTINCT e.dst FROM r, e WHERE e.src = r.n) x) SELECT n FROM r",
-    "two that are used together": "WITH RECURSIVE up AS (SELECT n FROM start UNION "
+    "a join of two recursions": "WITH RECURSIVE up AS (SELECT n FROM start UNION "
     "SELECT e.dst FROM up JOIN e ON e.src = up.n), down AS (SELECT n FROM start UNION "
     "SELECT e.src FROM down JOIN e ON e.dst = down.n) "
     "SELECT up.n FROM up JOIN down ON up.n = down.n",
@@ -76,7 +76,7 @@ QUERIES = {
     "the longest way": "WITH RECURSIVE r(n, cost) USING KEY (max(cost), n) AS "
     "(SELECT n, 0.0::double FROM start UNION SELECT DISTINCT p.part, 2 * cost + p.many "
     "FROM part p JOIN r ON p.whole = r.n WHERE 0 <= cost) SELECT max(cost) AS most FROM r",
-    "the word without a recursion": "WITH RECURSIVE q AS (SELECT n FROM start) SELECT n FROM q",
+    "RECURSIVE without a recursion": "WITH RECURSIVE q AS (SELECT n FROM start) SELECT n FROM q",
 }
 DATABASE = duckdb.connect(config={"threads": 1})
 LAW = settings(
@@ -85,22 +85,22 @@ LAW = settings(
 
 
 def answer(text: str, present: Mapping[str, Iterable[tuple]]) -> Counter:
-    """The answer of DuckDB."""
-    for name, found in present.items():
-        DATABASE.register(name, table_of(SCHEMAS[name], sorted(found, key=repr)))
+    """Return the rows that DuckDB answers."""
+    for name, rows in present.items():
+        DATABASE.register(name, table_of(SCHEMAS[name], sorted(rows, key=repr)))
     return Counter(DATABASE.execute(text).fetchall())
 
 
 @LAW
 @given(st.sampled_from(sorted(QUERIES)), st.randoms(use_true_random=False))
-def test_a_recursive_query_has_duckdbs_rows_after_every_step(title, draw):
+def test_a_recursive_query_has_duckdbs_rows_after_every_step(title, rng):
     text = QUERIES[title]
     present: dict[str, set[tuple]] = {name: set() for name in SCHEMAS}
     totals = Totals(compile_sql(text, SCHEMAS, materialize=True))
     for _ in range(3):
         tables = {}
         for name, universe in UNIVERSE.items():
-            chosen = draw.sample(universe, draw.randint(0, min(6, len(universe))))
+            chosen = rng.sample(universe, rng.randint(0, min(6, len(universe))))
             weights = [-1 if row in present[name] else 1 for row in chosen]
             present[name].symmetric_difference_update(chosen)
             tables[name] = table_of(SCHEMAS[name], chosen, weights)
@@ -111,27 +111,32 @@ def test_a_recursive_query_has_duckdbs_rows_after_every_step(title, draw):
 
 
 @pytest.mark.parametrize(
-    "title", ["a closure", "a bill of materials", "levels", "a condition on what is elsewhere"]
+    "title", ["a closure", "a bill of materials", "levels", "a condition on another table"]
 )
 def test_repeated_rows_count_as_often_as_in_sql(title):
-    draw = random.Random(11)
+    rng = random.Random(11)
     totals = Totals(compile_sql(QUERIES[title], SCHEMAS))
     present: dict[str, Counter] = {name: Counter() for name in UNIVERSE}
     for _ in range(12):
         tables = {}
         for name, universe in UNIVERSE.items():
-            change = Counter({row: draw.randint(-2, 2) for row in draw.sample(universe, 3)})
+            change = Counter({row: rng.randint(-2, 2) for row in rng.sample(universe, 3)})
             change = {row: max(n, -present[name][row]) for row, n in change.items()}
             present[name].update(change)
             tables[name] = table_of(SCHEMAS[name], change, change.values())
         totals.step(tables)
-        bags = {name: found.elements() for name, found in present.items()}
+        bags = {name: rows.elements() for name, rows in present.items()}
         assert totals.bags["view"] == answer(QUERIES[title], bags)
 
 
 def test_parts_of_parts_are_counted_as_often_as_they_are_needed():
     circuit = compile_sql(QUERIES["a bill of materials"], SCHEMAS, materialize=True)
-    parts = [(1, 2, 4), (1, 3, 1), (2, 4, 10), (3, 4, 2)]  # car: wheels, engine; bolts in both
+    parts = [
+        (1, 2, 4),
+        (1, 3, 1),
+        (2, 4, 10),
+        (3, 4, 2),
+    ]  # a car has wheels and an engine; both have bolts
     circuit.step({"part": table_of(SCHEMAS["part"], parts)})
     needed = {row[:2]: row[2] for row in bag_of(circuit.views["view"])}
     assert needed[1, 4] == 4 * 10 + 1 * 2
@@ -139,7 +144,7 @@ def test_parts_of_parts_are_counted_as_often_as_they_are_needed():
     assert {row[:2]: row[2] for row in bag_of(circuit.views["view"])}[1, 4] == 4 * 8 + 1 * 2
 
 
-def test_several_recursive_queries_are_accepted_unlike_in_duckdb():
+def test_a_recursion_may_have_several_recursive_queries_unlike_in_duckdb():
     text = (
         "WITH RECURSIVE r(n) AS (SELECT n FROM start UNION SELECT e.dst FROM r JOIN e "
         "ON e.src = r.n UNION SELECT e.src FROM r JOIN e ON e.dst = r.n) SELECT n FROM r"
@@ -152,18 +157,18 @@ def test_several_recursive_queries_are_accepted_unlike_in_duckdb():
     assert bag_of(circuit.step(tables)["view"]) == {(n,): 1 for n in (1, 2, 3, 4)}
 
 
-def test_types_settle_over_the_rounds():
+def test_the_type_of_a_column_may_widen_in_the_recursion():
     text = (
         "WITH RECURSIVE r AS (SELECT CAST(n AS SMALLINT) AS n, 1 AS x FROM start UNION ALL "
         "SELECT n, x * 1.5e0 FROM r WHERE x < 4) SELECT n, x FROM r"
     )
     circuit = compile_sql(text, SCHEMAS)
     assert circuit.schema("view").fields[1].type == pa.float64()
-    found = bag_of(circuit.step({"start": table_of(SCHEMAS["start"], [(7,)])})["view"])
-    assert sorted(x for _, x in found) == [1.0, 1.5, 2.25, 3.375, 5.0625]
+    rows = bag_of(circuit.step({"start": table_of(SCHEMAS["start"], [(7,)])})["view"])
+    assert sorted(x for _, x in rows) == [1.0, 1.5, 2.25, 3.375, 5.0625]
 
 
-def test_union_all_over_a_cycle_is_refused_by_the_bound_and_leaves_no_mark():
+def test_union_all_over_a_cycle_is_refused_by_the_bound_and_changes_nothing():
     text = (
         "CREATE VIEW paths AS WITH RECURSIVE p(a, b) AS (SELECT src, dst FROM e UNION ALL "
         "SELECT p.a, e.dst FROM p JOIN e ON p.b = e.src) SELECT a, b, count(*) AS n FROM p "
@@ -212,13 +217,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_more_than_going_on_from_each_row_is_refused(text):
+def test_a_recursive_query_that_is_not_linear_in_its_rows_is_refused(text):
     with pytest.raises(UnsupportedSqlError) as caught:
         compile_sql(text, SCHEMAS)
     assert REFUSED[text] in str(caught.value)
 
 
-def test_columns_that_grow_for_ever_are_refused():
+def test_a_type_that_widens_for_ever_is_refused():
     text = (
         "WITH RECURSIVE r AS (SELECT CAST(1 AS DECIMAL(4, 2)) AS x UNION ALL "
         "SELECT x + x FROM r WHERE x < 9) SELECT x FROM r"
@@ -227,7 +232,7 @@ def test_columns_that_grow_for_ever_are_refused():
         compile_sql(text, SCHEMAS)
 
 
-def test_a_recursive_query_sees_nothing_of_the_one_that_names_it():
+def test_a_recursive_query_cannot_read_a_later_with_query():
     with pytest.raises(SqlError, match="unknown table 'later'"):
         compile_sql(
             "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT later.n FROM r, later), "
@@ -237,11 +242,11 @@ def test_a_recursive_query_sees_nothing_of_the_one_that_names_it():
 
 
 def test_many_random_changes_of_one_closure_stay_exact():
-    draw = random.Random(7)
+    rng = random.Random(7)
     text = QUERIES["a closure"]
     totals, present = Totals(compile_sql(text, SCHEMAS)), {"e": set()}
     for _ in range(60):
-        chosen = draw.sample([(a, b) for a in range(9) for b in range(9)], 2)
+        chosen = rng.sample([(a, b) for a in range(9) for b in range(9)], 2)
         weights = [-1 if row in present["e"] else 1 for row in chosen]
         present["e"].symmetric_difference_update(chosen)
         totals.step({"e": table_of(SCHEMAS["e"], chosen, weights)})

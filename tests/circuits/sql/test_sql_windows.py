@@ -13,12 +13,12 @@ from tests.generators.sql_generator import Writer
 
 
 @st.composite
-def windowed(draw):
-    """A SELECT with window functions over one table, or over a join."""
+def window_queries(draw):
+    """Draw a SELECT with window functions over one table, or over a join."""
     writer = Writer(draw)
     source, scope = writer.source(0)
     where = f" WHERE {writer.condition(scope, 0, ())}" if writer.chance(20) else ""
-    return writer.windowed(source, where, scope)[0]
+    return writer.select_with_windows(source, where, scope)[0]
 
 
 # The cost of a segment decides between its two paths; the first one makes all steps read segments.
@@ -26,7 +26,7 @@ def windowed(draw):
 @given(st.data(), st.sampled_from([-(10**9), 16]))
 def test_maintained_window_functions_are_what_duckdb_answers(data, overhead):
     with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
-        check(data, windowed())
+        check(data, window_queries())
 
 
 RUNNING_EXTREMES = [

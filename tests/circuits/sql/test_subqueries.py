@@ -204,7 +204,7 @@ def _random_row(rng: random.Random, table: str) -> tuple[Any, ...]:
     )
 
 
-class World:
+class Tables:
     """Random rows in DuckDB and in Python, changed together."""
 
     def __init__(self, seed: int) -> None:
@@ -229,20 +229,20 @@ class World:
                 names = [*COLUMNS[name], "weight"]
                 deltas[name] = [dict(zip(names, row, strict=True)) for row in changes]
             self.database.execute(f"DELETE FROM {name}")
-            marks = ", ".join("?" * len(COLUMNS[name]))
+            placeholders = ", ".join("?" * len(COLUMNS[name]))
             if rows:
-                insert = f"INSERT INTO {name} VALUES ({marks})"
+                insert = f"INSERT INTO {name} VALUES ({placeholders})"
                 self.database.executemany(insert, [list(row) for row in rows])
         return deltas
 
 
 def check(text: str, seed: int, steps: int = 5) -> None:
-    circuit, world = compile_sql(text, SCHEMAS), World(seed)
+    circuit, tables = compile_sql(text, SCHEMAS), Tables(seed)
     total: Counter[tuple[Any, ...]] = Counter()
     for _ in range(steps):
-        deltas = world.change()
+        deltas = tables.change()
         try:
-            expected = Counter(world.database.execute(text).fetchall())
+            expected = Counter(tables.database.execute(text).fetchall())
         except duckdb.InvalidInputException as error:
             assert "More than one row" in str(error)
             with pytest.raises(EvaluationError, match="a scalar subquery has"):
@@ -256,11 +256,11 @@ def check(text: str, seed: int, steps: int = 5) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("text", QUERIES)
-def test_a_maintained_query_is_that_of_duckdb_after_every_step(text, seed):
+def test_a_maintained_query_has_the_rows_of_duckdb_after_every_step(text, seed):
     check(text, seed)
 
 
-def test_a_second_row_names_its_group_and_leaves_the_state_as_it_was():
+def test_a_second_row_of_a_scalar_subquery_is_refused_without_a_change():
     circuit = compile_sql("SELECT a, (SELECT y FROM u WHERE u.x = t.a) AS y FROM t", SCHEMAS)
     circuit.step({"t": [{"a": 1}], "u": [{"x": 1, "y": 5}]})
     with pytest.raises(EvaluationError, match=r"has 2 rows for t\.a = 1; select one"):
@@ -274,18 +274,18 @@ def test_a_second_row_names_its_group_and_leaves_the_state_as_it_was():
     ]
 
 
-def test_the_values_of_rows_that_no_outer_row_names_may_repeat():
+def test_a_scalar_subquery_may_have_two_rows_for_a_value_without_outer_rows():
     circuit = compile_sql("SELECT a, (SELECT y FROM u WHERE u.x = t.a) AS y FROM t", SCHEMAS)
-    many = [{"x": 7, "y": 1}, {"x": 7, "y": 2}]
-    rows = circuit.step({"t": [{"a": 1}], "u": many})["view"].to_pylist()
+    two_rows = [{"x": 7, "y": 1}, {"x": 7, "y": 2}]
+    rows = circuit.step({"t": [{"a": 1}], "u": two_rows})["view"].to_pylist()
     assert rows == [{"a": 1, "y": None, "weight": 1}]
 
 
 def test_apply_of_other_dialects_is_a_lateral_join():
-    u = "SELECT TOP 1 y FROM u WHERE u.x = t.a ORDER BY y"
+    first_row = "SELECT TOP 1 y FROM u WHERE u.x = t.a ORDER BY y"
     deltas = {"t": [{"a": 1}, {"a": 2}], "u": [{"x": 1, "y": 5}, {"x": 1, "y": 4}]}
     for join, expected in (("CROSS", {(1, 4)}), ("OUTER", {(1, 4), (2, None)})):
-        text = f"SELECT t.a, l.y FROM t {join} APPLY ({u}) AS l"
+        text = f"SELECT t.a, l.y FROM t {join} APPLY ({first_row}) AS l"
         rows = compile_sql(text, SCHEMAS, dialect="tsql").step(deltas)["view"].to_pylist()
         assert {(row["a"], row["y"]) for row in rows} == expected
 
@@ -307,7 +307,7 @@ def test_apply_of_other_dialects_is_a_lateral_join():
         ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "TIES"),
     ],
 )
-def test_what_is_refused_has_a_message_and_a_place(text, message):
+def test_a_refused_query_has_an_error_with_its_place(text, message):
     with pytest.raises(SqlError, match=message) as caught:
         compile_sql(text, SCHEMAS)
     assert caught.value.line == 1
@@ -319,7 +319,7 @@ REACH = """
 """
 
 
-def _views(text: str, deltas: dict[str, Any]) -> dict[str, set[tuple[Any, ...]]]:
+def _step(text: str, deltas: dict[str, Any]) -> dict[str, set[tuple[Any, ...]]]:
     return {
         name: {tuple(row.values()) for row in table.to_pylist()}
         for name, table in compile_sql(text, SCHEMAS).step(deltas).items()
@@ -328,10 +328,10 @@ def _views(text: str, deltas: dict[str, Any]) -> dict[str, set[tuple[Any, ...]]]
 
 def test_views_may_be_used_before_they_are_defined():
     text = "CREATE VIEW n AS SELECT a + 1 AS a FROM m; CREATE VIEW m AS SELECT a FROM t WHERE a > 1"
-    assert _views(text, {"t": [{"a": 1}, {"a": 2}]}) == {"m": {(2, 1)}, "n": {(3, 1)}}
+    assert _step(text, {"t": [{"a": 1}, {"a": 2}]}) == {"m": {(2, 1)}, "n": {(3, 1)}}
 
 
-def test_views_that_name_each_other_are_an_error_unless_they_are_recursive():
+def test_views_that_read_each_other_are_an_error_unless_they_are_recursive():
     with pytest.raises(SqlError, match="'v', 'z' name each other; write CREATE RECURSIVE VIEW"):
         compile_sql("CREATE VIEW v AS SELECT a FROM z; CREATE VIEW z AS SELECT a FROM v", SCHEMAS)
     with pytest.raises(SqlError, match="no rows to begin with"):
@@ -342,18 +342,18 @@ def test_views_that_name_each_other_are_an_error_unless_they_are_recursive():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_recursion_that_names_itself_twice_has_the_least_solution(seed):
+def test_a_recursion_that_reads_itself_twice_has_the_rows_of_a_linear_one(seed):
     linear = """
         WITH RECURSIVE reach(a, b) AS
         (SELECT x, y FROM u UNION SELECT l.a, r.y FROM reach l JOIN u r ON l.b = r.x)
         SELECT a, b FROM reach
     """
-    circuit, world = compile_sql(REACH, SCHEMAS), World(seed)
+    circuit, tables = compile_sql(REACH, SCHEMAS), Tables(seed)
     total: Counter[tuple[Any, ...]] = Counter()
     for _ in range(5):
-        for row in circuit.step(world.change())["reach"].to_pylist():
+        for row in circuit.step(tables.change())["reach"].to_pylist():
             total[row["a"], row["b"]] += row["weight"]
-        expected = Counter(world.database.execute(linear).fetchall())
+        expected = Counter(tables.database.execute(linear).fetchall())
         assert {row: weight for row, weight in total.items() if weight} == expected
 
 
@@ -371,14 +371,14 @@ ODD = "SELECT y AS n FROM even JOIN u ON even.n = u.x"
             CREATE VIEW odd AS WITH RECURSIVE odd AS ({ODD}), even AS ({EVEN}) SELECT n FROM odd""",
     ],
 )
-def test_recursive_views_may_name_each_other(text):
+def test_recursive_views_may_read_each_other(text):
     deltas = {"u": [{"x": number, "y": number + 1} for number in range(5)]}
     circuit = compile_sql(text, SCHEMAS)
-    found = {
+    views = {
         name: {row["n"] for row in table.to_pylist()}
         for name, table in circuit.step(deltas).items()
     }
-    assert found == {"even": {0, 2, 4}, "odd": {1, 3, 5}}
+    assert views == {"even": {0, 2, 4}, "odd": {1, 3, 5}}
     deleted = circuit.step({"u": [{"x": 2, "y": 3, "weight": -1}]})
     assert {row["n"] for row in deleted["even"].to_pylist()} == {4}
     assert {row["n"] for row in deleted["odd"].to_pylist()} == {3, 5}
@@ -386,11 +386,11 @@ def test_recursive_views_may_name_each_other(text):
 
 def test_an_aggregate_may_read_a_completed_recursion():
     text = REACH + "; CREATE VIEW n AS SELECT a, count(*) AS n FROM reach GROUP BY a"
-    rows = _views(text, {"u": [{"x": 1, "y": 2}, {"x": 2, "y": 3}]})["n"]
+    rows = _step(text, {"u": [{"x": 1, "y": 2}, {"x": 2, "y": 3}]})["n"]
     assert rows == {(1, 2, 1), (2, 1, 1)}
 
 
-def test_a_change_of_an_outer_row_with_known_values_changes_nothing_below():
+def test_a_new_outer_row_with_a_known_value_has_its_result():
     text = "SELECT s, (SELECT count(*) FROM u WHERE u.x < t.a) AS n FROM t"
     circuit = compile_sql(text, SCHEMAS)
     circuit.step({"t": [{"a": 2, "s": "x"}], "u": [{"x": 1, "y": 1}]})
@@ -398,5 +398,5 @@ def test_a_change_of_an_outer_row_with_known_values_changes_nothing_below():
     assert delta == [{"s": "y", "n": 1, "weight": 1}]
 
 
-def test_the_error_of_a_step_is_an_error_of_the_circuit():
+def test_an_evaluation_error_is_a_circuit_error():
     assert issubclass(EvaluationError, CircuitError)

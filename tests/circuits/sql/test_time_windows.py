@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from circuits import compile_sql
-from circuits.errors import SqlError
+from circuits import InputOptions, Retention, compile_sql
+from circuits.errors import InputOptionsError, SqlError
 from tests.oracles.duckdb_mirror import Mirror
 
 SCHEMAS = {
@@ -20,7 +20,7 @@ SCHEMAS = {
 }
 START = datetime(2026, 1, 1)
 
-# The rows of e with their sessions by k, gap 5 seconds: b and f are the start and the end.
+# The rows of e with their sessions by k, of gap 5 seconds: b is the start and f the end.
 SESSIONS = """(
     WITH x AS (SELECT *, lag(ts) OVER (PARTITION BY k ORDER BY ts) AS p FROM e
                  WHERE ts IS NOT NULL),
@@ -38,7 +38,7 @@ HOP_ORACLE = """SELECT b, b + INTERVAL 10 SECOND, count(*), sum(v) FROM (
     WHERE ts < b + INTERVAL 10 SECOND GROUP BY ALL"""
 BY_SESSION = "GROUP BY k, SESSION(ts, INTERVAL '5' SECOND)"
 
-# The view, and the query that DuckDB answers; None if it is the same text.
+# The query of each view, and that for DuckDB; None if it is the same text.
 VIEWS = {
     "tumble": (
         """SELECT k, window_start, window_end, count(*)
@@ -217,9 +217,9 @@ VIEWS = {
 
 
 def random_rows(rng: np.random.Generator, rows: int) -> dict[str, pa.Table]:
-    """Rows of a few keys and times, with NULLs and duplicates; times of p are unique by key."""
+    """Return rows of few keys and times, with NULLs and duplicates; p has a time once in a key."""
 
-    def column(values, share=0.1):
+    def with_nulls(values, share=0.1):
         return [None if rng.random() < share else value for value in values]
 
     moments = [
@@ -228,21 +228,22 @@ def random_rows(rng: np.random.Generator, rows: int) -> dict[str, pa.Table]:
     ]
     events = pa.table(
         {
-            "k": pa.array(column(rng.integers(0, 4, rows).tolist()), pa.int64()),
-            "ts": pa.array(column(moments), pa.timestamp("us")),
-            "v": pa.array(column(rng.integers(0, 4, rows).tolist()), pa.int64()),
-            "n": pa.array(column(rng.integers(-30, 30, rows).tolist()), pa.int64()),
+            "k": pa.array(with_nulls(rng.integers(0, 4, rows).tolist()), pa.int64()),
+            "ts": pa.array(with_nulls(moments), pa.timestamp("us")),
+            "v": pa.array(with_nulls(rng.integers(0, 4, rows).tolist()), pa.int64()),
+            "n": pa.array(with_nulls(rng.integers(-30, 30, rows).tolist()), pa.int64()),
             "d": pa.array(
-                column([m.date() + timedelta(days=int(m.second) * 9) for m in moments]), pa.date32()
+                with_nulls([m.date() + timedelta(days=int(m.second) * 9) for m in moments]),
+                pa.date32(),
             ),
         }
     )
     times = rng.permutation(240)[: rows // 2]
     prices = pa.table(
         {
-            "k": pa.array(column([int(t) % 4 for t in times]), pa.int64()),
+            "k": pa.array(with_nulls([int(t) % 4 for t in times]), pa.int64()),
             "ts": pa.array(
-                column([START + timedelta(milliseconds=int(t) * 250) for t in times]),
+                with_nulls([START + timedelta(milliseconds=int(t) * 250) for t in times]),
                 pa.timestamp("us"),
             ),
             "price": pa.array(rng.integers(0, 9, rows // 2), pa.int64()),
@@ -261,7 +262,7 @@ def changed_rows(rng: np.random.Generator, mirror: Mirror, name: str):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_views_of_windows_are_what_duckdb_answers_after_every_step(seed):
+def test_views_of_windows_have_the_rows_of_duckdb_after_every_step(seed):
     rng = np.random.default_rng(seed)
     texts = "".join(f'CREATE VIEW "{name}" AS {view};\n' for name, (view, _) in VIEWS.items())
     circuit = compile_sql(texts, SCHEMAS, dialect="duckdb")
@@ -327,7 +328,7 @@ def test_views_of_windows_are_what_duckdb_answers_after_every_step(seed):
         ),
     ],
 )
-def test_errors_name_the_place_and_what_to_write(text, place, message):
+def test_an_error_names_its_place_and_cause(text, place, message):
     with pytest.raises(SqlError) as raised:
         compile_sql(text, SCHEMAS)
     assert message in str(raised.value)
@@ -335,10 +336,7 @@ def test_errors_name_the_place_and_what_to_write(text, place, message):
     assert f"column {column}:" in str(raised.value)
 
 
-def test_a_kept_input_has_no_sessions():
-    from circuits import InputOptions, Retention
-    from circuits.errors import InputOptionsError
-
+def test_sessions_of_an_input_whose_results_are_kept_are_refused():
     keep = {"e": InputOptions(retain=Retention("ts", "1 day", on_expiry="keep"))}
     with pytest.raises(InputOptionsError, match="a session window"):
         compile_sql(f"SELECT count(*) FROM e {BY_SESSION}", SCHEMAS, input_options=keep)
@@ -346,7 +344,7 @@ def test_a_kept_input_has_no_sessions():
     compile_sql(tumbling, SCHEMAS, input_options=keep)
 
 
-def test_window_and_session_remain_names():
+def test_window_and_session_may_be_names_of_columns():
     circuit = compile_sql(
         "SELECT k AS window, max(v) OVER w AS session FROM e WINDOW w AS (PARTITION BY k)", SCHEMAS
     )

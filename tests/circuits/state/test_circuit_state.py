@@ -1,4 +1,4 @@
-"""A circuit loaded from state that was written step by step equals one that never stopped."""
+"""A circuit loaded from state that was written step by step equals one that ran on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
 from tests.circuits.test_circuit import half_committed
 from tests.generators.plans import RELATIONS, History, identity, plans
 from tests.generators.sql_generator import SCHEMAS, selects
-from tests.support.state_store import Store, assert_same_snapshot, bags, restarted, step_and_store
+from tests.support.state_store import Store, assert_same_snapshot, bags, restart, step_and_store
 from tests.support.tables import EDGE, bag_of, edges, table_of
 
 LAW = settings(
@@ -43,7 +43,7 @@ FORMULAS = [formula.value for formula in Formula]
 
 
 def tables_of(deltas) -> dict[str, pa.Table]:
-    """Z-sets of codes of integers as tables."""
+    """Convert Z-sets of codes of integers to tables."""
     tables = {}
     for name, zset in deltas.items():
         rows = [[None if v == NULL else v for v in row] for row in zset.rows.T.tolist()]
@@ -57,62 +57,62 @@ def schema_of(name: str) -> pa.Schema:
 
 @LAW
 @given(st.data())
-def test_a_random_circuit_that_is_restarted_equals_one_that_never_stopped(data):
+def test_a_random_circuit_that_is_restarted_equals_one_that_runs_on(data):
     plan = identity(data.draw(plans()))
     first = data.draw(st.sampled_from(FORMULAS))
     options = CircuitOptions(materialize=data.draw(st.booleans()), formula=first)
     schemas = {name: schema_of(name) for name in RELATIONS}
     circuit = Circuit(CircuitSpec({"view": plan}, schemas, options))
-    steady = Circuit(circuit.spec)
+    uninterrupted = Circuit(circuit.spec)
     store, history = Store(data.draw(st.integers(0, 99))), History()
     for _ in range(data.draw(st.integers(1, 6))):
         tables = tables_of(history.change(data.draw))
-        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(uninterrupted.step(tables))
         match data.draw(st.integers(0, 3)):
             case 0:
                 full_copies = store.full_copies
-                circuit = restarted(circuit, store)
+                circuit = restart(circuit, store)
                 store.write(circuit.prepare({}))
                 assert store.full_copies == full_copies, "an arrangement was built or lost"
             case 1:
-                circuit = restarted(
+                circuit = restart(
                     circuit, store, formula=Formula(data.draw(st.sampled_from(FORMULAS)))
                 )
             case 2:
                 circuit.prepare(tables).abandon()
-        assert_same_snapshot(circuit, steady)
-        assert bags(circuit.views) == bags(steady.views)
+        assert_same_snapshot(circuit, uninterrupted)
+        assert bags(circuit.views) == bags(uninterrupted.views)
 
 
 @LAW
 @given(st.data())
-def test_random_sql_that_is_restarted_equals_one_that_never_stopped(data):
+def test_random_sql_that_is_restarted_equals_one_that_runs_on(data):
     circuit = compile_sql(data.draw(selects()), SCHEMAS)
-    steady = Circuit(circuit.spec)
+    uninterrupted = Circuit(circuit.spec)
     store, world = Store(), World()
     for _ in range(data.draw(st.integers(1, 4))):
         tables = world.change(data.draw)
-        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(uninterrupted.step(tables))
         if data.draw(st.booleans()):
-            circuit = restarted(circuit, store)
-        assert_same_snapshot(circuit, steady)
+            circuit = restart(circuit, store)
+        assert_same_snapshot(circuit, uninterrupted)
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_all_kinds_of_state_are_carried_over_restarts(formula):
-    """Texts, decimals, row ids, groups, extremes, top-k, sets, with another formula at times."""
-    steady = compile_sql(VIEWS, INPUTS, materialize=True)
-    circuit, store = Circuit(steady.spec), Store()
+def test_all_kinds_of_state_are_kept_over_restarts(formula):
+    """Texts, decimals, row ids, groups, extremes, top-k, sets; some restarts change the formula."""
+    uninterrupted = compile_sql(VIEWS, INPUTS, materialize=True)
+    circuit, store = Circuit(uninterrupted.spec), Store()
     for number, tables in enumerate(steps(20, seed=5)):
-        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
+        assert step_and_store(circuit, store, tables) == bags(uninterrupted.step(tables))
         if number % 4 == 3:
-            circuit = restarted(circuit, store, formula=Formula(formula))
+            circuit = restart(circuit, store, formula=Formula(formula))
         elif number % 4 == 1:
-            circuit = restarted(circuit, store)
-        assert_same_snapshot(circuit, steady)
-        assert bags(circuit.views) == bags(steady.views)
-    assert {"text", "decimal 2"} < store.tables.keys()
-    assert any(name.startswith("row ids") for name in store.tables)
+            circuit = restart(circuit, store)
+        assert_same_snapshot(circuit, uninterrupted)
+        assert bags(circuit.views) == bags(uninterrupted.views)
+    assert {"text", "decimal 2"} < store.dictionaries.keys()
+    assert any(name.startswith("row ids") for name in store.dictionaries)
 
 
 JOINS = """
@@ -126,15 +126,17 @@ CREATE VIEW squares AS SELECT count(*) AS n FROM e a JOIN e b ON a.dst = b.src
 NODES = {"e": EDGE, "mark": pa.schema([("node", pa.int64())])}
 
 
-def growing(count: int, seed: int, size: int):
-    """Skewed edges, a few deletions, some marks: enough for the joins to be planned again."""
+def skewed_steps(count: int, seed: int, size: int):
+    """Yield skewed edges with a few deletions, so many that the joins are planned again."""
     rng = np.random.default_rng(seed)
-    known: list[tuple[int, int]] = []
+    present: list[tuple[int, int]] = []
     for _ in range(count):
         sources, targets = rng.integers(0, 9, size).tolist(), rng.integers(0, 4000, size).tolist()
         new = list(zip(sources, targets, strict=True))
-        deleted = [known.pop(int(rng.integers(len(known)))) for _ in range(min(len(known), 5))]
-        known += new
+        deleted = [
+            present.pop(int(rng.integers(len(present)))) for _ in range(min(len(present), 5))
+        ]
+        present += new
         rows = [*new, *deleted]
         yield {
             "e": edges(*rows, weights=[1] * len(new) + [-1] * len(deleted)),
@@ -142,47 +144,47 @@ def growing(count: int, seed: int, size: int):
         }
 
 
-@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("plans_ahead", [True, False])
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, ahead, monkeypatch):
-    if not ahead:
+def test_plans_of_joins_that_changed_are_kept_over_a_restart(formula, plans_ahead, monkeypatch):
+    if not plans_ahead:
         monkeypatch.setattr(schedule, "MAX_JOINS_PER_ATOM_AHEAD", -1)
     circuit = compile_sql(JOINS, NODES, formula=formula)
-    steady = Circuit(circuit.spec)
+    uninterrupted = Circuit(circuit.spec)
     store = Store()
-    planned = set()
-    for tables in growing(30, seed=1, size=90):
-        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
-        planned.add(store.other_state)
+    all_plans = set()
+    for tables in skewed_steps(30, seed=1, size=90):
+        assert step_and_store(circuit, store, tables) == bags(uninterrupted.step(tables))
+        all_plans.add(store.other_state)
         state = store.state()
         circuit = Circuit(circuit.spec)
         with monkeypatch.context() as patch:
-            patch.setattr(Run, "of", None)  # so that nothing can be built
+            patch.setattr(Run, "of", None)  # no run can be built
             circuit.load(state)
-            kept = {
+            loaded_runs = {
                 run.address
                 for trace in circuit.graph.traces.values()
                 for arrangement in trace.arrangements
                 for run in arrangement.spine.runs
             }
-        given_ = {
+        stored_runs = {
             run.address
             for orders in state.traces.values()
             for runs in orders.values()
             for run in runs
         }
-        assert kept == given_
-        assert circuit.explain().count("rows") == steady.explain().count("rows")
-    assert any('"again"' in text for text in planned)
+        assert loaded_runs == stored_runs
+        assert circuit.explain().count("rows") == uninterrupted.explain().count("rows")
+    assert any('"again"' in text for text in all_plans)
 
 
-def test_rows_are_arranged_again_for_a_formula_that_needs_other_orders():
+def test_a_restart_with_another_formula_builds_the_orders_that_it_needs():
     store = Store()
     circuit = compile_sql(JOINS, NODES)
-    changes = list(growing(30, seed=2, size=90))
+    changes = list(skewed_steps(30, seed=2, size=90))
     for tables in changes[:20]:
         step_and_store(circuit, store, tables)
-    others = {f: restarted(circuit, store, formula=f) for f in Formula}
+    others = {f: restart(circuit, store, formula=f) for f in Formula}
     for tables in changes[20:]:
         expected = bags(circuit.step(tables))
         for other in others.values():
@@ -191,22 +193,22 @@ def test_rows_are_arranged_again_for_a_formula_that_needs_other_orders():
         assert_same_snapshot(circuit, other)
 
 
-def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
+def test_weights_that_overflow_unless_runs_are_merged_are_kept_over_a_restart():
     large = 2**62
     circuit = compile_sql("SELECT src, dst FROM link", {"link": EDGE}, materialize=True)
-    steady, store = Circuit(circuit.spec), Store()
+    uninterrupted, store = Circuit(circuit.spec), Store()
     compacted = []
     for weight in (large, large - 1, -large, -large, large, 1):
         tables = {"link": edges((1, 2), (3, weight % 97), weights=[weight, 1])}
         step = circuit.prepare(tables)
         compacted.append(bool(step.state(store.lengths).compacted))
-        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
-        circuit = restarted(circuit, store)
-        assert_same_snapshot(circuit, steady)
+        assert step_and_store(circuit, store, tables) == bags(uninterrupted.step(tables))
+        circuit = restart(circuit, store)
+        assert_same_snapshot(circuit, uninterrupted)
     assert True in compacted and False in compacted
 
 
-def test_rules_of_inputs_and_their_watermarks_are_carried_over_restarts():
+def test_rules_of_inputs_and_their_watermarks_are_kept_over_restarts():
     orders = pa.schema([("nr", pa.int64()), ("item", pa.string()), ("at", pa.timestamp("s"))])
     circuit = compile_sql(
         "SELECT item, count(*) AS n FROM orders GROUP BY item",
@@ -214,16 +216,16 @@ def test_rules_of_inputs_and_their_watermarks_are_carried_over_restarts():
         input_options={"orders": InputOptions(keys=("nr",), retain=Retention("at", "10 seconds"))},
         materialize=["orders"],
     )
-    steady, store, rng = Circuit(circuit.spec), Store(), np.random.default_rng(2)
+    uninterrupted, store, rng = Circuit(circuit.spec), Store(), np.random.default_rng(2)
     watermarks = set()
     for now in range(0, 60, 3):
         times = (now + rng.integers(-12, 3, 6)).astype("datetime64[s]")
         rows = [(int(nr), f"item {nr % 3}") for nr in rng.choice(20, 6, replace=False)]
         columns = [[nr for nr, _ in rows], [item for _, item in rows], times]
         tables = {"orders": pa.Table.from_arrays([pa.array(c) for c in columns], schema=orders)}
-        assert step_and_store(circuit, store, tables) == bags(steady.step(tables))
-        circuit = restarted(circuit, store)
-        assert_same_snapshot(circuit, steady)
+        assert step_and_store(circuit, store, tables) == bags(uninterrupted.step(tables))
+        circuit = restart(circuit, store)
+        assert_same_snapshot(circuit, uninterrupted)
         watermarks.add(json.dumps(store.state().watermarks))
     assert len(watermarks) > 10
 
@@ -244,7 +246,7 @@ def loaded_state() -> State:
     return store.state()
 
 
-def test_a_circuit_that_broke_is_whole_again_once_loaded():
+def test_a_broken_circuit_works_again_after_a_load():
     circuit = compile_datalog(RULES, LINK)
     half_committed(circuit, {"link": edges((3, 1))})
     circuit.load(loaded_state())

@@ -63,7 +63,7 @@ def person(rng):
 
 
 def steps(count, seed):
-    """Random changes; rows are deleted again with some probability."""
+    """Yield random changes; about a third of them are deletions."""
     rng = np.random.default_rng(seed)
     present = {"person": [], "knows": []}
     for _ in range(count):
@@ -90,8 +90,8 @@ def sample(**options):
     return compile_sql(VIEWS, INPUTS, **{"materialize": True, **options})
 
 
-def carried(snapshot):
-    """Through bytes, as to another process."""
+def pickled_and_loaded(snapshot):
+    """Return the snapshot as another process would read it."""
     return pickle.loads(pickle.dumps(snapshot))
 
 
@@ -102,34 +102,36 @@ def test_a_new_circuit_continues_from_a_snapshot_as_the_old_one_does(after, form
     changes = list(steps(after + 6, seed=after))
     for tables in changes[:after]:
         old.step(tables)
-    taken = carried(old.snapshot())
+    snapshot = pickled_and_loaded(old.snapshot())
 
     new = sample(formula=formula)
-    new.step(changes[-1])  # what it had is replaced
-    new.restore(taken)
+    new.step(changes[-1])  # the restore replaces this
+    new.restore(snapshot)
 
-    assert new.snapshot().fingerprint == taken.fingerprint
+    assert new.snapshot().fingerprint == snapshot.fingerprint
     assert {n: bag_of(t) for n, t in new.views.items()} == {
         n: bag_of(t) for n, t in old.views.items()
     }
     for tables in changes[after:]:
-        there, here = old.step(tables), new.step(tables)
-        assert {n: bag_of(t) for n, t in here.items()} == {n: bag_of(t) for n, t in there.items()}
+        old_deltas, new_deltas = old.step(tables), new.step(tables)
+        assert {n: bag_of(t) for n, t in new_deltas.items()} == {
+            n: bag_of(t) for n, t in old_deltas.items()
+        }
     assert new.views["groups"].num_rows == old.views["groups"].num_rows > 0
 
 
 def test_a_circuit_returns_to_its_own_snapshot():
     circuit = sample()
-    first, second, *rest = steps(8, seed=3)
+    first, second, *others = steps(8, seed=3)
     circuit.step(first)
-    taken = circuit.snapshot()
+    snapshot = circuit.snapshot()
     before = {name: bag_of(table) for name, table in circuit.views.items()}
     deltas = circuit.step(second)
-    for tables in rest:
+    for tables in others:
         circuit.step(tables)
     stale = circuit.prepare(second)
 
-    circuit.restore(taken)
+    circuit.restore(snapshot)
 
     assert {name: bag_of(table) for name, table in circuit.views.items()} == before
     with pytest.raises(StaleStepError):
@@ -142,13 +144,13 @@ def test_a_snapshot_does_not_change_with_the_circuit_that_it_was_taken_of():
     circuit = sample()
     first, second = steps(2, seed=9)
     circuit.step(first)
-    taken = circuit.snapshot()
-    before = pickle.dumps(taken)
+    snapshot = circuit.snapshot()
+    before = pickle.dumps(snapshot)
     circuit.step(second)
-    assert pickle.dumps(taken) == before
+    assert pickle.dumps(snapshot) == before
 
 
-def test_which_names_are_kept_may_be_given_in_any_order():
+def test_the_materialized_names_may_be_given_in_any_order():
     text = "CREATE VIEW a AS SELECT src FROM link; CREATE VIEW b AS SELECT dst FROM link"
     old = compile_sql(text, {"link": EDGE}, materialize=["a", "b"])
     old.step({"link": edges((1, 2))})
@@ -157,19 +159,19 @@ def test_which_names_are_kept_may_be_given_in_any_order():
     assert (bag_of(new.views["a"]), bag_of(new.views["b"])) == ({(1,): 1}, {(2,): 1})
 
 
-def test_a_circuit_that_broke_works_again_after_a_restore():
+def test_a_broken_circuit_works_again_after_a_restore():
     circuit = compile_sql(GRAPH_VIEWS, {"link": EDGE, "mark": pa.schema([("node", pa.int64())])})
     circuit.step({"link": edges((1, 2), (2, 3))})
-    taken = circuit.snapshot()
+    snapshot = circuit.snapshot()
     half_committed(circuit, {"link": edges((3, 1))})
 
-    circuit.restore(taken)
+    circuit.restore(snapshot)
 
     assert bag_of(circuit.step({"link": edges((3, 1))})["triangles"]) == {(0,): -1, (3,): 1}
 
 
 RULES = "reached(b) :- link(a, b). both(a, b) :- link(a, b), reached(a)."
-OTHERS = {
+OTHER_CIRCUITS = {
     "another text": lambda: compile_datalog(RULES.replace("both(a, b)", "both(b, a)"), LINK),
     "another input": lambda: compile_datalog(RULES, {**LINK, "mark": EDGE}),
     "another type": lambda: compile_datalog(
@@ -181,17 +183,19 @@ LINK = {"link": EDGE}
 
 
 def assert_refused(circuit: Circuit, snapshot, words: str) -> None:
-    """The circuit refuses, and has what it had: the edge (1, 2)."""
+    """The circuit refuses the snapshot, and still has the edge (1, 2) alone."""
     with pytest.raises(SnapshotError, match=words):
         circuit.restore(snapshot)
     assert bag_of(circuit.step({"link": edges((2, 3))})["both"]) == {(2, 3): 1}
 
 
-@pytest.mark.parametrize("other", list(OTHERS))
+@pytest.mark.parametrize("other", list(OTHER_CIRCUITS))
 def test_a_snapshot_of_another_circuit_is_refused_and_nothing_changes(other):
     circuit = compile_datalog(RULES, LINK)
     circuit.step({"link": edges((1, 2))})
-    assert_refused(circuit, OTHERS[other]().snapshot(), "compile the text and schemas that it was")
+    assert_refused(
+        circuit, OTHER_CIRCUITS[other]().snapshot(), "compile the text and schemas that it was"
+    )
 
 
 def test_a_snapshot_of_another_format_is_refused_and_nothing_changes():
@@ -201,16 +205,16 @@ def test_a_snapshot_of_another_format_is_refused_and_nothing_changes():
     assert_refused(circuit, snapshot, "has format 99, this version reads 8")
 
 
-def test_a_snapshot_with_a_part_too_few_or_too_many_is_refused_and_nothing_changes():
+def test_a_snapshot_with_a_missing_or_a_surplus_trace_is_refused():
     circuit = compile_datalog(RULES, LINK)
     circuit.step({"link": edges((1, 2))})
-    whole = circuit.snapshot()
-    name = min(whole.traces)
-    less = {key: trace for key, trace in whole.traces.items() if key != name}
-    for traces in (less, {**whole.traces, "another": whole.traces[name]}):
+    snapshot = circuit.snapshot()
+    name = min(snapshot.traces)
+    fewer = {key: trace for key, trace in snapshot.traces.items() if key != name}
+    for traces in (fewer, {**snapshot.traces, "another": snapshot.traces[name]}):
         with pytest.raises(SnapshotError, match="and the version that wrote it"):
-            circuit.restore(replace(whole, traces=traces))
-    assert_refused(circuit, replace(whole, traces={}), "differ in")
+            circuit.restore(replace(snapshot, traces=traces))
+    assert_refused(circuit, replace(snapshot, traces={}), "differ in")
 
 
 def test_a_restore_that_runs_out_of_memory_leaves_the_circuit_as_it_was(monkeypatch):

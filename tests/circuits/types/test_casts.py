@@ -13,10 +13,10 @@ from circuits.errors import EvaluationError, SqlError
 from circuits.plan.expressions import Column
 from circuits.runtime.evaluation import evaluate
 from circuits.types.functions import call
-from tests.generators.cast_cases import TEXTS, TYPES, column, deviates, pairs, raw
+from tests.generators.cast_cases import TEXTS, TYPES, cast_pairs, column, deviates, python_values
 
 FAILS = "fails"
-PAIRS = [pair for pair in pairs() if pair[0] != pair[1]]
+PAIRS = [pair for pair in cast_pairs() if pair[0] != pair[1]]
 # Each source and each target a few times; the others are compared by the slow test.
 SOME = [pair for number, pair in enumerate(PAIRS) if number % 5 == 0 or pair[0] == "VARCHAR"]
 
@@ -40,30 +40,32 @@ def differences(duck: Any, source: str, target: str) -> list[Any]:
     text = f"SELECT TRY_CAST(a AS {target}) AS x FROM given"
     theirs = duck.sql(text).to_arrow_table()["x"].combine_chunks().cast(TYPES[target])
     cast = call("try_cast", Column(0, values.type), type=TYPES[target])
-    found = evaluate(cast, [values], len(values))
-    found.validate(full=True)
+    ours = evaluate(cast, [values], len(values))
+    ours.validate(full=True)
     return [
         triple
-        for triple in zip(raw(values), raw(found), raw(theirs), strict=True)
+        for triple in zip(
+            python_values(values), python_values(ours), python_values(theirs), strict=True
+        )
         if triple[1] != triple[2] and not deviates(source, target, triple[0], triple[1])
     ]
 
 
 @pytest.mark.parametrize(("source", "target"), SOME)
-def test_a_cast_gives_what_duckdb_gives(duck, source, target):
+def test_a_cast_has_the_result_of_duckdb(duck, source, target):
     assert differences(duck, source, target) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), sorted(set(PAIRS) - set(SOME)))
-def test_every_cast_gives_what_duckdb_gives(duck, source, target):
+def test_every_cast_has_the_result_of_duckdb(duck, source, target):
     assert differences(duck, source, target) == []
 
 
 def strictly(values: pa.Array, target: pa.DataType) -> list[Any]:
     """The values of CAST, FAILS where it raises the one error that it may raise."""
     try:
-        return raw(
+        return python_values(
             evaluate(call("cast", Column(0, values.type), type=target), [values], len(values))
         )
     except EvaluationError:
@@ -87,18 +89,18 @@ def strictly(values: pa.Array, target: pa.DataType) -> list[Any]:
 )
 def test_cast_fails_with_a_typed_error_exactly_where_try_cast_is_null(source, target):
     values, data_type = values_of(source, target), TYPES[target]
-    tried = raw(
+    tried = python_values(
         evaluate(call("try_cast", Column(0, values.type), type=data_type), [values], len(values))
     )
 
-    found = strictly(values, data_type)
+    strict_values = strictly(values, data_type)
 
-    for value, strict, lenient in zip(raw(values), found, tried, strict=True):
+    for value, strict, lenient in zip(python_values(values), strict_values, tried, strict=True):
         assert strict == (FAILS if lenient is None and value is not None else lenient), value
 
 
 @pytest.mark.parametrize("target", ["DATE", "TIMESTAMP", "TIMESTAMP_NS", "TIME"])
-def test_a_text_that_is_no_moment_is_named_by_the_error_of_cast(target):
+def test_the_error_of_cast_names_a_text_that_is_no_date_or_time(target):
     for text in ["2020-01-01 garbage", "2020-13-01", "x", "9999999-01-01 00:00", "12:60"]:
         values = pa.array([None, "2020-01-01 00:00", text])
         assert strictly(values, TYPES[target])[2:] == [FAILS]
@@ -113,7 +115,7 @@ def answer(text: str, **columns: Any) -> list[Any]:
     """The column ``x`` of a query over one row, as text."""
     row = {"n": [1], "s": ["a"], "d": pa.array([0], pa.int32()).view(pa.date32())} | columns
     table = compile_sql(text, NUMBERS).step({"e": pa.table(row)})["view"]
-    return raw(table["x"].combine_chunks())
+    return python_values(table["x"].combine_chunks())
 
 
 @pytest.mark.parametrize("value", ["n", "s"])
@@ -145,14 +147,14 @@ def test_a_value_that_does_not_fit_a_decimal_of_38_digits_is_an_error_and_never_
         ("'2020-01-01 00:00:00.123456789'::TIMESTAMP_NS", 1577836800123456789),
     ],
 )
-def test_a_date_that_python_does_not_have_is_a_constant_as_any_other(duck, text, expected):
+def test_a_constant_may_be_a_date_that_python_cannot_represent(duck, text, expected):
     assert answer(f"SELECT {text} AS x FROM e") == [expected]
     rows = "(SELECT 1 AS n, DATE '1970-01-01' AS d)"
     ((shown,),) = duck.sql(f"SELECT ({text})::VARCHAR FROM {rows}").fetchall()
     assert answer(f"SELECT ({text})::VARCHAR AS x FROM e") == [shown]
 
 
-def test_a_date_that_python_does_not_have_is_shown_in_an_error():
+def test_an_error_shows_a_date_that_python_cannot_represent():
     far = pa.array([2932897], pa.int32()).view(pa.date32())
     with pytest.raises(EvaluationError, match=r"'10000-01-01'.*timestamp"):
         answer("SELECT d::TIMESTAMP_NS AS x FROM e", d=far)
@@ -180,7 +182,7 @@ def test_a_date_that_python_does_not_have_is_shown_in_an_error():
         "TRY_CAST(TIMESTAMP 'infinity' AS TIME)",
     ],
 )
-def test_functions_of_infinite_and_far_dates_give_what_duckdb_gives(duck, text):
+def test_functions_of_infinite_and_far_dates_have_the_results_of_duckdb(duck, text):
     rows = "(SELECT DATE '1970-01-01' AS d)"
     ((shown,),) = duck.sql(f"SELECT ({text})::VARCHAR FROM {rows}").fetchall()
     assert answer(f"SELECT ({text})::VARCHAR AS x FROM e") == [shown]

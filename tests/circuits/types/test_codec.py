@@ -49,7 +49,7 @@ def test_a_column_decodes_to_itself_in_its_own_type(type_, data):
 @TYPES
 @FEW_EXAMPLES
 @given(data=st.data())
-def test_codes_are_equal_iff_values_are_and_compare_alike_if_ordered(type_, data):
+def test_codes_are_equal_iff_values_are_and_in_their_order_if_ordered(type_, data):
     codec = Codecs().codec(type_)
     pairs = []
     for _ in range(2):  # the second column repeats some values of the first
@@ -98,7 +98,7 @@ def test_the_code_of_a_value_is_the_one_it_was_encoded_to(type_, data):
         assert [codec.code_of(value.as_py()) for value in column] == codes
     if not codec.ordered:
         unseen = data.draw(VALUES[type_])
-        small = isinstance(unseen, Decimal) and abs(unseen) < 10**16  # its own code
+        small = isinstance(unseen, Decimal) and abs(unseen) < 10**16  # the value is its own code
         if canonical(unseen) not in values and not small:
             assert codec.code_of(unseen) is None
     assert codec.code_of(None) == NULL

@@ -23,10 +23,10 @@ FORMATS = ["%Y-%m-%d", "%H", "%I %p", "%d %H:%M", "%S", "%j %H:%M:%S.%f", "%U", 
 
 
 @pytest.mark.parametrize("pattern", FORMATS)
-def test_a_format_shows_what_python_shows(pattern):
+def test_a_time_is_formatted_as_in_python(pattern):
     text = call("strftime", AT, Literal(pattern, pa.string()))
-    shown = evaluate(text, [pa.array(TIMES, AT.type)], len(TIMES)).to_pylist()
-    assert shown == [None if time is None else time.strftime(pattern) for time in TIMES]
+    texts = evaluate(text, [pa.array(TIMES, AT.type)], len(TIMES)).to_pylist()
+    assert texts == [None if time is None else time.strftime(pattern) for time in TIMES]
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,16 @@ def test_a_format_shows_what_python_shows(pattern):
         ("date_format", "yyyy-MM-dd HH", 2),
     ],
 )
-def test_a_format_is_applied_once_per_value_of_its_finest_field(monkeypatch, name, pattern, texts):
-    written = []
-    write = date_formats._format_field
+def test_a_field_is_formatted_once_per_distinct_time(monkeypatch, name, pattern, texts):
+    calls = []
+    format_field = date_formats._format_field
     monkeypatch.setattr(
-        date_formats, "_format_field", lambda *arguments: written.append(1) or write(*arguments)
+        date_formats,
+        "_format_field",
+        lambda *arguments: calls.append(1) or format_field(*arguments),
     )
     begin = datetime(2026, 1, 1, 23)
     times = pa.array([begin + timedelta(seconds=i) for i in range(7_200)], AT.type)
     evaluate(call(name, AT, Literal(pattern, pa.string())), [times], len(times))
     fields = len((date_patterns.c_format if "%" in pattern else date_patterns.java_format)(pattern))
-    assert len(written) == texts * fields
+    assert len(calls) == texts * fields

@@ -14,7 +14,7 @@ from tests.generators.strategies import LAW
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "shared"),
+    ("first", "second", "shared"),
     [
         (pa.int8(), pa.uint32(), True),
         (pa.int64(), pa.uint64(), False),
@@ -36,9 +36,9 @@ from tests.generators.strategies import LAW
     ],
     ids=str,
 )
-def test_types_share_codes_iff_they_share_a_space(one, other, shared):
+def test_types_share_codes_iff_they_share_a_space(first, second, shared):
     codecs = Codecs()
-    assert (codecs.codec(one).code_space == codecs.codec(other).code_space) == shared
+    assert (codecs.codec(first).code_space == codecs.codec(second).code_space) == shared
 
 
 @settings(LAW, max_examples=50)
@@ -63,7 +63,7 @@ def test_columns_of_one_space_have_one_code_for_one_value(data):
 
 @settings(LAW, max_examples=50)
 @given(st.data())
-def test_tables_go_out_in_pieces_and_make_a_copy(data):
+def test_the_new_values_of_each_column_copied_in_turn_give_equal_dictionaries(data):
     codecs, copy = Codecs(), Codecs()
     types = [pa.string(), pa.binary(2), pa.decimal128(30, 2), pa.decimal128(30, -1), pa.int64()]
     columns_ = []
@@ -89,7 +89,7 @@ def test_an_unknown_dictionary_is_an_error(name):
     assert codecs.lengths() == {"text": 0, "binary": 0}
 
 
-def test_truncated_codes_are_given_again():
+def test_the_codes_of_truncated_values_are_used_again():
     codecs = Codecs()
     names = codecs.codec(pa.string())
     names.encode(pa.array(["a"]))

@@ -56,7 +56,7 @@ from tests.generators.function_cases import (
     Case,
     D,
     cast_case,
-    lit,
+    literal,
 )
 
 NESTED = (
@@ -123,11 +123,11 @@ def test_a_function_agrees_with_duckdb_on_tricky_values(duck, case):
     expected = by_duckdb(duck, case.sql, table)
     columns = [Column(i, data_type) for i, data_type in enumerate(case.types)]
 
-    got = by_evaluation(case.build(*columns), table)
+    actual = by_evaluation(case.build(*columns), table)
 
     wrong = [
         (*row.values(), "ours", ours, "duckdb", theirs)
-        for row, ours, theirs in zip(table.to_pylist(), got, expected, strict=True)
+        for row, ours, theirs in zip(table.to_pylist(), actual, expected, strict=True)
         if not agree(ours, theirs)
     ]
     assert not wrong, wrong[:8]
@@ -135,15 +135,15 @@ def test_a_function_agrees_with_duckdb_on_tricky_values(duck, case):
 
 @pytest.mark.parametrize("function", ["CAST", "TRY_CAST"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_is_read_as_duckdb_reads_it(duck, name, function):
+def test_text_is_cast_as_in_duckdb(duck, name, function):
     target, texts = TEXTS[name]
     table = pa.table({"a": pa.array(texts, TEXT)})
     case = cast_case(TEXT, target, name, function)
 
-    got = by_evaluation(case.build(Column(0, TEXT)), table)
+    actual = by_evaluation(case.build(Column(0, TEXT)), table)
 
     expected = by_duckdb(duck, case.sql, table)
-    pairs = zip(texts, got, expected, strict=True)
+    pairs = zip(texts, actual, expected, strict=True)
     assert [pair for pair in pairs if not agree(*pair[1:])] == []
 
 
@@ -161,24 +161,24 @@ def test_floats_compare_in_a_total_order(data_type):
 
 
 @pytest.mark.parametrize("data_type", [pa.large_string(), pa.string_view()], ids=str)
-def test_all_kinds_of_text_are_taken(data_type):
+def test_functions_take_texts_of_all_arrow_types(data_type):
     text = Column(0, data_type)
     columns = [pa.array(["häuser", None], data_type)]
     assert evaluate(call("upper", text), columns, 2).to_pylist() == ["HÄUSER", None]
-    assert evaluate(call("lpad", text, lit(8)), columns, 2).to_pylist() == ["  häuser", None]
-    assert evaluate(call("eq", text, lit("häuser")), columns, 2).to_pylist() == [True, None]
-    assert evaluate(call("coalesce", text, lit("x")), columns, 2).to_pylist() == ["häuser", "x"]
+    assert evaluate(call("lpad", text, literal(8)), columns, 2).to_pylist() == ["  häuser", None]
+    assert evaluate(call("eq", text, literal("häuser")), columns, 2).to_pylist() == [True, None]
+    assert evaluate(call("coalesce", text, literal("x")), columns, 2).to_pylist() == ["häuser", "x"]
     same = evaluate(text, columns, 2)
     assert same.type == data_type
 
 
 @pytest.mark.parametrize("data_type", [pa.decimal32(9, 2), pa.decimal64(15, 2)], ids=str)
-def test_small_decimals_are_taken(data_type):
+def test_functions_take_small_decimals(data_type):
     price, columns = Column(0, data_type), [pa.array([D("1.50"), None], data_type)]
-    product = call("multiply", price, call("subtract", lit(1), price))
+    product = call("multiply", price, call("subtract", literal(1), price))
     assert evaluate(product, columns, 2).to_pylist() == [D("-0.7500"), None]
     assert evaluate(call("negate", price), columns, 2).to_pylist() == [D("-1.50"), None]
-    assert evaluate(call("in", price, lit(D("1.5"))), columns, 2).to_pylist() == [True, None]
+    assert evaluate(call("in", price, literal(D("1.5"))), columns, 2).to_pylist() == [True, None]
 
 
 def test_timestamps_with_a_zone_are_read_by_its_clock():
@@ -189,34 +189,34 @@ def test_timestamps_with_a_zone_are_read_by_its_clock():
         return evaluate(expression, columns, 2).to_pylist()[0]
 
     assert value(call("hour", stamp)) == 14  # 12:26:40 in Greenwich
-    assert value(call("eq", stamp, lit("2020-09-13 14:26:40"))) is True
-    assert value(call("eq", stamp, lit("2020-09-13 12:26:40Z"))) is True
+    assert value(call("eq", stamp, literal("2020-09-13 14:26:40"))) is True
+    assert value(call("eq", stamp, literal("2020-09-13 12:26:40Z"))) is True
     assert value(call("cast", stamp, type=TEXT)) == "2020-09-13 12:26:40+00"
     assert value(call("cast", stamp, type=STAMP)) == dt.datetime(2020, 9, 13, 14, 26, 40)
     # Over the end of summer time a day has 25 hours.
-    later = call("date_add", stamp, lit(1), lit(20), lit(0))
+    later = call("date_add", stamp, literal(1), literal(20), literal(0))
     assert value(call("hour", later)) == 14
-    assert value(call("date_diff", lit("day"), stamp, later)) == 50
+    assert value(call("date_diff", literal("day"), stamp, later)) == 50
     with pytest.raises(FunctionError, match="time zone"):
         call("lt", stamp, Column(1, STAMP))
 
 
 def test_deviations_from_duckdb():
     def value(name: str, *values: Any) -> Any:
-        folded = call(name, *map(lit, values))
+        folded = call(name, *map(literal, values))
         assert isinstance(folded, Literal)
         return folded.value
 
     assert value("int_divide", 7.5, 2) == 3.0
     assert value("modulo", -(2**63), -1) == 0
     assert value("concat", "a", "b") == "ab"
-    assert call("concat", lit("a"), Literal(None, pa.null())).value is None
-    assert call("round", Literal(None, SHARE), lit(-2)).value is None
-    assert call("cast", lit(1e15), type=WIDE).value == D("1e15")
+    assert call("concat", literal("a"), Literal(None, pa.null())).value is None
+    assert call("round", Literal(None, SHARE), literal(-2)).value is None
+    assert call("cast", literal(1e15), type=WIDE).value == D("1e15")
 
 
 def test_a_full_match_with_look_around_matches_the_whole_text():
-    matches = call("regexp_full_match", Column(0, pa.string()), lit("(?=a)ab"))
+    matches = call("regexp_full_match", Column(0, pa.string()), literal("(?=a)ab"))
     assert evaluate(matches, [pa.array(["ab", "xab", "abc", None])], 4).to_pylist() == [
         True,
         False,
@@ -227,7 +227,7 @@ def test_a_full_match_with_look_around_matches_the_whole_text():
 
 @pytest.mark.parametrize("digits", [-19, -20, -40])
 def test_rounding_off_all_digits_of_an_integer_is_zero(digits):
-    rounded = call("round", Column(0, pa.int64()), lit(digits))
+    rounded = call("round", Column(0, pa.int64()), literal(digits))
     assert evaluate(rounded, [pa.array([5, -(2**60), None], pa.int64())], 3).to_pylist() == [
         0,
         0,
@@ -238,7 +238,7 @@ def test_rounding_off_all_digits_of_an_integer_is_zero(digits):
 @pytest.mark.parametrize(("digits", "rounded"), [(400, 1.5), (-400, 0.0)])
 def test_rounding_to_more_digits_than_a_number_has(digits, rounded):
     for value, data_type in ((1.5, pa.float64()), (D("1.5"), pa.decimal128(38, 1))):
-        even = call("round_half_even", Column(0, data_type), lit(digits))
+        even = call("round_half_even", Column(0, data_type), literal(digits))
         assert evaluate(even, [pa.array([value, None], data_type)], 2).to_pylist() == [
             D(rounded) if isinstance(value, D) else rounded,
             None,
@@ -249,7 +249,7 @@ def test_dividing_by_zero_is_null():
     for name, zero in itertools.product(
         ("divide", "int_divide", "modulo"), (0, 0.0, -0.0, D("0.0"))
     ):
-        assert call(name, lit(1), lit(zero)).value is None
+        assert call(name, literal(1), literal(zero)).value is None
 
 
 def test_products_of_38_digits_are_exact():

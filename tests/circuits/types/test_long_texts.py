@@ -1,4 +1,4 @@
-"""Functions that would make a too long text fail before memory is allocated, for that row only."""
+"""A function fails for a row with a too long result before it allocates memory for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = {"r": pa.schema([("k", pa.int64()), ("s", pa.string()), ("n", pa.int64(
 
 
 @pytest.mark.parametrize("dialect", ["spark", "postgres", "duckdb"])
-def test_pads_are_blanks_where_the_query_names_none(dialect):
+def test_texts_are_padded_with_blanks_by_default(dialect):
     sql = "SELECT k, lpad(s, 4) AS a, rpad(s, 4) AS b FROM r"
     circuit = compile_sql(sql, SCHEMA, dialect=dialect)
     out = circuit.step({"r": pa.table({"k": [1], "s": ["ab"], "n": [0]}, schema=SCHEMA["r"])})
@@ -58,7 +58,7 @@ def test_numbers_at_the_ends_of_int64_have_a_value_or_a_typed_error(name, n):
 
 
 @pytest.mark.parametrize("name", ["repeat", "rpad"])
-def test_the_longest_text_is_made_and_one_that_is_a_byte_longer_is_not(name):
+def test_a_text_of_the_maximal_length_is_returned_and_a_longer_one_refused(name):
     longest, longer = (
         [pa.array(["x"]), pa.array([n]), pa.array(["x"])]
         for n in (MAX_STRING_BYTES, MAX_STRING_BYTES + 1)
@@ -68,7 +68,7 @@ def test_the_longest_text_is_made_and_one_that_is_a_byte_longer_is_not(name):
         evaluate(expressions()[name], longer, 1)
 
 
-def test_texts_of_many_rows_that_are_too_long_together_are_an_error_that_says_so(monkeypatch):
+def test_texts_of_many_rows_that_do_not_fit_a_column_have_an_error_of_their_own(monkeypatch):
     with pytest.raises(pa.ArrowCapacityError, match="a column has up to"):
         check_lengths(limits.np.full(200, MAX_STRING_BYTES))
     assert 100 * MAX_STRING_BYTES < MAX_COLUMN_BYTES
@@ -81,7 +81,7 @@ def test_texts_of_many_rows_that_are_too_long_together_are_an_error_that_says_so
             evaluate(expressions()[name], columns, 40)
 
 
-def test_a_row_that_is_too_long_is_found_among_rows_that_are_too_long_together(monkeypatch):
+def test_an_error_names_a_too_long_row_among_rows_that_do_not_fit_a_column(monkeypatch):
     monkeypatch.setattr(limits, "MAX_COLUMN_BYTES", 100)
     monkeypatch.setattr(limits, "MAX_STRING_BYTES", 50)
     monkeypatch.setattr(text_module, "MAX_STRING_BYTES", 50)
@@ -98,7 +98,7 @@ TEXTS = st.text("aé🙂", max_size=4)
 def test_a_text_is_refused_exactly_when_it_is_longer_than_the_limit(rows, data):
     limit = data.draw(st.integers(0, 30))
     columns = [pa.array(column) for column in zip(*rows, strict=True)]
-    made = {
+    cases = {
         "repeat": (call("repeat", S, N), lambda s, n, t: s * max(n, 0)),
         "concat": (call("concat", S, T, S), lambda s, n, t: s + t + s),
         "replace": (call("replace", S, Literal("a", S.type), T), lambda s, n, t: s.replace("a", t)),
@@ -107,13 +107,13 @@ def test_a_text_is_refused_exactly_when_it_is_longer_than_the_limit(rows, data):
             lambda s, n, t: s[: max(n, 0)].ljust(n, "é"),
         ),
     }
-    expression, model = made[data.draw(st.sampled_from(sorted(made)))]
+    expression, model = cases[data.draw(st.sampled_from(sorted(cases)))]
     expected = [model(*row) for row in rows]
     with pytest.MonkeyPatch.context() as patch:
         for module in (limits, text_module):
             patch.setattr(module, "MAX_STRING_BYTES", limit)
-        growing = [e for e, (s, n, t) in zip(expected, rows, strict=True) if len(e) > len(s)]
-        if any(len(text.encode()) > limit for text in growing):
+        longer = [e for e, (s, n, t) in zip(expected, rows, strict=True) if len(e) > len(s)]
+        if any(len(text.encode()) > limit for text in longer):
             with pytest.raises(EvaluationError):
                 evaluate(expression, columns, len(rows))
         elif all(len(text.encode()) <= limit for text in expected):
@@ -129,7 +129,7 @@ def test_an_excerpt_is_short_however_long_the_value_is():
 
 
 N_LONG = 10**7
-HOSTILE = {
+LONG_TEXTS = {
     "digits": "1" * N_LONG,
     "zeros": "0" * N_LONG + "1",
     "fraction": "0." + "1" * N_LONG,
@@ -151,9 +151,9 @@ TARGETS = [
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_text_of_ten_megabytes_is_a_value_of_no_other_type(name, target):
-    column = [pa.array([HOSTILE[name], "x", None])]
+@pytest.mark.parametrize("name", LONG_TEXTS)
+def test_a_text_of_ten_megabytes_cannot_be_cast_to_another_type(name, target):
+    column = [pa.array([LONG_TEXTS[name], "x", None])]
     with pytest.raises(
         EvaluationError, match=r"cannot be parsed as .*: it has more than 1000 bytes"
     ) as caught:
@@ -181,7 +181,7 @@ DIGITS = st.text("0159", max_size=60)
     ),
     st.sampled_from([pa.decimal128(20, 2), pa.decimal128(38, 0), pa.decimal256(60, 9)]),
 )
-def test_a_decimal_is_read_digit_for_digit_however_many_it_has(parts, target):
+def test_a_decimal_of_any_number_of_digits_is_read_exactly(parts, target):
     texts = [
         f"{sign}{whole}.{part}0" + ("" if power is None else f"e{power}")
         for sign, whole, part, power in parts
@@ -190,9 +190,9 @@ def test_a_decimal_is_read_digit_for_digit_however_many_it_has(parts, target):
     step = decimal.Decimal((0, (1,), -target.scale))
     expected = [exact.create_decimal(text).quantize(step, context=exact) for text in texts]
     cast = call("try_cast", S, type=target)
-    for value, found in zip(expected, evaluate(cast, [pa.array(texts)], len(texts)), strict=True):
+    for value, actual in zip(expected, evaluate(cast, [pa.array(texts)], len(texts)), strict=True):
         fits = len(value.as_tuple().digits) <= target.precision
-        assert found.as_py() == (value if fits else None)
+        assert actual.as_py() == (value if fits else None)
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def test_a_decimal_is_read_digit_for_digit_however_many_it_has(parts, target):
         "replace(s, 'x', s)",
     ],
 )
-def test_a_function_makes_no_text_that_is_longer_than_the_limit(expression):
+def test_a_function_that_would_return_a_too_long_text_is_refused(expression):
     circuit = compile_sql(f"SELECT length({expression}) AS n FROM r", SCHEMA)
     row = {"k": [1], "s": ["x" * 10**5], "n": [200]}
     with pytest.raises(EvaluationError, match=f"{MAX_STRING_BYTES:,} bytes"):
         circuit.step({"r": pa.table(row, SCHEMA["r"])})
 
 
-def test_a_long_argument_may_be_returned_as_it_is():
+def test_a_result_as_long_as_its_argument_may_be_longer_than_the_limit():
     circuit = compile_sql("SELECT length(lower(s)) AS n FROM r", SCHEMA)
     row = {"k": [1], "s": ["x" * (MAX_STRING_BYTES + 1)], "n": [0]}
     (answer,) = circuit.step({"r": pa.table(row, SCHEMA["r"])})["view"].to_pylist()
@@ -234,14 +234,14 @@ def test_a_long_argument_may_be_returned_as_it_is():
         ("size(array_repeat(k, n))", "spark"),
     ],
 )
-def test_a_function_makes_no_list_of_more_elements_than_the_limit(expression, dialect):
+def test_a_function_that_would_return_a_too_long_list_is_refused(expression, dialect):
     circuit = compile_sql(f"SELECT k, {expression} AS n FROM r", SCHEMA, dialect=dialect)
     row = {"k": [1], "s": ["x"], "n": [10**9]}
     with pytest.raises(EvaluationError, match=f"{limits.MAX_LIST_ELEMENTS:,} elements"):
         circuit.step({"r": pa.table(row, SCHEMA["r"])})
 
 
-def test_lists_that_are_too_long_together_are_an_error_that_says_so(monkeypatch):
+def test_lists_of_many_rows_that_do_not_fit_a_column_have_an_error_of_their_own(monkeypatch):
     monkeypatch.setattr(limits, "MAX_COLUMN_ELEMENTS", 1000)
     monkeypatch.setattr(rows_module, "MAX_COLUMN_ELEMENTS", 1000)
     rows = pa.table({"k": range(20), "s": ["x"] * 20, "n": [60] * 20}, SCHEMA["r"])

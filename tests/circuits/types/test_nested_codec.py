@@ -25,9 +25,11 @@ def nested_types() -> st.SearchStrategy[pa.DataType]:
         return st.one_of(
             parts.map(pa.list_),
             parts.map(pa.large_list),
-            st.tuples(parts, parts).map(lambda two: pa.struct([("a", two[0]), ("b", two[1])])),
+            st.tuples(parts, parts).map(
+                lambda types: pa.struct([("a", types[0]), ("b", types[1])])
+            ),
             st.tuples(st.sampled_from([pa.int64(), pa.string()]), parts).map(
-                lambda two: pa.map_(*two)
+                lambda types: pa.map_(*types)
             ),
         )
 
@@ -36,19 +38,19 @@ def nested_types() -> st.SearchStrategy[pa.DataType]:
 
 def values_of(type: pa.DataType, *, null: bool = True) -> st.SearchStrategy[Any]:
     if type in LEAVES:
-        found = LEAVES[type]
+        values = LEAVES[type]
     elif pa.types.is_struct(type):
-        found = st.fixed_dictionaries({field.name: values_of(field.type) for field in type})
+        values = st.fixed_dictionaries({field.name: values_of(field.type) for field in type})
     elif pa.types.is_map(type):
         entry = st.tuples(values_of(type.key_type, null=False), values_of(type.item_type))
-        found = st.lists(entry, max_size=2)
+        values = st.lists(entry, max_size=2)
     else:
-        found = st.lists(values_of(type.value_type), max_size=3)
-    return st.none() | found if null else found
+        values = st.lists(values_of(type.value_type), max_size=3)
+    return st.none() | values if null else values
 
 
 def order_key(value: Any) -> Any:
-    """The order of DuckDB: part by part, a list before its continuations, NULL last."""
+    """Return a key of the order of DuckDB: by parts, a list before longer ones, NULL last."""
     if value is None:
         return (1,)
     if isinstance(value, dict):
@@ -65,7 +67,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
 
 
 @given(columns())
-def test_equal_values_have_equal_codes_and_codes_give_the_values(column):
+def test_equal_values_have_equal_codes_that_decode_to_them(column):
     codec = Codecs().codec(column.type)
     codes, values = codec.encode(column), column.to_pylist()
     decoded = codec.decode(codes)
@@ -101,16 +103,16 @@ def test_ranks_and_sort_keys_have_the_order_of_the_values(column):
                 assert keys[i] <= keys[j]
 
 
-def test_a_part_that_no_row_has_makes_a_value_unknown():
+def test_a_value_with_an_unknown_part_has_no_code():
     codecs = Codecs()
-    # The words of [-1] are those of a list with an unknown text.
+    # The encoded elements of [-1] are equal to those of a list with one unknown text.
     codecs.codec(pa.list_(pa.int64())).encode(pa.array([[-1]]))
     texts = codecs.codec(pa.list_(pa.string()))
     assert texts.code_of(["never"]) is None
     assert texts.find(pa.array([["never"], [], None], texts.type)).tolist() == [-1, -1, NULL]
 
 
-def test_zeros_and_nan_within_a_list_are_one():
+def test_both_zeros_within_a_list_have_one_code_and_so_has_nan():
     codec = Codecs().codec(pa.list_(pa.float64()))
     codes = codec.encode(pa.array([[0.0], [-0.0], [float("nan")], [float("nan")]]))
     assert codes.tolist() == [0, 0, 1, 1]

@@ -26,7 +26,7 @@ from tests.generators.function_cases import (
     U64,
     WIDE,
     D,
-    lit,
+    literal,
 )
 
 COMMON = [
@@ -83,15 +83,15 @@ def test_types_of_aggregates():
 
 
 def test_a_literal_takes_the_type_of_the_column_beside_it():
-    compared = call("lt", Column(0, MONEY), lit(24))
+    compared = call("lt", Column(0, MONEY), literal(24))
     assert compared == Call("lt", (Column(0, MONEY), Literal(D("24.00"), MONEY)), BOOL)
-    dated = call("ge", Column(0, DATE), lit("1994-01-01"))
+    dated = call("ge", Column(0, DATE), literal("1994-01-01"))
     assert dated == Call("ge", (Column(0, DATE), Literal(dt.date(1994, 1, 1), DATE)), BOOL)
-    year_later = call("date_add", lit(dt.date(1994, 1, 1)), lit(12), lit(0), lit(0))
+    year_later = call("date_add", literal(dt.date(1994, 1, 1)), literal(12), literal(0), literal(0))
     before = call("lt", Column(0, DATE), year_later)
     assert before == Call("lt", (Column(0, DATE), Literal(dt.date(1995, 1, 1), DATE)), BOOL)
     # 0.055 is no value of the column: both sides are widened.
-    finer = call("eq", Column(0, MONEY), lit(D("0.055")))
+    finer = call("eq", Column(0, MONEY), literal(D("0.055")))
     assert [argument.type for argument in finer.arguments] == [pa.decimal128(16, 3)] * 2
 
 
@@ -102,8 +102,8 @@ def test_columns_of_one_space_of_codes_are_compared_uncast():
 
 
 def test_calls_of_literals_are_literals_unless_they_fail():
-    assert call("add", lit(1), lit(2)) == Literal(3, I64)
-    late = call("add", lit(2**63 - 1), lit(1))
+    assert call("add", literal(1), literal(2)) == Literal(3, I64)
+    late = call("add", literal(2**63 - 1), literal(1))
     assert isinstance(late, Call)
     assert call("and", call("and", Column(0, BOOL), Column(1, BOOL)), Column(2, BOOL)) == Call(
         "and", tuple(Column(i, BOOL) for i in range(3)), BOOL
@@ -111,33 +111,33 @@ def test_calls_of_literals_are_literals_unless_they_fail():
 
 
 WRONG = [
-    ("frobnicate", [lit(1)], "unknown function 'frobnicate'"),
-    ("substrin", [lit("a")], "did you mean substring"),
-    ("add", [lit(1), lit("x")], "cannot be cast to int64"),
-    ("add", [lit(1), lit(True)], "cast the arguments"),
-    ("add", [lit(1)], "2 arguments, not 1"),
-    ("if", [lit(True)], "3 arguments, not 1"),
-    ("case", [lit(True), lit(1)], "3 or more arguments"),
-    ("and", [lit(1), lit(True)], "no condition"),
+    ("frobnicate", [literal(1)], "unknown function 'frobnicate'"),
+    ("substrin", [literal("a")], "did you mean substring"),
+    ("add", [literal(1), literal("x")], "cannot be cast to int64"),
+    ("add", [literal(1), literal(True)], "cast the arguments"),
+    ("add", [literal(1)], "2 arguments, not 1"),
+    ("if", [literal(True)], "3 arguments, not 1"),
+    ("case", [literal(True), literal(1)], "3 or more arguments"),
+    ("and", [literal(1), literal(True)], "no condition"),
     ("eq", [Column(0, I64), Column(1, TEXT)], "no common type"),
-    ("eq", [Column(0, DATE), lit("1994-13-01")], "cannot be parsed as date"),
+    ("eq", [Column(0, DATE), literal("1994-13-01")], "cannot be parsed as date"),
     ("in", [Column(0, I64), Column(1, I64)], "must be literals"),
-    ("lower", [lit(1)], "it takes text"),
-    ("cast", [lit(1)], "the target type"),
-    ("date_trunc", [lit("eon"), Column(0, DATE)], "'eon' is not one of"),
-    ("date_add", [Column(0, DATE), Column(1, I64), lit(0), lit(0)], "integer literals"),
+    ("lower", [literal(1)], "it takes text"),
+    ("cast", [literal(1)], "the target type"),
+    ("date_trunc", [literal("eon"), Column(0, DATE)], "'eon' is not one of"),
+    ("date_add", [Column(0, DATE), Column(1, I64), literal(0), literal(0)], "integer literals"),
     ("add", [Column(0, DATE), Column(1, F64)], "use date_add"),
     ("round", [Column(0, F64), Column(1, I64)], "integer literal"),
 ]
 
 
 @pytest.mark.parametrize(("name", "arguments", "message"), WRONG, ids=str)
-def test_wrong_calls_are_refused_with_a_way_out(name, arguments, message):
+def test_an_invalid_call_is_refused_with_its_cause(name, arguments, message):
     with pytest.raises(FunctionError, match=message):
         call(name, *arguments)
 
 
-def test_casts_between_what_is_not_alike_are_refused():
+def test_casts_between_unrelated_types_are_refused():
     for source, target in [(DATE, I64), (I64, DATE), (BYTES, I64), (I64, pa.list_(I64))]:
         with pytest.raises(FunctionError, match="cannot be cast"):
             call("cast", Column(0, source), type=target)

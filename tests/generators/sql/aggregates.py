@@ -75,20 +75,20 @@ class Aggregates(Windows):
 
     def aggregate(self, scope: Sequence[Column], *, exact: bool = False) -> Column:
         """Write a call of an aggregate function over the rows of a scope."""
-        only = DUCKDB if self.dialect == "duckdb" else SPARK
-        kind = self.pick(["int", "int", *COMMON, *only])
+        dialect_only = DUCKDB if self.dialect == "duckdb" else SPARK
+        kind = self.pick(["int", "int", *COMMON, *dialect_only])
         while exact and kind not in ORDERED:
             kind = self.pick(COMMON)
-        template = self.pick([*split(COMMON.get(kind, "")), *split(only.get(kind, ""))])
+        template = self.pick([*split(COMMON.get(kind, "")), *split(dialect_only.get(kind, ""))])
         name = template.partition("(")[0]
         self.count(f"aggregate {name}")
-        filtered = ""
+        filter_clause = ""
         if self.chance(20):
             self.count("FILTER")
-            filtered = f" FILTER (WHERE {self.comparison(scope)})"
+            filter_clause = f" FILTER (WHERE {self.comparison(scope)})"
         if template.startswith("mode:"):
-            return self.mode(scope, kind, filtered)
-        columns = self.shuffled(self.ordered(scope))
+            return self.mode(scope, kind, filter_clause)
+        columns = self.shuffled(self.orderable_columns(scope))
         if "{key}" in template:  # the key determines the value, so ties are equal
             key = self.value(scope, kind, 0)
             template = template.replace(f"{{{kind}}}", key)
@@ -97,7 +97,7 @@ class Aggregates(Windows):
             )
         if "{order}" in template:
             if len(columns) < len(scope):  # rows that the order does not tell apart may differ
-                return Column(f"count(*){filtered}", "int")
+                return Column(f"count(*){filter_clause}", "int")
             template = template.replace("{order}", self.order(columns))
             first = template.partition("{")[2].partition("}")[0]
             value = self.value(columns, first, 0)
@@ -106,29 +106,29 @@ class Aggregates(Windows):
             if "ORDER BY {" + argument in template:
                 named = self.columns(columns, argument)
                 if not named:
-                    return Column(f"count(*){filtered}", "int")
+                    return Column(f"count(*){filter_clause}", "int")
                 template = template.replace(f"{{{argument}}}", self.pick(named))
         if "{any}" in template:
-            template = template.replace("{any}", self.exact(scope, 0).text)
+            template = template.replace("{any}", self.exact_expression(scope, 0).text)
         outer, self.outer = self.outer, []
         text = self.fill(template, scope, 1)
         self.outer = outer
         if name in ("list_sort", "geomean"):  # no aggregates in DuckDB
-            filtered = ""
-        return Column(f"{text}{filtered}", kind)
+            filter_clause = ""
+        return Column(f"{text}{filter_clause}", kind)
 
-    def mode(self, scope: Sequence[Column], kind: str, filtered: str) -> Column:
+    def mode(self, scope: Sequence[Column], kind: str, filter_clause: str) -> Column:
         """Write mode(x), which is here the least of the most frequent values."""
         value = self.value(scope, kind, 0)
-        counts = f"histogram({value}){filtered}"
+        counts = f"histogram({value}){filter_clause}"
         most = f"list_max(map_values({counts}))"
         frequent = f"list_filter(map_entries({counts}), lambda e: e.value = {most})"
         least = f"list_min(list_transform({frequent}, lambda e: e.key))"
-        return Column(differ(f"mode({value}){filtered}", least), kind)
+        return Column(differ(f"mode({value}){filter_clause}", least), kind)
 
-    def grouped(self, source: str, scope: Sequence[Column]) -> tuple[str, list[str]]:
+    def select_with_groups(self, source: str, scope: Sequence[Column]) -> tuple[str, list[str]]:
         """Write a SELECT with GROUP BY over a source, which includes its WHERE."""
-        keys = [self.exact(scope) for _ in range(self.pick([0, 1, 1, 2, 2, 3]))]
+        keys = [self.exact_expression(scope) for _ in range(self.pick([0, 1, 1, 2, 2, 3]))]
         keys = [key for key in keys if any(column.text in key.text for column in scope)]
         keys = list({key.text: key for key in keys}.values())
         items, kinds = [key.text for key in keys], [key.kind for key in keys]
@@ -160,15 +160,15 @@ class Aggregates(Windows):
             having = f" HAVING {self.pick(['count(*) > 1', 'count(*) <> 2', 'min(1) = 1'])}"
             if self.chance(50):
                 call = self.aggregate(scope, exact=True)
-                word = self.pick(["=", "<>", "<", ">="])
+                operator = self.pick(["=", "<>", "<", ">="])
                 literal = self.literal(call.kind)
-                having = f"{having} {self.pick(['AND', 'OR'])} {call.text} {word} {literal}"
+                having = f"{having} {self.pick(['AND', 'OR'])} {call.text} {operator} {literal}"
         if self.chance(12) and keys and kinds[-1] in ORDERED:  # a window over the groups
             self.count("window over groups")
             items.append(f"rank() OVER (ORDER BY {items[-1]})")
             kinds.append("int")
-        named = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
-        return f"SELECT {named} FROM {source}{group}{having}", kinds
+        select_list = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
+        return f"SELECT {select_list} FROM {source}{group}{having}", kinds
 
     def grouping_sets(self, keys: list[str]) -> str:
         listed = ", ".join(keys)

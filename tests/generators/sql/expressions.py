@@ -150,7 +150,7 @@ PARTIAL = ("chr", "factorial", "make_", "typeof", "<<", ">>", "92233720368547758
 
 def listed_functions() -> str:
     """Return the expressions of the list of functions, with arguments for its columns."""
-    found = []
+    expressions = []
     for line in FUNCTIONS.read_text().splitlines():
         if "|" in line or "{" in line or any(word in line for word in PARTIAL):
             continue
@@ -159,8 +159,8 @@ def listed_functions() -> str:
             re.sub(r"\b(ts2|ts|[spijfmd])\b", lambda m: f"{{{ARGUMENTS[m[1]]}}}", part)
             for part in parts[::2]
         ]
-        found.append("'".join(parts))
-    return "\n".join(found)
+        expressions.append("'".join(parts))
+    return "\n".join(expressions)
 
 
 TEMPLATES = {
@@ -234,7 +234,7 @@ class Expressions(Choices):
         kind = self.pick(["int", "int", "text", *TEMPLATES[self.dialect]])
         return Column(self.value(scope, kind, depth), kind)
 
-    def exact(self, scope: Sequence[Column], depth: int = 1) -> Column:
+    def exact_expression(self, scope: Sequence[Column], depth: int = 1) -> Column:
         """Write an expression whose values can be compared."""
         while True:
             column = self.expression(scope, depth)
@@ -273,7 +273,7 @@ class Expressions(Choices):
         text = self.pick([" AND ", " OR "]).join(self.shuffled(parts))
         return f"NOT ({text})" if self.chance(10) else f"({text})"
 
-    def temporal(self, scope: Sequence[Column]) -> str:
+    def temporal_condition(self, scope: Sequence[Column]) -> str:
         """Write a condition on the current time, or on nothing without a time in scope."""
         times = self.columns(scope, "ts")
         if not times:

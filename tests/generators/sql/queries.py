@@ -30,7 +30,7 @@ class Writer(Sources):
 
     def program(self) -> Program:
         if self.dialect == "duckdb" and self.chance(3):
-            return self.mutually_recursive()
+            return self.mutually_recursive_views()
         views: list[tuple[str, str]] = []
         if self.chance(25):
             for number in range(self.pick([1, 1, 2])):
@@ -39,7 +39,7 @@ class Writer(Sources):
                 self.tables[f"w{number}"] = {f"c{i}": kind for i, kind in enumerate(query.kinds)}
                 views.append((f"w{number}", query.text))
         recurs = self.dialect == "duckdb" and self.chance(10)
-        query = self.recursive() if recurs else self.query(2)
+        query = self.recursive_query() if recurs else self.query(2)
         statements = [f"CREATE VIEW {name} AS {text}" for name, text in self.shuffled(views)]
         text = "; ".join([*statements, query.text])
         oracle_views = tuple((name, choose(text, 1)) for name, text in views)
@@ -78,17 +78,17 @@ class Writer(Sources):
         if self.chance(45):
             condition = self.condition(scope, depth)
             if self.chance(15):
-                condition = f"{condition} AND {self.temporal(scope)}"
+                condition = f"{condition} AND {self.temporal_condition(scope)}"
             source = f"{source} WHERE {condition}"
         choice = self.integer(0, 99)
         if choice < 35:
-            text, kinds = self.grouped(source, scope)
+            text, kinds = self.select_with_groups(source, scope)
         elif choice < 47:
-            text, kinds = self.windowed(source, scope)
+            text, kinds = self.select_with_windows(source, scope)
         elif choice < 52 and self.dialect == "duckdb" and not self.outer:
             return self.distinct_on(source, scope)
         elif choice < 57:
-            text, kinds = self.grouped_by_window()
+            text, kinds = self.group_by_window()
         else:
             columns = [self.expression(scope, 2) for _ in range(self.pick([1, 2, 2, 3]))]
             if depth and self.chance(12):
@@ -103,7 +103,7 @@ class Writer(Sources):
 
     def distinct_on(self, source: str, scope: Sequence[Column]) -> Query:
         self.count("DISTINCT ON")
-        columns = self.ordered(scope)
+        columns = self.orderable_columns(scope)
         columns = [self.pick(columns or [Column("1", "int")]) for _ in range(self.pick([2, 3]))]
         items = ", ".join(f"{column.text} AS c{i}" for i, column in enumerate(columns))
         key = self.pick(columns).text
@@ -113,7 +113,7 @@ class Writer(Sources):
             tuple(column.kind for column in columns),
         )
 
-    def grouped_by_window(self) -> tuple[str, list[str]]:
+    def group_by_window(self) -> tuple[str, list[str]]:
         """Group a table by a time window in GROUP BY."""
         name = self.pick(n for n, kinds in self.tables.items() if "ts" in kinds.values())
         alias = self.alias()
@@ -124,7 +124,7 @@ class Writer(Sources):
         keys = [c for c in scope if c.kind in ("int", "text")]
         key = self.pick(keys) if keys and self.chance(70) else None
         if self.dialect == "spark":
-            return self.grouped_by_spark_window(f"{name} AS {alias}", scope, form, time, key)
+            return self.group_by_spark_window(f"{name} AS {alias}", scope, form, time, key)
         second = "INTERVAL '{}' SECOND".format
         size = {"TUMBLE": second(10), "HOP": f"{second(4)}, {second(10)}", "SESSION": second(6)}[
             form
@@ -133,8 +133,8 @@ class Writer(Sources):
         calls.append(Column(differ(f"{form}_START({time}, {size})", "window_start"), "ts"))
         if self.chance(50):
             calls.append(Column(differ(f"{form}_END({time}, {size})", "window_end"), "ts"))
-        bare, bare_key = time.partition(".")[2], key.text.partition(".")[2] if key else ""
-        source = differ(name, self.window_oracle(form, name, bare, bare_key))
+        time_name, key_name = (text.partition(".")[2] for text in (time, key.text if key else ""))
+        source = differ(name, self.window_oracle(form, name, time_name, key_name))
         group = differ(f"{form}({time}, {size})", "window_start, window_end")
         if key:
             calls.append(key)
@@ -144,7 +144,7 @@ class Writer(Sources):
         text = f"SELECT {items} FROM {source} AS {alias} GROUP BY {group}{having}"
         return text, [call.kind for call in calls]
 
-    def grouped_by_spark_window(
+    def group_by_spark_window(
         self, source: str, scope: Sequence[Column], form: str, time: str, key: Column | None
     ) -> tuple[str, list[str]]:
         call, field = f"window({time}, '10 seconds')", "window"
@@ -185,7 +185,7 @@ class Writer(Sources):
             return None
         before, self.outer = self.outer, [*self.outer, *scope]
         source, inner = self.source(0)
-        where = f" WHERE {self.correlated(inner, scope)}"
+        where = f" WHERE {self.correlated_condition(inner, scope)}"
         if self.chance(70):
             self.count("scalar subquery, aggregate")
             call = self.aggregate(inner, exact=True)
@@ -203,7 +203,7 @@ class Writer(Sources):
         self.outer = before
         return text
 
-    def correlated(self, inner: Sequence[Column], scope: Sequence[Column]) -> str:
+    def correlated_condition(self, inner: Sequence[Column], scope: Sequence[Column]) -> str:
         """Write a condition that compares columns of a subquery with those of its outer query."""
         pairs = [(a, b) for a in inner for b in scope if a.kind == b.kind and a.kind in ORDERED]
         parts = []
@@ -232,7 +232,7 @@ class Writer(Sources):
         if choice == "row in":  # DuckDB has no correlated ones
             self.outer = []
         source, inner = self.source(0)
-        where = f" WHERE {self.correlated(inner, scope)}" if self.chance(75) else ""
+        where = f" WHERE {self.correlated_condition(inner, scope)}" if self.chance(75) else ""
         if choice == "row in":
             where = where and f" WHERE {self.comparison(inner)}"
         elif where and depth > 1 and self.chance(40):
@@ -274,7 +274,7 @@ class Writer(Sources):
         first, second = [i for i, kind in enumerate(query.kinds) if kind == "int"][:2]
         return f"SELECT c{first} AS x, c{second} AS y FROM ({query.text}) AS e"
 
-    def mutually_recursive(self) -> Program:
+    def mutually_recursive_views(self) -> Program:
         """Write two views that name each other; DuckDB has one view with a column that says which.
 
         Only values below 9 are followed, so that the views are finite.
@@ -295,7 +295,7 @@ class Writer(Sources):
         text = "; ".join([*self.shuffled(views), query])
         return Program((), choose(text, 0), choose(both + query, 1))
 
-    def recursive(self) -> Query:
+    def recursive_query(self) -> Query:
         """Write a recursion over pairs of integers."""
         source = f"edges AS ({self.edges()})"
         self.count("WITH RECURSIVE")
@@ -312,6 +312,6 @@ class Writer(Sources):
         text = f"WITH RECURSIVE {source}, r(x, y, n) AS (SELECT x, y, 0 FROM edges {union} {step}) "
         columns = [Column(f"r.{name}", "int") for name in ("x", "y", "n")]
         if self.chance(50):
-            body, kinds = self.grouped("r", columns)
+            body, kinds = self.select_with_groups("r", columns)
             return Query(f"{text}{body}", tuple(kinds))
         return Query(f"{text}SELECT x AS c0, y AS c1, n AS c2 FROM r", ("int",) * 3)

@@ -19,17 +19,17 @@ class Sources(Aggregates):
         for _ in range(self.pick([0, 0, 1, 1, 1, 2])):
             choice = self.integer(0, 99)
             if choice < 8 and self.dialect == "duckdb":
-                text, added = self.unnested(text, scope)
+                text, added = self.unnest(text, scope)
             elif choice < 18 and depth and self.dialect == "duckdb":
-                text, added = self.lateral(text, scope)
+                text, added = self.lateral_join(text, scope)
             elif choice < 26 and self.dialect == "duckdb":
-                text, scope, added = self.asof(depth)
+                text, scope, added = self.asof_join(depth)
             else:
                 other, added = self.table(depth)
                 if depth and self.chance(15):
                     third, third_columns = self.table(depth)
                     kind = self.pick(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
-                    condition = self.matching(added, third_columns, 0)
+                    condition = self.join_condition(added, third_columns, 0)
                     other = f"({other} {kind} {third} ON {condition})"
                     added = added + third_columns
                 text = self.join(text, scope, other, added, depth)
@@ -53,7 +53,7 @@ class Sources(Aggregates):
         if self.chance(8):
             self.count("semi and anti join")
             join = self.pick([" SEMI JOIN", " ANTI JOIN"])
-            condition = self.matching(scope, added, 0)
+            condition = self.join_condition(scope, added, 0)
             alias = self.alias()
             select_list = ", ".join(f"{c.text} AS d{i}" for i, c in enumerate(scope))
             inner = f"(SELECT {select_list} FROM {text}{join} {other} ON {condition}) AS {alias}"
@@ -61,7 +61,7 @@ class Sources(Aggregates):
             scope[:] = [Column(f"{alias}.d{i}", c.kind) for i, c in enumerate(scope)]
             return inner
         depth = depth if self.chance(20) else 0
-        return f"{text} {kind} {other} ON {self.matching(scope, added, depth)}"
+        return f"{text} {kind} {other} ON {self.join_condition(scope, added, depth)}"
 
     def table(self, depth: int) -> tuple[str, list[Column]]:
         """Return one operand of a join: a table, a view, or a query of some form."""
@@ -74,12 +74,12 @@ class Sources(Aggregates):
         if depth and choice < 20 and self.dialect == "duckdb":
             return self.time_window(alias, depth)
         if choice < 26 and self.dialect == "duckdb":
-            return self.pivoted(alias)
+            return self.pivot(alias)
         name = self.pick(self.tables)
         columns = self.tables[name].items()
         return f"{name} AS {alias}", [Column(f"{alias}.{c}", kind) for c, kind in columns]
 
-    def matching(self, left: Sequence[Column], right: Sequence[Column], depth: int) -> str:
+    def join_condition(self, left: Sequence[Column], right: Sequence[Column], depth: int) -> str:
         """Write a condition of ON; if ``depth`` is not 0, it contains a subquery."""
         pairs = [(a, b) for a in left for b in right if a.kind == b.kind and a.kind in KINDS[:7]]
         parts = []
@@ -102,7 +102,7 @@ class Sources(Aggregates):
             parts.append(self.exists([*left, *right], 1))
         return " AND ".join(parts)
 
-    def unnested(self, text: str, scope: Sequence[Column]) -> tuple[str, list[Column]]:
+    def unnest(self, text: str, scope: Sequence[Column]) -> tuple[str, list[Column]]:
         """Join a source with the elements of a list."""
         self.count("UNNEST")
         alias = self.alias()
@@ -116,7 +116,7 @@ class Sources(Aggregates):
             return f"{text} LEFT JOIN UNNEST({items}) AS {alias}(x) ON TRUE", added
         return f"{text} CROSS JOIN UNNEST({items}) AS {alias}(x)", added
 
-    def lateral(self, text: str, scope: list[Column]) -> tuple[str, list[Column]]:
+    def lateral_join(self, text: str, scope: list[Column]) -> tuple[str, list[Column]]:
         """Join a source with a query that names its columns."""
         self.count("LATERAL")
         alias = self.alias()
@@ -129,7 +129,7 @@ class Sources(Aggregates):
         )
         return text + join.format(query.text, alias), added
 
-    def asof(self, depth: int) -> tuple[str, list[Column], list[Column]]:
+    def asof_join(self, depth: int) -> tuple[str, list[Column], list[Column]]:
         """Join a table with the nearest rows of another; their times are unique for each key."""
         self.count("ASOF join")
         left, scope = self.table(0)
@@ -141,7 +141,7 @@ class Sources(Aggregates):
         alias, time = self.alias(), self.pick(self.columns(rows, "ts"))
         keys = [key for key in rows if key.kind in ("int", "text")]
         key = self.pick(keys) if keys and self.chance(80) else None
-        value = self.exact(rows, 0)
+        value = self.exact_expression(rows, 0)
         selected = f"{time} AS t, max({value.text}) AS v"
         if value.kind == "map":  # max() does not take maps
             selected, value = f"{time} AS t, count(*) AS v", Column("", "int")
@@ -216,18 +216,20 @@ class Sources(Aggregates):
             f"WHERE {time} IS NOT NULL)))"
         )
 
-    def pivoted(self, alias: str) -> tuple[str, list[Column]]:
+    def pivot(self, alias: str) -> tuple[str, list[Column]]:
         """Return a PIVOT or UNPIVOT of two or three columns of a table."""
         outer, self.outer = self.outer, []  # a correlated query cannot be pivoted
         try:
-            return self.pivoted_alone(alias)
+            return self.uncorrelated_pivot(alias)
         finally:
             self.outer = outer
 
-    def pivoted_alone(self, alias: str) -> tuple[str, list[Column]]:
+    def uncorrelated_pivot(self, alias: str) -> tuple[str, list[Column]]:
         """Return a PIVOT or UNPIVOT, drawn while no columns of enclosing queries are in scope."""
         rows, scope = self.table(0)
-        key = self.exact([c for c in scope if c.kind in KINDS[:7]] or [Column("1", "int")], 0)
+        key = self.exact_expression(
+            [c for c in scope if c.kind in KINDS[:7]] or [Column("1", "int")], 0
+        )
         values = [self.value(scope, "int", 0) for _ in range(2)]
         if self.chance(50):
             self.count("PIVOT")

@@ -14,7 +14,7 @@ ORDERED = ("int", "real", "decimal", "text", "bool", "date", "ts")
 class Windows(Expressions):
     """Writes calls of window functions."""
 
-    def ordered(self, scope: Sequence[Column]) -> list[Column]:
+    def orderable_columns(self, scope: Sequence[Column]) -> list[Column]:
         return [column for column in scope if column.kind in ORDERED]
 
     def order(self, columns: Sequence[Column]) -> str:
@@ -42,7 +42,8 @@ class Windows(Expressions):
         if form == "rank":
             name = self.pick(["rank", "dense_rank", "percent_rank", "cume_dist"])
             window = window if keys else f"{partition}ORDER BY {self.pick(scope).text}"
-            return f"{name}()", window, "int" if name.endswith("k") and name[0] != "p" else "real"
+            kind = "int" if name in ("rank", "dense_rank") else "real"
+            return f"{name}()", window, kind
         if form == "number":
             return self.pick(["row_number()", "ntile(2)", "ntile(3)"]), all_columns, "int"
         if form == "neighbour":
@@ -67,13 +68,13 @@ class Windows(Expressions):
             numbers = [c for c in scope if c.kind in ("int", "decimal", "real")]
             column = self.pick(numbers) if numbers else Column("1", "int")
         kind = {"count": "int", "avg": "approx"}.get(name, column.kind)
-        filtered = ""
+        filter_clause = ""
         if self.chance(20) and self.dialect == "duckdb":
-            filtered = f" FILTER (WHERE {self.comparison(scope)})"
+            filter_clause = f" FILTER (WHERE {self.comparison(scope)})"
         distinct = ""
         if self.chance(15) and self.dialect == "duckdb":
             distinct = "DISTINCT "
-        return f"{name}({distinct}{column.text}){filtered}", f"{window} {frame}", kind
+        return f"{name}({distinct}{column.text}){filter_clause}", f"{window} {frame}", kind
 
     def frame(self, keys: Sequence[Column], mode: str) -> str:
         """Write a frame over an order of these columns."""
@@ -91,17 +92,17 @@ class Windows(Expressions):
             exclude = self.pick(["", "", " EXCLUDE CURRENT ROW", " EXCLUDE GROUP", " EXCLUDE TIES"])
         return f"{mode.upper()} BETWEEN {offsets[low]} AND {offsets[high]}{exclude}"
 
-    def windowed(self, source: str, scope: Sequence[Column]) -> tuple[str, list[str]]:
+    def select_with_windows(self, source: str, scope: Sequence[Column]) -> tuple[str, list[str]]:
         """Write a SELECT over a source with its WHERE: columns, window functions and QUALIFY."""
         self.row_order = ""
         columns = [self.expression(scope, 1) for _ in range(self.pick([1, 2]))]
         items = [f"{column.text} AS c{i}" for i, column in enumerate(columns)]
         kinds = [column.kind for column in columns]
-        named = ""
+        window_clause = ""
         for _ in range(self.pick([1, 1, 2])):
             call, window, kind = self.window_call(scope)
-            if not named and self.chance(20):
-                named = f" WINDOW w AS ({window})"
+            if not window_clause and self.chance(20):
+                window_clause = f" WINDOW w AS ({window})"
                 items.append(f"{call} OVER w AS c{len(items)}")
             else:
                 items.append(f"{call} OVER ({window}) AS c{len(items)}")
@@ -111,8 +112,8 @@ class Windows(Expressions):
             call, window, kind = self.window_call(scope)
             if kind in KINDS:
                 self.count("QUALIFY")
-                word = self.pick(["<=", ">", "="])
-                qualify = f" QUALIFY {call} OVER ({window}) {word} {self.literal(kind)}"
+                operator = self.pick(["<=", ">", "="])
+                qualify = f" QUALIFY {call} OVER ({window}) {operator} {self.literal(kind)}"
                 if self.chance(40):
                     qualify = f"{qualify} {self.pick(['AND', 'OR'])} {self.comparison(scope)}"
-        return f"SELECT {', '.join(items)} FROM {source}{named}{qualify}", kinds
+        return f"SELECT {', '.join(items)} FROM {source}{window_clause}{qualify}", kinds

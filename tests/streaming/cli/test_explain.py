@@ -11,7 +11,7 @@ from circuits import Circuit, CircuitError, compile_datalog, compile_sql
 from circuits.circuit_spec import CircuitSpec
 from circuits.schema import Schema
 from circuits.sql import plan_sql
-from tests.support.tables import EDGE, MARK, edges, marks, whole
+from tests.support.tables import EDGE, MARK, edges, marks, not_null_integers
 
 INPUTS = {"link": EDGE, "mark": MARK}
 VIEWS = """
@@ -81,7 +81,7 @@ def test_rows_and_time_are_those_of_all_committed_steps():
 def test_the_tree_shows_the_operators_in_the_order_of_the_query():
     counts = "SELECT src, count(*) AS n FROM link WHERE dst > 3 GROUP BY src"
     text = f"SELECT * FROM ({counts}) ORDER BY src DESC LIMIT 2"
-    circuit = compile_sql(text, {"link": whole("src", "dst")})
+    circuit = compile_sql(text, {"link": not_null_integers("src", "dst")})
     lines = [line.split("  [")[0] for line in operators(circuit)]
     labels = [line.split(" ", 1)[1] for line in lines[1:-1]]
     assert labels[0] == "top 2 in order src desc"
@@ -91,7 +91,11 @@ def test_the_tree_shows_the_operators_in_the_order_of_the_query():
 
 
 def test_a_join_is_drawn_as_a_rule_and_followed_by_its_delta_terms():
-    circuit = compile_sql(VIEWS, {"link": whole("src", "dst"), "mark": whole("node")}, outputs=[])
+    circuit = compile_sql(
+        VIEWS,
+        {"link": not_null_integers("src", "dst"), "mark": not_null_integers("node")},
+        outputs=[],
+    )
     text = circuit.explain()
     (join,) = [line for line in operators(circuit) if line.count("#") == 4]
     number = join.split()[0]

@@ -17,10 +17,10 @@ from pyspark.sql.streaming import StreamingQueryListener
 from circuits import UnknownInputError, compile_datalog, compile_sql
 from streaming import BatchOrderError, ReplayError, RowError, UntaggedBatchError, ViewSink
 from tests.support.spark_queries import start_query
-from tests.support.tables import bag_of, whole
+from tests.support.tables import bag_of, not_null_integers
 
-EDGE_SCHEMA = whole("src", "dst")  # a schema of integers
-NODE_SCHEMA = whole("node")
+EDGE_SCHEMA = not_null_integers("src", "dst")  # a schema of integers
+NODE_SCHEMA = not_null_integers("node")
 TRIANGLES = """
     SELECT count(*) AS n
     FROM link ab JOIN link bc ON bc.src = ab.dst JOIN link ac ON ac.src = ab.src AND ac.dst = bc.dst

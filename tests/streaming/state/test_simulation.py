@@ -26,7 +26,7 @@ from streaming.state.versions import Versions
 from streaming.state.writer import Writer
 from tests.generators.simulated_streams import stream
 from tests.support.simulated_files import Crash, SimulatedDisk, SimulatedFiles
-from tests.support.simulation import Frame, Schedule, Target, definition_of, play, seeds, sink_of
+from tests.support.simulation import Frame, Schedule, Target, play, seeds, sink_of, spec_of
 
 # Numbers of schedules.
 QUICK = 1500
@@ -182,7 +182,7 @@ class Query:
 
     def sink(self):
         files = self.target.files = self.disk.files()
-        return sink_of(Circuit(definition_of(self.stream.name)), self.target, files, keep=2)
+        return sink_of(Circuit(spec_of(self.stream.name)), self.target, files, keep=2)
 
     def feed(self, sink, batch_id, *, query="query", table=None):
         frame = Frame(self.stream.tables[batch_id] if table is None else table, self.target.files)

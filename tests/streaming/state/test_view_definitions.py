@@ -13,11 +13,11 @@ from dbsp_wcoj.limits import StepLimits
 from streaming import StateDamagedError
 from streaming.state.local_files import LocalFiles
 from streaming.state.view_definitions import read_definition, write_definition
-from tests.circuits.test_circuit_spec import check_carried
+from tests.circuits.test_circuit_spec import check_copy
 
 
 def test_a_definition_can_be_carried_to_executors():
-    check_carried(cloudpickle)
+    check_copy(cloudpickle)
 
 
 def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(tmp_path):
