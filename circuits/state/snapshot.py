@@ -22,7 +22,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "open_snapshot", "take_snapshot"]
 
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
 
 
 @dataclass(frozen=True)
