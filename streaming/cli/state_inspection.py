@@ -202,7 +202,7 @@ def _describe_manifest(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:
             "order": None,
             "kind": "dictionary",
             **_count_segments(segments),
-            "rows": manifest.lengths.get(name, 0),
+            "rows": manifest.dictionary_lengths.get(name, 0),
         }
         for name, segments in manifest.dictionaries.items()
     ]

@@ -4,7 +4,7 @@
 
     events    a file of messages or changes -> one ordered change stream, split at transactions
     replay    the stream as Parquet files, read back by Spark's file source one file at a time
-    triangles the views, a circuit; their running totals
+    triangles the views, a circuit; their current contents
     recount   the same counts from scratch by sparse matrix products; shares no code with the engine
     oracle    expected counts from a file
     checks    compares totals with recounts, oracle and published figures, and counts comparisons

@@ -15,7 +15,7 @@ import numpy as np
 from streaming.demo.events import ChangeStream, Integers
 from streaming.demo.oracle import Oracle
 from streaming.demo.recount import recount
-from streaming.demo.triangles import PER_NODE, Totals
+from streaming.demo.triangles import PER_NODE, CurrentViews
 
 __all__ = ["Checks", "Difference", "choose_recounts"]
 
@@ -58,11 +58,11 @@ class Checks:
     differences: list[Difference] = field(default_factory=list)
     recounts: int = 0
 
-    def compare(self, position: int, totals: Totals) -> None:
+    def compare(self, position: int, views: CurrentViews) -> None:
         """Compare the totals after a number of changes with all expected values."""
-        actual = asdict(totals.counts)
+        actual = asdict(views.counts)
         if position in self.recounted:
-            self._recount(position, actual, totals)
+            self._recount(position, actual, views)
         if self.oracle is not None:
             for name, expected in self.oracle.at(position).items():
                 self._compare("oracle", position, name, actual[name], expected)
@@ -75,12 +75,12 @@ class Checks:
         """The number of comparisons."""
         return sum(self.compared.values())
 
-    def _recount(self, position: int, actual: Mapping[str, int], totals: Totals) -> None:
+    def _recount(self, position: int, actual: Mapping[str, int], views: CurrentViews) -> None:
         expected = recount(*self.stream.live_after(position))
         for name, value in actual.items():
             self._compare("recount", position, name, value, getattr(expected, name))
         for view in PER_NODE:
-            counts = totals.per_node(view)
+            counts = views.per_node(view)
             self._compare_nodes(position, view, counts, getattr(expected, view))
         self.recounts += 1
 

@@ -90,7 +90,7 @@ class Display(LiveTable):
         history = self.history
         counts = history.counts[-1]
         fraction = history.position / len(history.stream)
-        leaders = history.totals.top("corners", 1)
+        leaders = history.views.top("corners", 1)
         leader_text = f"; most: {self._name(leaders[0][0])} in {leaders[0][1]:,}" if leaders else ""
         return (
             f"{fraction:4.0%}  {self._time(len(history.counts) - 1)}"

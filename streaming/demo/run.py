@@ -1,8 +1,8 @@
-"""Replay a change stream through Spark into the views, and keep the history of their totals.
+"""Replay a change stream through Spark into the views, and keep the history of their counts.
 
 The file source gives one file to each micro-batch (``maxFilesPerTrigger``), and the query ends when
-all files are read. After each micro-batch the deltas are added to the totals, the totals are
-checked, and the observer is called, all in the thread of Spark's callback.
+all files are read. After each micro-batch the deltas are added to the current views, the counts
+are checked, and the observer is called, all in the thread of Spark's callback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streaming.cli.streaming_query import run_query
 from streaming.demo.checks import Checks
 from streaming.demo.events import ChangeStream, Integers
 from streaming.demo.replay import read_files, write_files
-from streaming.demo.triangles import Counts, Totals
+from streaming.demo.triangles import CurrentViews, GraphCounts
 from streaming.errors import FailedError, StreamingError
 from streaming.sink.observer import SinkObserver
 from streaming.sink.view_sink import ViewSink
@@ -33,15 +33,15 @@ MAX_LEADERS: Final = 5
 
 @dataclass
 class History:
-    """The totals after each micro-batch.
+    """The counts after each micro-batch.
 
     Attributes:
         stream: The changes that are replayed.
         cuts: The number of changes that have been applied after each micro-batch.
-        checks: The comparisons of the totals.
-        totals: The current views.
-        counts: The totals after each micro-batch so far.
-        peak: The highest value of each total, and the number of the micro-batch that had it first.
+        checks: The comparisons of the counts.
+        views: The current views.
+        counts: The counts of the graph after each micro-batch so far.
+        peak: The highest value of each count, and the number of the micro-batch that had it first.
         busiest: The leading nodes of each view when the graph had the most directed triangles.
         seconds: Wall time of each micro-batch since the one before, the first from the start.
     """
@@ -49,8 +49,8 @@ class History:
     stream: ChangeStream
     cuts: Integers
     checks: Checks
-    totals: Totals = field(default_factory=Totals)
-    counts: list[Counts] = field(default_factory=list)
+    views: CurrentViews = field(default_factory=CurrentViews)
+    counts: list[GraphCounts] = field(default_factory=list)
     peak: dict[str, tuple[int, int]] = field(default_factory=dict)
     busiest: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -62,20 +62,20 @@ class History:
 
     def add(self, outputs: Mapping[str, pa.Table]) -> None:
         """Add the deltas of the next micro-batch."""
-        self.totals.add(outputs)
-        counts = self.totals.counts
-        for name in (total.name for total in fields(counts)):
+        self.views.add(outputs)
+        counts = self.views.counts
+        for name in (count.name for count in fields(counts)):
             value = getattr(counts, name)
             if name not in self.peak or value > self.peak[name][0]:
                 self.peak[name] = (value, len(self.counts))
                 if name == "triangles":
                     self.busiest = self.leaders()
         self.counts.append(counts)
-        self.checks.compare(self.position, self.totals)
+        self.checks.compare(self.position, self.views)
 
     def leaders(self) -> dict[str, list[tuple[int, int]]]:
         """The nodes with the highest current counts."""
-        return {view: self.totals.top(view, MAX_LEADERS) for view in ("corners", "cycle_corners")}
+        return {view: self.views.top(view, MAX_LEADERS) for view in ("corners", "cycle_corners")}
 
 
 def run(

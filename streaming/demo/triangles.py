@@ -1,23 +1,32 @@
 """The views of the demo: triangles and cycles of a changing directed graph, as one circuit.
 
-A circuit is a compiled set of views that are maintained together. The input ``link`` contains the
-rows of the stream with their weights. These are the views:
+A circuit is a compiled set of views that are maintained together. A row of the input ``link`` is a
+message from node ``src`` to node ``dst``, with a weight. A loop is a link from a node to itself.
+These views select links and pairs of nodes:
 
 =================== ===========================================================================
-linked              the distinct pairs (src, dst), with loops (links from a node to itself)
-e                   the distinct pairs without loops
-u                   every connected pair once, as (smaller node, larger node)
-w                   all links without loops, with their weights
-links               the number of rows: the live messages
-edges               the number of pairs in ``linked``
-triangles           the number of directed triangles: ``e(a,b), e(b,c), e(a,c)``
+loop_free_link      the links that are not loops, with their weights
+pair                the distinct pairs (src, dst) of links, with loops
+loop_free_pair      the distinct pairs that are not loops
+undirected_pair     each two connected nodes once, as (smaller node, larger node)
+=================== ===========================================================================
+
+These views count, and are the outputs of the circuit:
+
+=================== ===========================================================================
+links               the number of links: the live messages
+edges               the number of rows of ``pair``
+triangles           the number of directed triangles: pairs (a, b), (b, c) and (a, c) of
+                    ``loop_free_pair``
 weighted            the number of ways to choose three messages that form a directed triangle:
-                    the same join over ``w``
-cycles              the number of 3-cycles ``e(a,b), e(b,c), e(c,a)``; the join finds each three
-                    times, once from each node, so the total is divided by three
-undirected          the number of undirected triangles: ``u(a,b), u(b,c), u(a,c)``
+                    the same join over ``loop_free_link``
+cycles              the number of directed cycles of three nodes: pairs (a, b), (b, c) and (c, a)
+                    of ``loop_free_pair``. The join finds each cycle three times, once from each
+                    node, so `CurrentViews` divides the number by three
+undirected          the number of undirected triangles: (a, b), (b, c) and (a, c) of
+                    ``undirected_pair``
 corners             for each node, the number of directed triangles that contain it
-cycle_corners       for each node, the number of 3-cycles that contain it
+cycle_corners       for each node, the number of cycles of three nodes that contain it
 =================== ===========================================================================
 """
 
@@ -34,66 +43,84 @@ import pyarrow as pa
 from circuits import Circuit, compile_sql
 from dbsp_wcoj import ZSet
 
-__all__ = ["ROWS_PER_CYCLE", "VIEWS", "Counts", "Totals", "triangle_circuit"]
+__all__ = ["ROWS_PER_CYCLE", "VIEWS", "CurrentViews", "GraphCounts", "triangle_circuit"]
 
 VIEWS: Final = """
-CREATE VIEW linked AS SELECT DISTINCT src, dst FROM link;
-CREATE VIEW e AS SELECT src, dst FROM linked WHERE src <> dst;
-CREATE VIEW w AS SELECT src, dst FROM link WHERE src <> dst;
-CREATE VIEW u AS
-    SELECT src, dst FROM linked WHERE src < dst
+CREATE VIEW pair AS SELECT DISTINCT src, dst FROM link;
+CREATE VIEW loop_free_pair AS SELECT src, dst FROM pair WHERE src <> dst;
+CREATE VIEW loop_free_link AS SELECT src, dst FROM link WHERE src <> dst;
+CREATE VIEW undirected_pair AS
+    SELECT src, dst FROM pair WHERE src < dst
     UNION
-    SELECT dst, src FROM linked WHERE dst < src;
+    SELECT dst, src FROM pair WHERE dst < src;
 
 CREATE VIEW links AS SELECT count(*) AS n FROM link;
-CREATE VIEW edges AS SELECT count(*) AS n FROM linked;
+CREATE VIEW edges AS SELECT count(*) AS n FROM pair;
 CREATE VIEW triangles AS
     SELECT count(*) AS n
-    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst;
+    FROM loop_free_pair ab
+    JOIN loop_free_pair bc ON bc.src = ab.dst
+    JOIN loop_free_pair ac ON ac.src = ab.src AND ac.dst = bc.dst;
 CREATE VIEW weighted AS
     SELECT count(*) AS n
-    FROM w ab JOIN w bc ON bc.src = ab.dst JOIN w ac ON ac.src = ab.src AND ac.dst = bc.dst;
+    FROM loop_free_link ab
+    JOIN loop_free_link bc ON bc.src = ab.dst
+    JOIN loop_free_link ac ON ac.src = ab.src AND ac.dst = bc.dst;
 CREATE VIEW undirected AS
     SELECT count(*) AS n
-    FROM u ab JOIN u bc ON bc.src = ab.dst JOIN u ac ON ac.src = ab.src AND ac.dst = bc.dst;
+    FROM undirected_pair ab
+    JOIN undirected_pair bc ON bc.src = ab.dst
+    JOIN undirected_pair ac ON ac.src = ab.src AND ac.dst = bc.dst;
 CREATE VIEW cycles AS
     SELECT count(*) AS n
-    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src;
+    FROM loop_free_pair ab
+    JOIN loop_free_pair bc ON bc.src = ab.dst
+    JOIN loop_free_pair ca ON ca.src = bc.dst AND ca.dst = ab.src;
 
 CREATE VIEW corners AS
     SELECT node, count(*) AS n
     FROM (
         SELECT ab.src AS node
-        FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
+        FROM loop_free_pair ab
+        JOIN loop_free_pair bc ON bc.src = ab.dst
+        JOIN loop_free_pair ac ON ac.src = ab.src AND ac.dst = bc.dst
         UNION ALL
         SELECT ab.dst
-        FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
+        FROM loop_free_pair ab
+        JOIN loop_free_pair bc ON bc.src = ab.dst
+        JOIN loop_free_pair ac ON ac.src = ab.src AND ac.dst = bc.dst
         UNION ALL
         SELECT bc.dst
-        FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
+        FROM loop_free_pair ab
+        JOIN loop_free_pair bc ON bc.src = ab.dst
+        JOIN loop_free_pair ac ON ac.src = ab.src AND ac.dst = bc.dst
     ) AS corner
     GROUP BY node;
 CREATE VIEW cycle_corners AS
     SELECT ab.src AS node, count(*) AS n
-    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
+    FROM loop_free_pair ab
+    JOIN loop_free_pair bc ON bc.src = ab.dst
+    JOIN loop_free_pair ca ON ca.src = bc.dst AND ca.dst = ab.src
     GROUP BY ab.src;
 """
 # For the drawing: each 3-cycle once, from its smallest corner.
 DRAWN: Final = """
 CREATE VIEW cycle AS
     SELECT ab.src AS a, bc.src AS b, ca.src AS c
-    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
+    FROM loop_free_pair ab
+    JOIN loop_free_pair bc ON bc.src = ab.dst
+    JOIN loop_free_pair ca ON ca.src = bc.dst AND ca.dst = ab.src
     WHERE ab.src < bc.src AND ab.src < ca.src;
 """
-ROWS_PER_CYCLE: Final = 3  # rows of the ordered join for one 3-cycle
+ROWS_PER_CYCLE: Final = 3  # `cycles` joins one cycle three times, once from each of its nodes
 LINK: Final = pa.schema(
     [pa.field("src", pa.int64(), nullable=False), pa.field("dst", pa.int64(), nullable=False)]
 )
 
 
 @dataclass(frozen=True)
-class Counts:
-    """The totals of the graph after a micro-batch."""
+class GraphCounts:
+    """The totals of the graph after a micro-batch; ``cycles`` has each cycle once."""
 
     links: int = 0
     edges: int = 0
@@ -107,17 +134,18 @@ PER_NODE: Final = ("corners", "cycle_corners")
 
 
 def triangle_circuit(formula: str = "collapsed", *, is_drawn: bool = False) -> Circuit:
-    """Compile all views over the input ``link``; ``is_drawn`` adds a view of 3-cycles."""
-    outputs = [*(field.name for field in fields(Counts)), *PER_NODE, *(["cycle"] * is_drawn)]
+    """Compile all views over the input ``link``; ``is_drawn`` adds the view of the drawn cycles."""
+    outputs = [*(field.name for field in fields(GraphCounts)), *PER_NODE, *(["cycle"] * is_drawn)]
     views = VIEWS + DRAWN if is_drawn else VIEWS
     return compile_sql(views, {"link": LINK}, outputs=outputs, formula=formula)
 
 
-class Totals:
-    """The views, integrated from their deltas."""
+class CurrentViews:
+    """The current contents of the counting views: the sums of their deltas."""
 
     def __init__(self) -> None:
-        self._sums = {field.name: 0 for field in fields(Counts)}
+        self._sums = {field.name: 0 for field in fields(GraphCounts)}
+        # For each view a Z-set of nodes, in which the weight of a node is its count.
         self._nodes = {name: ZSet.empty(1) for name in PER_NODE}
 
     def add(self, outputs: Mapping[str, pa.Table]) -> None:
@@ -131,12 +159,13 @@ class Totals:
             self._nodes[name] = nodes + ZSet.from_columns([node], count * weight)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> GraphCounts:
+        """The totals of the graph."""
         cycles, remainder = divmod(self._sums["cycles"], ROWS_PER_CYCLE)
         assert remainder == 0, (
             f"{self._sums['cycles']} rows of 3-cycles are not a multiple of three"
         )
-        return Counts(**{**self._sums, "cycles": cycles})
+        return GraphCounts(**{**self._sums, "cycles": cycles})
 
     def per_node(self, view: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the nodes, ascending, and their counts in a view, without zeros."""

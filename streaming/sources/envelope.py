@@ -2,13 +2,20 @@
 
 A micro-batch is one Arrow table in one of three forms:
 
-1.  the envelope of a change feed or of `streaming.merge` (`streaming.sources.change_feeds.feed`);
+1.  the envelope of a change feed or of `streaming.merge`: the columns ``relation``, ``weight``,
+    ``sequence``, ``error`` (why the event could not be decoded, else NULL), ``raw`` (the text of
+    such an event), and for each relation a struct ``row_<relation>`` with its columns
+    (`streaming.sources.change_feeds.feed`);
 2.  tagged: a column ``relation``, and the columns of all relations;
 3.  flat: the columns of one relation.
 
 The last two may have a column ``weight`` (default 1) and a column ``sequence``, which orders the
-rows of a key for inputs with keys. An invalid row becomes a dead letter with the reason
-(`streaming.sources.dead_letters`), and the other rows are processed. A row is invalid if
+rows of a key for inputs with keys. The options of an input may name another column for this order.
+If the struct of an envelope has the column that orders the rows, its values are used in place of
+the envelope's ``sequence``.
+
+An invalid row becomes a dead letter with the reason (`streaming.sources.dead_letters`), and the
+other rows are processed. A row is invalid if
 
 - the feed could not decode its event;
 - its relation is NULL or not an input;
@@ -201,7 +208,8 @@ def _expand_rows(table: pa.Table, name: str, sequence: str) -> tuple[pa.Table, D
     columns: dict[str, Any] = {
         rows.type.field(i).name: pc.struct_field(rows, [i]) for i in range(rows.type.num_fields)
     }
-    columns.setdefault(sequence, table.column(SEQUENCE))
+    if sequence not in columns:  # else the relation's own column orders the rows
+        columns[sequence] = table.column(SEQUENCE)
     columns[WEIGHT] = table.column(WEIGHT)
     return pa.table(columns), letters
 
@@ -244,7 +252,8 @@ class _RelationRows:
             # Of a deleted key only the key columns are checked.
             checked = ~deleted if field.name not in self.key else np.ones(size, np.bool_)
             if field.name not in table.column_names:
-                if checked.any() or not self.key or not size:
+                # Only a micro-batch that consists of deleted keys may lack a column.
+                if checked.any() or not size:
                     raise self._missing_column_error(field.name)
                 columns[field.name] = pa.nulls(size, field.type)
                 continue
@@ -267,6 +276,7 @@ class _RelationRows:
                 if name not in columns and name not in (WEIGHT, self.sequence):
                     columns[name] = table.column(name)
         columns[WEIGHT] = pa.array(weights)
+        # Without keys nothing reads the sequence: it is dropped or kept like the other columns.
         if self.sequence in table.column_names and (self.key or not drop_other_columns):
             columns.setdefault(self.sequence, table.column(self.sequence))
         rows = pa.table(columns)
@@ -340,7 +350,10 @@ def _parse_weights(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _decimals_to_int64(decimals: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return decimals without fraction as int64, NULL if out of range."""
+    """Return decimals without fraction as int64, NULL if out of range.
+
+    -(2**63) is out of range: it is not a valid weight, because its negative is not an int64.
+    """
     lowest, highest = (pa.scalar(str(n)).cast(pa.decimal128(19, 0)) for n in (1 - 2**63, 2**63 - 1))
     is_valid = pc.and_(pc.greater_equal(decimals, lowest), pc.less_equal(decimals, highest))
     valid = pc.if_else(pc.fill_null(is_valid, False), decimals, pa.scalar(None, decimals.type))

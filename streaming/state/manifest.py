@@ -81,7 +81,7 @@ class Manifest:
         steps: The number of steps of the circuit so far.
         traces: The parts of each arrangement, by the name of its relation and its column order.
         dictionaries: The parts of each dictionary.
-        lengths: The number of strings in each dictionary.
+        dictionary_lengths: The number of strings in each dictionary.
         watermarks: The watermark of each input with lateness or retention, and the time of the
             micro-batch if a view reads ``now()``.
         plans: The variable orders of the joins.
@@ -104,7 +104,7 @@ class Manifest:
     steps: int
     traces: Mapping[str, Mapping[tuple[int, ...], tuple[SegmentReference, ...]]]
     dictionaries: Mapping[str, tuple[SegmentReference, ...]]
-    lengths: Mapping[str, int]
+    dictionary_lengths: Mapping[str, int]
     watermarks: Mapping[str, int]
     plans: Any
     digests: Mapping[str, int]
@@ -181,7 +181,7 @@ class Manifest:
                 for name, orders in self.traces.items()
             },
             "tables": {name: to_json(references) for name, references in self.dictionaries.items()},
-            "lengths": dict(self.lengths),
+            "lengths": dict(self.dictionary_lengths),
             "watermarks": dict(self.watermarks),
             "plans": self.plans,
             "digests": dict(self.digests),
@@ -254,7 +254,9 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
             for trace, orders in parse_items(body["traces"])
         },
         dictionaries={name: parse_references(parts) for name, parts in parse_items(body["tables"])},
-        lengths={name: parse_count(length) for name, length in parse_items(body["lengths"])},
+        dictionary_lengths={
+            name: parse_count(length) for name, length in parse_items(body["lengths"])
+        },
         watermarks={name: parse_int64(time) for name, time in parse_items(body["watermarks"])},
         plans=body["plans"],
         digests={name: parse_int64(digest) for name, digest in parse_items(body["digests"])},

@@ -47,9 +47,10 @@ class InMemoryStore:
         if last is None:
             if batch_id != 0:
                 raise BatchOrderError(
-                    f"the first micro-batch has id {batch_id}, not 0: the checkpoint is older than "
-                    "this sink, which starts with empty views; delete the checkpoint to read the "
-                    "source again from its beginning, or keep the state in ViewSink(state_dir=...)"
+                    f"the first micro-batch has id {batch_id}, not 0: this sink starts with empty "
+                    "views, but the checkpoint has earlier micro-batches; delete the checkpoint to "
+                    "read the source again from its beginning, or keep the state in "
+                    "ViewSink(state_dir=...)"
                 )
             return None
         if None not in (query_id, self._query) and query_id != self._query:

@@ -11,12 +11,12 @@
     dead_letters/<batch id>.parquet       rejected rows
     metrics.jsonl                         a line for each micro-batch
 
-An arrangement is a relation in one column order; a dictionary assigns codes to strings. A step
-writes the rows that it adds to them, the pending merges and the published tables, and syncs the
-files. Then it writes its manifest under a temporary name, and renames it to the final name unless
-that name is used: the rename is the commit. Before the rename the version does not exist: a crash
-leaves files that no manifest names, and the next start removes them. The last ``keep`` versions are
-kept.
+An arrangement is a relation in one column order; a dictionary assigns codes to strings. Both are
+stored in parts: a step writes a part with what it adds, or merges the addition with older parts. It
+also writes the published tables, and syncs the files. Then it writes its manifest under a
+temporary name, and renames it to the final name unless that name is used: the rename is the commit.
+Before the rename the version does not exist: a crash leaves files that no manifest names, and the
+next start removes them. The last ``keep`` versions are kept.
 
 The newest version is loaded if it is intact. If it is damaged, the id of the first micro-batch
 after the start decides, because only this id shows what Spark has committed. If Spark replays the
@@ -24,7 +24,8 @@ micro-batch of the damaged version, the previous version is loaded instead: the 
 same delta. If Spark has advanced, the only correct answer is an error.
 
 Cost: bytes of the delta · (1 + log_FANOUT(rows / rows per step)) per arrangement, one manifest of
-O(arrangements · log rows), three or four syncs. Loading maps files: O(bytes), for checksums only.
+O(arrangements · log rows), three or four syncs. Loading memory-maps the large files, and reads all
+bytes once to verify the checksums.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ MAX_DEAD_LETTER_FILES_LISTED: Final = 100
 METRICS_FILE: Final = "metrics.jsonl"
 MAX_METRICS_FILE_BYTES: Final = 16 << 20  # a longer file is renamed to metrics.jsonl.1
 
-#: The phase of reading and writing the state, for an observer.
-WRITE: Final = "write"
+#: The name of the phase that an observer sees while `Store.find` or `Store.write` runs.
+WRITE_PHASE: Final = "write"
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,8 @@ class Store:
 
     Args:
         files: The directory.
-        circuit: The circuit of the state; only this store loads and steps it.
+        circuit: The circuit of the state. Only this store may load a state into it, and only steps
+            that this store has written may be committed.
         keep: The number of versions to keep, at least 2.
         unique_name: Returns another name at each call, to tell attempts apart.
         directory_circuit: The whole circuit, if it is distributed and ``circuit`` is only the part
@@ -98,7 +100,9 @@ class Store:
             )
         self.files = files
         self.circuit = circuit
+        #: The id of the directory, from `state.json`; empty until the directory is opened.
         self.id = ""
+        #: The number of bytes that the last `write` wrote.
         self.bytes_written = 0
         self._unique_name = unique_name
         self._directory_circuit = directory_circuit or circuit
@@ -109,14 +113,15 @@ class Store:
         self._owner: Owner | None = None  # this store as the writer of the directory
         self._is_open = False
         self._is_loaded = False
-        self._opened_id: str | None = None  # the id of the directory, until it is closed
+        # The id that the directory must still have; None before opening and after closing.
+        self._required_id: str | None = None
         self._durable_folders: set[str] = set()  # folders whose names were synced
         self._metrics_bytes = 0
-        # The newest dead letter files when the directory was opened. One of a micro-batch that was
-        # not committed has no version; `write` replaces or removes it.
+        # The newest dead letter files when the directory was opened. If the micro-batch of a file
+        # was not committed, the next `write` of the micro-batch replaces or removes the file.
         self._old_dead_letters: set[str] = set()
 
-    @observed(WRITE)
+    @observed(WRITE_PHASE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """Return the summary of a committed micro-batch; None if it is the next one.
 
@@ -143,7 +148,7 @@ class Store:
             except StateDamagedError as error:
                 self._fall_back(batch_id, newest, error)
 
-    @observed(WRITE)
+    @observed(WRITE_PHASE)
     def write(
         self,
         batch_id: int,
@@ -173,14 +178,15 @@ class Store:
             StateError: The file system failed; nothing has changed. If the last rename failed, its
                 effect is unknown, and the next `find` checks it.
             StateLockedError: Another sink has taken over the directory; nothing has changed.
-            StateDamagedError: A file of a pending merge is damaged, or the directory was deleted.
+            StateDamagedError: An older file that the step merges is damaged, or the directory was
+                deleted.
         """
         stem = f"{batch_id:020}-{self._unique_name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}")
         name = manifest_name(batch_id)
         temporary = f"{name}.{self._unique_name()}.tmp"
         try:
-            state = step.state(writer.lengths)
+            state = step.state(writer.dictionary_lengths)
             writer.add(state)
             output_files = writer.write_outputs(outputs, f"{OUTPUTS}/{stem}")
             dead_letter_count = 0 if self._current is None else self._current.dead_letters
@@ -227,8 +233,9 @@ class Store:
         except BaseException:
             writer.undo()
             raise
-        # If publishing fails, the next `find` reads the directory again. It also loads the state
-        # again unless `confirm_commit` is called, because the circuit may not have the step.
+        # If the rename of the manifest fails, the next `find` reads the directory again. It also
+        # loads the state again unless `confirm_commit` is called, because the circuit may not have
+        # the step.
         self._is_loaded = self._is_open = False
         try:
             self._rename_manifest(temporary, batch_id, data, owner)
@@ -279,7 +286,7 @@ class Store:
     def close(self) -> None:
         """Release the directory for other writers."""
         self._is_open = self._is_loaded = False
-        self._opened_id = None
+        self._required_id = None
         self.files.unlock()
 
     def _open(self) -> None:
@@ -310,14 +317,14 @@ class Store:
             self.files.unlock()
             raise
         self._is_open = True
-        self._opened_id = self.id
+        self._required_id = self.id
 
     def _check_not_replaced(self) -> None:
         """Raise an error if the directory was deleted or replaced since this sink opened it."""
-        if self._opened_id is None:
+        if self._required_id is None:
             return
         identity = read_identity(self.files, self._directory_circuit)
-        if identity is None or identity.id != self._opened_id:
+        if identity is None or identity.id != self._required_id:
             raise StateDamagedError(
                 f"state directory {self.files.location} was deleted or replaced while this sink "
                 "was using it: restore it from a copy; or delete it together with the checkpoint, "
@@ -438,9 +445,9 @@ class Store:
         if newest is None:
             if batch_id:
                 raise BatchOrderError(
-                    f"the first micro-batch has id {batch_id}, not 0, and {directory} is empty: "
-                    "the checkpoint is older than the state; put the state directory back, or "
-                    "delete the checkpoint as well to read the source again from its beginning"
+                    f"the first micro-batch has id {batch_id}, not 0, but {directory} is empty "
+                    "and the checkpoint has earlier micro-batches; put the state directory back, "
+                    "or delete the checkpoint as well to read the source again from its beginning"
                 )
             return
         oldest = self._versions.oldest

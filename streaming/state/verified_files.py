@@ -178,8 +178,9 @@ def decode_strings(
 def _check_lengths(files: Files, manifest: Manifest) -> None:
     for name, references in manifest.dictionaries.items():
         strings = sum(reference.rows for reference in references)
-        if strings != manifest.lengths.get(name):
+        expected = manifest.dictionary_lengths.get(name)
+        if strings != expected:
             raise StateDamagedError(
                 f"version {manifest.batch_id} of state directory {files.location} has {strings} "
-                f"strings of {name!r}, and the manifest expects {manifest.lengths.get(name)}"
+                f"strings of {name!r}, and the manifest expects {expected}"
             )

@@ -74,7 +74,10 @@ class Writer:
         self._large_parts: list[tuple[SegmentPart, int]] = []
         self._new_references: dict[int, SegmentReference] = {}  # by the number of the part
         self._has_large_merge = False
-        self.lengths: dict[str, int] = {} if before is None else dict(before.lengths)
+        #: The number of strings that are written of each dictionary.
+        self.dictionary_lengths: dict[str, int] = (
+            {} if before is None else dict(before.dictionary_lengths)
+        )
         self.bytes_written = 0
         if before is not None:
             for name, orders in before.traces.items():
@@ -87,7 +90,7 @@ class Writer:
         """Write what a step adds to the state.
 
         Raises:
-            StateDamagedError: A part of a pending merge is damaged.
+            StateDamagedError: An older part that is merged with a new one is damaged.
         """
         arrangements: set[StateKey] = set()
         for name, orders in state.orders.items():
@@ -101,7 +104,8 @@ class Writer:
             strings = len(offsets) - 1
             if strings:
                 self._add_dictionary(name, offsets, data)
-                self.lengths[name] = self.lengths.get(name, 0) + strings
+                length = self.dictionary_lengths.get(name, 0)
+                self.dictionary_lengths[name] = length + strings
         self._rewrite_small_segments()
         self._write_parts()
 
@@ -160,7 +164,7 @@ class Writer:
             steps=state.steps,
             traces=self._traces,
             dictionaries=self._dictionaries,
-            lengths=self.lengths,
+            dictionary_lengths=self.dictionary_lengths,
             watermarks=state.watermarks,
             plans=state.plans,
             digests=digests,

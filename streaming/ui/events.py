@@ -25,7 +25,8 @@ __all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams"]
 POLL_INTERVAL_S: Final = 0.2
 #: Seconds without an event after which a comment is sent to keep the stream open.
 KEEP_ALIVE_INTERVAL_S: Final = 10.0
-#: The key of the text with all data; other keys are numbers of micro-batches.
+#: In `EventTexts`, the key of the text with all data. Every other key is a number of micro-batches,
+#: and its text has the data after them.
 SNAPSHOT: Final = -1
 
 
@@ -46,6 +47,7 @@ class EventTexts:
 
     def __init__(self, history: History) -> None:
         self._history = history
+        # By key: the version of the history, and the task that creates the text.
         self._tasks: dict[int, tuple[int, asyncio.Task[EventText]]] = {}
 
     async def snapshot(self) -> EventText:
@@ -56,17 +58,18 @@ class EventTexts:
         """Return the data after the first ``batches`` micro-batches."""
         return await self._text(batches)
 
-    async def _text(self, batches: int) -> EventText:
+    async def _text(self, key: int) -> EventText:
         version = self._history.version
-        if batches not in self._tasks or self._tasks[batches][0] != version:
-            for key in [key for key, (old, _) in self._tasks.items() if old != version]:
-                del self._tasks[key]
-            task = asyncio.create_task(asyncio.to_thread(self._format, batches))
-            self._tasks[batches] = version, task
-        return await asyncio.shield(self._tasks[batches][1])
+        if key not in self._tasks or self._tasks[key][0] != version:
+            tasks = self._tasks.items()
+            for old_key in [key for key, (created, _) in tasks if created != version]:
+                del self._tasks[old_key]
+            task = asyncio.create_task(asyncio.to_thread(self._format, key))
+            self._tasks[key] = version, task
+        return await asyncio.shield(self._tasks[key][1])
 
-    def _format(self, batches: int) -> EventText:
-        data = self._history.snapshot() if batches == SNAPSHOT else self._history.since(batches)
+    def _format(self, key: int) -> EventText:
+        data = self._history.snapshot() if key == SNAPSHOT else self._history.since(key)
         return EventText(data["version"], data["batches"], _json(data))
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.ui.pattern import Pattern
-from streaming.ui.row_texts import Int64Array, Row, keys_of, row_texts, without_views
+from streaming.ui.row_texts import Int64Array, Row, keys_of, make_takeable, row_texts
 
 __all__ = ["MAX_MATCHES", "Matches"]
 
@@ -135,6 +135,6 @@ class Matches:
 
 
 def _take(table: pa.Table, name: str, row_numbers: Int64Array) -> pa.ChunkedArray:
-    """Return some rows of a column, in a layout that Arrow supports."""
-    column = without_views(table.column(name))
+    """Return some rows of a column, in a layout that Arrow's ``take`` supports."""
+    column = make_takeable(table.column(name))
     return column if len(row_numbers) == table.num_rows else column.take(pa.array(row_numbers))

@@ -25,10 +25,10 @@ __all__ = [
     "columns_of",
     "is_number",
     "keys_of",
+    "make_takeable",
     "row_texts",
     "rows_of",
     "weights_of",
-    "without_views",
 ]
 
 MAX_CELL_CHARS: Final = 60
@@ -87,12 +87,16 @@ def row_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
 
 
 def is_number(type: pa.DataType) -> bool:
-    """Return whether values of the type can be drawn over time."""
+    """Return whether the type is an integer, float or decimal type."""
     return family_of(type) in NUMBERS
 
 
-def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column in a layout that Arrow's ``take`` supports."""
+def make_takeable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the column in a layout that Arrow's ``take`` supports.
+
+    Arrow cannot take rows of type ``string_view`` or ``binary_view``, also if they are the values
+    of a dictionary. They become ``large_string`` or ``large_binary``, and dictionaries are decoded.
+    """
     if column.type in (pa.string_view(), pa.binary_view()) or types.is_dictionary(column.type):
         return pa.chunked_array([expand_encoding(chunk) for chunk in column.chunks])
     return column

@@ -39,7 +39,8 @@ class ViewCounts:
     def __init__(self, circuit: Circuit, view: str) -> None:
         self._circuit = circuit
         self._view = view
-        self._weights: dict[int, tuple[Run, int]] = {}
+        # By the `id` of a run of the view: the run, and the sum of its weights.
+        self._run_sums: dict[int, tuple[Run, int]] = {}
         self._is_materialized = view in circuit.materialized
         schema = circuit.schema(view).arrow
         self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][
@@ -74,6 +75,9 @@ class ViewCounts:
             empty at first.
         """
         is_first, self._has_begun = not self._has_begun, True
+        # A replayed table was counted when it was published. But if it is the first table here, an
+        # earlier process published it, and this process has not counted it yet.
+        is_counted = replayed and not is_first
         if is_first and not self.is_single and not self._is_materialized:
             self.is_partial = batch_id > 0 or self._was_stepped
         if self.is_single:
@@ -81,18 +85,18 @@ class ViewCounts:
         elif mode == "complete":
             self._numbers, self.is_partial = _row_count(int(weights.sum())), False
         elif self._is_materialized:
-            self._update_total(weights, mode, is_first=is_first, replayed=replayed)
-        elif is_first or not replayed:
+            self._update_total(weights, mode, is_first=is_first, is_counted=is_counted)
+        elif not is_counted:
             self.change += int(weights.sum())
             self._numbers = [None] if self.is_partial else _row_count(self.change)
         return self._numbers
 
     def _update_total(
-        self, weights: Int64Array, mode: str, *, is_first: bool, replayed: bool
+        self, weights: Int64Array, mode: str, *, is_first: bool, is_counted: bool
     ) -> None:
         if is_first or mode == "upsert":
             self._total = self._sum_weights()
-        elif not replayed:
+        elif not is_counted:
             self._total += int(weights.sum())
         self._numbers = _row_count(self._total)
 
@@ -111,12 +115,12 @@ class ViewCounts:
 
     def _sum_weights(self) -> int:
         """Return the sum of all weights of the view; the sum of each run is computed once."""
-        previous, self._weights = self._weights, {}
+        previous, self._run_sums = self._run_sums, {}
         trace = self._circuit.views.trace(self._view)
         for run in trace.arrangements[0].spine.runs:
             # Storing the run keeps it alive, so no other run can get its id.
-            self._weights[id(run)] = previous.get(id(run)) or (run, int(run.read()[1].sum()))
-        return sum(weight for _, weight in self._weights.values())
+            self._run_sums[id(run)] = previous.get(id(run)) or (run, int(run.read()[1].sum()))
+        return sum(weight for _, weight in self._run_sums.values())
 
 
 def is_single(graph: Graph, view: str) -> bool:

@@ -116,7 +116,7 @@ class StageWork:
         writer = Writer(self.files, previous_manifest, stem)
         try:
             step = circuit.prepare(tables)
-            state = step.state(writer.lengths)
+            state = step.state(writer.dictionary_lengths)
             writer.add(state)
             manifest = writer.make_manifest(
                 state, self.batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint

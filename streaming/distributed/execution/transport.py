@@ -71,10 +71,10 @@ def decode_column(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray
     """
     if column.type == pa.int64():
         return pa.chunked_array([Codecs().codec(type).decode(column.to_numpy())], type)
-    without_views = plain_type(type)
-    chunks: Sequence[pa.Array] = [chunk.cast(without_views) for chunk in column.chunks]
+    sent_type = plain_type(type)
+    chunks: Sequence[pa.Array] = [chunk.cast(sent_type) for chunk in column.chunks]
     if types.is_dictionary(type):
         chunks = [chunk.dictionary_encode().cast(type) for chunk in chunks]
-    elif without_views != type:
+    elif sent_type != type:
         chunks = [chunk.cast(type) for chunk in chunks]
     return pa.chunked_array(chunks, type)

@@ -26,11 +26,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming.sources.change_feeds.events import (
-    NO_FIELDS,
+    NO_COLUMN_TYPES,
     UNREADABLE,
     ColumnNames,
+    deleted_image,
     first_reason,
-    image,
+    inserted_image,
     number,
     open_events,
     route_relation,
@@ -106,8 +107,10 @@ class CanalFeed:
             },
             keep=("raw", "event"),
         )
-        inserted, deleted = image(1, "element"), image(-1, "element")
-        update = update_images(image(-1, "get(olds, position)", "element"), inserted, keys, names)
+        inserted, deleted = inserted_image("element"), deleted_image("element")
+        # The before image of an update has the columns in `old`, and all others from `data`.
+        before = deleted_image("get(olds, position)", base="element")
+        update = update_images(before, inserted, keys, names)
         updates = f"flatten(transform({DATA_ARRAY}, (element, position) -> {update}))"
         images = (
             "CASE type "
@@ -123,11 +126,12 @@ class CanalFeed:
         skip = f"({is_ignored}) AND NOT ({drops_input} OR {query})"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
+        # `build_envelope` removes skipped events first, so a reason for one of them has no effect.
         error = first_reason(
             {
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is not an event of Canal"),
-                f"type NOT IN {ROW_TYPES + DROP_TYPES + ('QUERY',)}": (
+                f"type NOT IN {ROW_TYPES + DROP_TYPES + IGNORED_TYPES}": (
                     f"concat('the type is ', {excerpt_of('type')})"
                 ),
                 "relation IS NULL": unknown_table(table),
@@ -146,7 +150,7 @@ class CanalFeed:
             "raw",
             "sequence",
             "relation",
-            f"{NO_FIELDS} AS fields",
+            f"{NO_COLUMN_TYPES} AS column_types",
             f"coalesce({skip}, false) AS skip",
             f"{error} AS error",
             f"{images} AS images",

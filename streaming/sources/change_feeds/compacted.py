@@ -20,10 +20,11 @@ from pyspark.sql import DataFrame
 
 from streaming.errors import FeedError
 from streaming.sources.change_feeds.events import (
-    NO_FIELDS,
+    NO_COLUMN_TYPES,
     UNREADABLE,
     ColumnNames,
-    image,
+    deleted_image,
+    inserted_image,
     parse_object,
 )
 from streaming.sources.change_feeds.feed import (
@@ -96,15 +97,16 @@ class CompactedFeed:
             f"THEN {literal(f'of the key or the value, {UNREADABLE}')} "
             "WHEN key IS NULL AND new_row IS NULL THEN 'neither key nor value' END"
         )
+        # Key columns that the row lacks are read from the key.
+        deleted, inserted = deleted_image("key"), inserted_image("new_row", base="key")
         events = events.selectExpr(
             "concat_ws(' ', key_text, row_text) AS raw",
             "sequence",
             f"{literal(relation)} AS relation",
-            f"{NO_FIELDS} AS fields",
+            f"{NO_COLUMN_TYPES} AS column_types",
             "false AS skip",
             f"{error} AS error",
-            f"if(row_text IS NULL, array({image(-1, 'key')}), array({image(1, 'new_row', 'key')})) "
-            "AS images",
+            f"if(row_text IS NULL, array({deleted}), array({inserted})) AS images",
         )
         names = ColumnNames(self.rename, self.match_case)
         return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)

@@ -46,13 +46,14 @@ from pyspark.sql import DataFrame
 from streaming.sources.change_feeds.events import (
     UNREADABLE,
     ColumnNames,
+    deleted_image,
     first_reason,
-    image,
+    inserted_image,
     is_keyed,
     member,
+    nonnull_member,
     number,
     open_events,
-    present,
     route_relation,
     text,
     unknown_table,
@@ -140,7 +141,9 @@ class DebeziumFeed:
             sequence=self.sequence,
             relations=(self.relation, *self.tables.values()),
         )
-        wrapped = with_binding("inner", present("event", "payload"), "coalesce(inner, event)")
+        wrapped = with_binding(
+            "inner", nonnull_member("event", "payload"), "coalesce(inner, event)"
+        )
         schema = f"try_variant_get(event, '$.schema', '{SCHEMA_TYPE}')"
         events = compute_once(
             events, {"body": wrapped, "schema": schema}, keep=("raw", "stream_order")
@@ -151,23 +154,24 @@ class DebeziumFeed:
                 "op": text("body", "op"),
                 "relation": self._relation(inputs),
                 "sequence": f"coalesce(stream_order, {_sequence()})",
-                "fields": with_binding("columns", _columns(), _fields()),
-                "before": present("body", "before"),
-                "after": present("body", "after"),
+                "column_types": with_binding("columns", _columns(), _column_types()),
+                "before": nonnull_member("body", "before"),
+                "after": nonnull_member("body", "after"),
             },
             keep=("raw", "body"),
         )
         keyed = is_keyed(keys)
         # Key columns that the before image lacks are unchanged.
-        old = image(-1, "before", f"if({keyed}, after, NULL)")
-        new = image(1, "after", f"if({self._unlogged_test()}, before, NULL)")
+        old = deleted_image("before", base=f"if({keyed}, after, NULL)")
+        # Values that the database did not log are unchanged.
+        new = inserted_image("after", base=f"if({self._unlogged_test()}, before, NULL)")
         updated = f"if(before IS NULL, array({new}), {update_images(old, new, keys, names)})"
         images = f"CASE op WHEN 'u' THEN {updated} WHEN 'd' THEN array({old}) ELSE array({new}) END"
         events = events.selectExpr(
             "raw",
             "sequence",
             "relation",
-            "fields",
+            "column_types",
             f"{self._skip()} AS skip",
             f"{self._error(inputs, keyed, names)} AS error",
             f"{images} AS images",
@@ -267,7 +271,7 @@ class DebeziumFeed:
         tests = []
         for column in schema:
             name = names.name(relation, column.name)
-            in_schema = f"exists(fields, f -> f.field = {literal(name)})"
+            in_schema = f"exists(column_types, f -> f.field = {literal(name)})"
             is_expected = f"coalesce({in_schema}, {str(not self.missing_columns_are_null).lower()})"
             in_after = f"{names.member('after', relation, column.name)} IS NOT NULL"
             not_in_before = f"{names.member('before', relation, column.name)} IS NULL"
@@ -307,8 +311,8 @@ def _columns() -> str:
     return f"flatten(transform({sides}, f -> coalesce(f.fields, array())))"
 
 
-def _fields() -> str:
-    """Return the column ``fields`` (`streaming.sources.change_feeds.events`)."""
+def _column_types() -> str:
+    """Return the column ``column_types`` (`streaming.sources.change_feeds.events`)."""
     described = row(
         {
             "field": "f.field",

@@ -2,13 +2,13 @@
 
 A JSON feed (`debezium`, `maxwell`, `canal`, `compacted`) converts each event to one row::
 
-    raw        the text of the event
-    skip       true if the event has no effect
-    error      why the event cannot be decoded; NULL if it can
-    relation   the input; NULL if unknown
-    sequence   an integer that orders the events of a key
-    images     the inserted and deleted rows
-    fields     the types of the table's columns, if the event describes them; else NULL
+    raw           the text of the event
+    skip          true if the event has no effect
+    error         why the event cannot be decoded; NULL if it can
+    relation      the input; NULL if unknown
+    sequence      an integer that orders the events of a key
+    images        the inserted and deleted rows
+    column_types  how the event encodes the columns of its table, if the event says it; else NULL
 
 An image is a row with a weight, as two JSON objects: ``top``, and ``base`` for the columns that
 ``top`` lacks. For example, Maxwell sends only the changed columns of the row before an update: they
@@ -47,25 +47,28 @@ from streaming.sources.change_feeds.sql_expressions import (
 )
 
 __all__ = [
-    "NO_FIELDS",
+    "NO_COLUMN_TYPES",
     "UNREADABLE",
     "ColumnNames",
+    "deleted_image",
     "first_reason",
-    "image",
+    "inserted_image",
     "is_keyed",
     "member",
+    "nonnull_member",
     "number",
     "open_events",
     "parse_object",
-    "present",
     "route_relation",
     "text",
     "unknown_table",
     "update_images",
 ]
 
-#: The expression of the column ``fields`` for a feed whose events do not describe columns.
-NO_FIELDS = "CAST(NULL AS ARRAY<STRUCT<field: STRING, bytes: BOOLEAN, scale: INT, unit: BIGINT>>)"
+#: The column ``column_types`` of a feed whose events do not describe the columns of their table.
+NO_COLUMN_TYPES = (
+    "CAST(NULL AS ARRAY<STRUCT<field: STRING, bytes: BOOLEAN, scale: INT, unit: BIGINT>>)"
+)
 UNREADABLE = (
     "the text is not a JSON object in UTF-8, or repeats a member, or is too long or nested too deep"
 )
@@ -94,7 +97,7 @@ def number(value: str, *names: str) -> str:
     return f"try_variant_get({value}, {literal(_path(*names))}, 'bigint')"
 
 
-def present(value: str, *names: str) -> str:
+def nonnull_member(value: str, *names: str) -> str:
     """Return the member of a JSON object as VARIANT; NULL if it is missing or null."""
     nonnull = "if(is_variant_null(member), NULL, member)"
     return with_binding("member", member(value, *names), nonnull)
@@ -152,9 +155,14 @@ class ColumnNames:
         return f"coalesce({top}, {base})"
 
 
-def image(weight: int, top: str, base: str = "CAST(NULL AS VARIANT)") -> str:
-    """Return the image of an inserted (1) or deleted (-1) row."""
-    return row({"weight": str(weight), "top": top, "base": base})
+def inserted_image(top: str, *, base: str = "CAST(NULL AS VARIANT)") -> str:
+    """Return the image of an inserted row: a column that ``top`` lacks is read from ``base``."""
+    return row({"weight": "1", "top": top, "base": base})
+
+
+def deleted_image(top: str, *, base: str = "CAST(NULL AS VARIANT)") -> str:
+    """Return the image of a deleted row: a column that ``top`` lacks is read from ``base``."""
+    return row({"weight": "-1", "top": top, "base": base})
 
 
 def update_images(before: str, after: str, keys: Keys, names: ColumnNames) -> str:

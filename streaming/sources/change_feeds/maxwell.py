@@ -7,6 +7,7 @@
 ``data`` is the inserted or deleted row, or the after image of an update (the row after the update).
 ``old`` contains the former values of the columns that the update changed. A null in ``old`` means
 that the value was NULL; a column that is not in ``old`` has the same value as in ``data``.
+The types of the columns are not in the event.
 
 A bootstrap is Maxwell's initial copy of a table. Each of its rows (``bootstrap-insert``) is
 inserted. The start and the end of a bootstrap and changes of table definitions are skipped.
@@ -33,14 +34,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming.sources.change_feeds.events import (
-    NO_FIELDS,
+    NO_COLUMN_TYPES,
     UNREADABLE,
     ColumnNames,
+    deleted_image,
     first_reason,
-    image,
+    inserted_image,
+    nonnull_member,
     number,
     open_events,
-    present,
     route_relation,
     text,
     unknown_table,
@@ -103,14 +105,15 @@ class MaxwellFeed:
                 "relation": literal(self.relation)
                 if self.relation
                 else route_relation(candidates, tables),
-                "data": present("event", "data"),
-                "old": present("event", "old"),
+                "data": nonnull_member("event", "data"),
+                "old": nonnull_member("event", "old"),
                 "sequence": f"coalesce(stream_order, {_sequence()})",
             },
             keep=("raw", "event"),
         )
-        deleted, inserted = image(-1, "data"), image(1, "data")
-        update = update_images(image(-1, "old", "data"), inserted, keys, names)
+        deleted, inserted = deleted_image("data"), inserted_image("data")
+        # The before image of an update has the columns of `old`, and all others from `data`.
+        update = update_images(deleted_image("old", base="data"), inserted, keys, names)
         images = (
             f"CASE type WHEN 'update' THEN {update} WHEN 'delete' THEN array({deleted}) "
             f"ELSE array({inserted}) END"
@@ -121,11 +124,12 @@ class MaxwellFeed:
         skip = f"type IN {IGNORED_TYPES} OR (type IN {DROP_TYPES} AND NOT ({drops_input}))"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL AND NOT ({drops_input}))"
+        # `build_envelope` removes skipped events first, so a reason for one of them has no effect.
         error = first_reason(
             {
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is not an event of Maxwell"),
-                f"type NOT IN {ROW_TYPES + DROP_TYPES}": (
+                f"type NOT IN {ROW_TYPES + DROP_TYPES + IGNORED_TYPES}": (
                     f"concat('the type is ', {excerpt_of('type')})"
                 ),
                 drops_input: literal(
@@ -140,7 +144,7 @@ class MaxwellFeed:
             "raw",
             "sequence",
             "relation",
-            f"{NO_FIELDS} AS fields",
+            f"{NO_COLUMN_TYPES} AS column_types",
             f"coalesce({skip}, false) AS skip",
             f"{error} AS error",
             f"{images} AS images",

@@ -90,7 +90,7 @@ def build_envelope(
             log; the value is then taken from ``base``.
         numbered: True if the rows of an event are in order. The position of each row becomes the
             last 12 bits of its sequence. The sequence is NULL if it has no room for them.
-        described: True if an event may describe the types of its columns, in ``fields``.
+        described: True if an event may describe the types of its columns, in ``column_types``.
     """
     decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
     event_columns = ("raw", "sequence", "relation")
@@ -98,7 +98,7 @@ def build_envelope(
     events = events.filter("NOT skip")
     # The whole event is searched once, because a search for each of its numbers would be quadratic.
     cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{MAX_DECIMAL_DIGITS + 1}}}'", cells)
-    events = compute_once(events, {"cells": cells}, keep=(*event_columns, "error", "fields"))
+    events = compute_once(events, {"cells": cells}, keep=(*event_columns, "error", "column_types"))
     values = f"transform(cells, cell -> {decoder.values()})"
     events = compute_once(events, {"values": values}, keep=(*event_columns, "error", "cells"))
     reasons = f"zip_with(cells, values, (cell, value) -> {decoder.reason()})"
@@ -235,7 +235,7 @@ class _Decoder:
     def _description(self, relation: str, column: str) -> str:
         """Return the expression of the event's description of a column."""
         name = literal(self.names.name(relation, column))
-        return f"get(filter(fields, f -> f.field = {name}), 0)"
+        return f"get(filter(column_types, f -> f.field = {name}), 0)"
 
     def _values(self, relation: str) -> str:
         values = {}

@@ -23,7 +23,7 @@ from streaming.demo.events import college_messages, parse_window, read_events, r
 from streaming.demo.oracle import read_oracle
 from streaming.demo.plot import plot
 from streaming.demo.run import History, run
-from streaming.demo.triangles import LINK, VIEWS, Totals, triangle_circuit
+from streaming.demo.triangles import LINK, VIEWS, CurrentViews, triangle_circuit
 from tests.support.shared_data import SHARED, needs_data
 
 WEEK = parse_window("7d")
@@ -135,13 +135,13 @@ def test_a_wrong_total_is_found_and_counted(tmp_path):
 def test_a_wrong_count_of_one_node_is_found_and_named(tmp_path):
     stream = read_events(small(tmp_path))
     checks = Checks(stream, frozenset([3]))
-    totals = Totals()
+    views = CurrentViews()
     end_of_first = VIEWS.index("SELECT ab.dst")
     start_of_last = VIEWS.index("SELECT bc.dst", end_of_first)
     wrong = VIEWS[:end_of_first] + VIEWS[start_of_last:]  # two of three corners
     circuit = compile_sql(wrong, {"link": LINK})
-    totals.add(circuit.step({"link": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})}))
-    checks.compare(3, totals)
+    views.add(circuit.step({"link": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})}))
+    checks.compare(3, views)
     assert [str(difference) for difference in checks.differences] == [
         "after 3 changes corners of 2 is 0, but 1 according to the recount"
     ]

@@ -21,7 +21,7 @@ MANIFEST = Manifest(
         }
     },
     dictionaries={"text": (SegmentReference("data/b", 1, 3, 30),)},
-    lengths={"text": 3},
+    dictionary_lengths={"text": 3},
     watermarks={"horizon e": -5},
     plans={"#1": [["ä", "b"]]},
     digests={"e": 4_000_000_000},
