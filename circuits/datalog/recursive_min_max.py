@@ -7,16 +7,17 @@
 
 In a recursion, a head with ``min(x)`` keeps for each value of its other columns the least value
 that any of its rules derives. So each rule derives candidates: ``dist(y, d + w)`` for the second
-rule. Without candidates there is no row, not even if the head has no other column. (Outside of a
-recursion each rule aggregates separately. So does a rule with another aggregate, as ``count()``,
-which cannot read the recursion.)
+rule. Without candidates there is no row, not even if the head has no other column. Outside of a
+recursion each rule aggregates separately. A rule with another aggregate, such as ``count()``,
+cannot read the recursion, and it aggregates separately, too.
 
 A least solution exists if a better value only leads to better values, where *better* is smaller for
 a minimum and larger for a maximum. So a value that a rule reads from the column of a minimum may
 
 - be passed to such a column, unchanged or in a monotone function: ``d + w``, ``least(d, w)``,
   ``2 * d``; or to the column of a maximum in an antitone function: ``10 - d``;
-- be compared with a bound on its better side: ``d < 10``, ``d + w <= k``;
+- be compared with a bound that every better value satisfies, too: for a minimum ``d < 10`` and
+  ``d + w <= k``;
 - be ignored: ``_``.
 
 Any other use (in another column, a join, ``d > 10``, a negation) raises an error, because a better
@@ -248,8 +249,8 @@ class _MonotonicityCheck:
         return self._source.error(
             f"{where} is not monotone in {names} in the recursion of "
             f"{self._rule.head!r}: a {better} value would delete a row that has been derived "
-            f"already; pass it on by +, least, greatest or times a constant, bound it on its "
-            f"better side, or use it outside of the recursion",
+            f"already; pass it on by +, least, greatest or times a constant, compare it with a "
+            f"bound that every {better} value satisfies, or use it outside of the recursion",
             node.offset,
         )
 

@@ -1,9 +1,9 @@
 """Convert rows that are Python dicts to an Arrow table, without changing a value.
 
 Arrow infers the type of each column from its values, and `circuits.types.safe_cast` casts that to
-the declared type later, under the same rules as for a table. The declared type is used directly
-only where Python has no type of its own: for float32, integers beyond int64, and decimals given as
-large integers.
+the declared type later, under the same rules as for a table. Where this would fail or lose digits,
+the column is built in the declared type: for numbers in a column of integers, decimals or floats,
+and for maps.
 
 Alternative considered: ``pa.Table.from_pylist(rows, schema=...)``. It drops unknown keys and
 changes values silently: 1.5 becomes 1, a date with a time becomes a date, and 12:00 without a time
@@ -109,20 +109,21 @@ def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.Ch
     """Return a column of the type that Arrow infers, or of the declared type where that is safe."""
     classes = set(map(type, values)) - {type(None)}
     if declared is not None and types.is_map(declared):
+        # Of several kinds: a map may be a dict in one row, and a list of pairs in another.
         return _nested_values(values, declared)
     _check_kinds(values, classes)
-    if declared is not None and classes and types.is_nested(declared):
+    if declared is None or not classes:
+        return pa.array(values)
+    if types.is_nested(declared):
         return _nested_values(values, declared)
-    if declared is not None and classes:
-        numbers: tuple[type, ...] = ()
-        if types.is_integer(declared):
-            numbers = (Integral,)
-        elif types.is_decimal(declared):
-            numbers = (Integral, Decimal)
-        if _are_numbers(classes, numbers):
-            return pa.array(values, declared)
+    if types.is_integer(declared) and _are_numbers(classes, (Integral,)):
+        return pa.array(values, declared)
+    if types.is_decimal(declared) and _are_numbers(classes, (Integral, Decimal)):
+        return pa.array(values, declared)
+    if types.is_floating(declared):
+        # Arrow would round an integer to float16; the later cast raises an error instead.
         allowed = (float,) if types.is_float16(declared) else (float, Integral)
-        if types.is_floating(declared) and _are_numbers(classes, allowed):
+        if _are_numbers(classes, allowed):
             return _floats(values, declared)
     return pa.array(values)
 

@@ -1,6 +1,6 @@
 """Tables: convert the rows that a user passes for an input to an Arrow table.
 
-This is the only module that does so.
+Every kind of rows is read here; `circuits.inputs.python_rows` converts the dicts among them.
 
 =====================================  ===========================================================
 rows                                   resulting table
@@ -180,6 +180,7 @@ def _table_of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.
         return table_of_dicts(relation, rows, schema)
     if not all(issubclass(cls, pa.RecordBatch) for cls in classes):
         known = (Mapping, pa.RecordBatch)
+        # If the list has no other class, it mixes dicts and RecordBatches.
         other = next((cls for cls in classes if not issubclass(cls, known)), pa.RecordBatch)
         raise SchemaError(
             f"relation {relation!r}: a list of rows holds only dicts, or only RecordBatches, and "

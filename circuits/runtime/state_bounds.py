@@ -15,10 +15,10 @@ Dropped rows change no output: a group that can no longer change leaves the stat
 result stays. The law, which tests check with random plans and streams: the outputs are those of the
 same circuit that drops nothing.
 
-A trace that several joins read keeps the rows that any of them needs. So does the trace of an input
-whose options read it. A row that arrives before the bound does not enter the trace. The bound is a
-function of the watermarks and the state, so nothing else is stored; after a restart the first step
-looks at all rows before the bound once.
+A trace keeps the rows that any of its readers needs: joins, and for an input its options. A row
+that arrives before the bound does not enter the trace. The bound is a function of the watermarks
+and the state, so nothing else is stored; after a restart the first step looks at all rows before
+the bound once.
 
 Cost: per step and trace O(runs log N), and O(log N) per dropped row. Each trace that drops rows is
 arranged by the bounded column, too (`dbsp_wcoj.storage.range_scan`).

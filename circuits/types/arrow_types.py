@@ -86,7 +86,8 @@ class TypeRow:
         kernel_type: Returns the type in which kernels compute; Arrow has few kernels for some
             types.
         lake_type: Returns the type of a column in Delta Lake or Spark that can represent every
-            value: text for a time of day, an integer for a duration.
+            value: text for a time of day, an integer for a duration. The exceptions are decimals
+            of more than 38 digits, for which neither has a type.
         ddl: The names in a schema text.
         sql: The names in a CAST, as sqlglot calls them.
     """
@@ -111,7 +112,11 @@ def _decimal128(type: pa.DataType) -> pa.DataType:
 
 
 def _lake_decimal(type: pa.DataType) -> pa.DataType:
-    """Return a decimal of 0 to 38 digits after the point; a negative scale adds zeros before it."""
+    """Return a decimal with a scale from 0 on, and with at most 38 digits, the limit of Spark.
+
+    A negative scale becomes 0, and the digits that it leaves out are added: the values of
+    ``decimal(3, -2)``, such as 12300, are in ``decimal(5, 0)``.
+    """
     scale = max(type.scale, 0)
     digits = type.precision + scale - type.scale
     return pa.decimal128(min(38, max(digits, scale)), scale)

@@ -96,7 +96,7 @@ class _PartialAggregation:
         rows = push_projection(self._rows, [atom_columns[c] for c in (*kept, *arguments)])
         partial = PartialAggregate(rows, len(kept), tuple(calls))
         atoms = (*block.atoms[: self._atom], partial, *block.atoms[self._atom + 1 :])
-        # The last column of a partial aggregate; its weights are what the final aggregate adds up.
+        # The last column of the partial aggregate says which sum or count the weight of a row is.
         slot = Column(self._start + len(kept), pa.int64())
         joined = SelectBlock(
             atoms,
@@ -106,6 +106,7 @@ class _PartialAggregation:
             ),
             (*map(self._renumber, self._keys), slot),
         )
+        # The rows to combine come from the join; ``partial`` says what the values of ``slot`` mean.
         return FinalAggregate(plan_block(joined), len(self._keys), partial)
 
     def _renumber(self, expression: Expression) -> Expression:

@@ -5,8 +5,10 @@ the predicate "column 1 = column 2" and the output "column 0".
 
 Nested CrossJoin, Filter, Map, Semijoin and left OuterJoin nodes become one block, and a block
 becomes one N-way join (`circuits.plan.rewrite.join_planning`). The columns of all atoms are
-numbered consecutively, so that adding an atom at the end changes no expression. Every other node
-(Aggregate, Distinct, Union, TopK) is an atom.
+numbered consecutively, so that adding an atom at the end changes no expression. The right side of a
+left OuterJoin becomes an atom with a row of NULLs for each key without a match, joined by a
+predicate like any other (`circuits.plan.rewrite.outer_joins`). Every other node (Aggregate,
+Distinct, Union, TopK) is an atom.
 
 Each of ``antijoins`` removes the rows of the block whose keys are in a set D::
 

@@ -326,7 +326,9 @@ class AggregateReader:
     ) -> Expression:
         """Return the value of a primitive aggregate."""
         if function in ("min", "max"):
-            self.source.refuse_spark_order(self.function, arguments[0].type, f"{function}()")
+            self.source.refuse_nested_order_in_spark(
+                self.function, arguments[0].type, f"{function}()"
+            )
         with self.source.errors_at(self.function):
             type_ = functions.aggregate_type(function, *(value.type for value in arguments))
         return self._register(

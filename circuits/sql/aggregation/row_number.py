@@ -7,8 +7,8 @@ The bound is in QUALIFY, or in the WHERE around a query in FROM or WITH::
         WHERE n <= 3
 
 Both are one TopK node, which reads the first rows of each group only. If the number is selected, a
-Window numbers the rows that the TopK keeps. Without a bound, row_number() is a Window over all rows
-(`circuits.sql.aggregation.windows`). So is a second row_number() of the same query.
+Window numbers the rows that the TopK keeps. A row_number() without a bound, or a second one of the
+same query, is a Window over all rows (`circuits.sql.aggregation.windows`).
 
 The bound in WHERE is not pushed below an outer, semi or anti join, because it would change the
 result.
@@ -23,15 +23,15 @@ from sqlglot import exp
 
 from circuits.sql.aggregation.windows import Windows
 from circuits.sql.binding.clause import Clause
-from circuits.sql.binding.environment import Environment, RankRange, RankRanges
+from circuits.sql.binding.environment import Environment, RowNumberBounds, RowNumberRange
 from circuits.sql.binding.ordering import read_order
 from circuits.sql.binding.select_builder import conjuncts_of
 from circuits.sql.binding.selection import BoundedRowNumber
 
 __all__ = [
     "Bound",
-    "RankBounds",
-    "find_rank_bounds",
+    "RowNumberConditions",
+    "find_row_number_conditions",
     "is_row_number",
     "read_bound",
     "read_row_number",
@@ -48,22 +48,22 @@ FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 
 
 class Bound(NamedTuple):
-    """An expression that a condition compares with integers, and the ranks that it allows."""
+    """An expression that a condition compares with integers, and the numbers that it allows."""
 
     value: exp.Expr
-    ranks: RankRange
+    kept_numbers: RowNumberRange
 
 
-class RankBounds(NamedTuple):
+class RowNumberConditions(NamedTuple):
     """The conditions of a WHERE that bound a row_number() of a query in FROM.
 
     Args:
-        ranks_by_table: By the ``id`` of a table's node: its columns that are a row_number(), and
-            the ranks of each that are kept.
+        bounds_by_table: By the ``id`` of a table's node: its columns that are a row_number(), and
+            the numbers of each that are kept.
         column_by_condition: The column that is a row_number(), by the ``id`` of the condition.
     """
 
-    ranks_by_table: Mapping[int, RankRanges]
+    bounds_by_table: Mapping[int, RowNumberBounds]
     column_by_condition: Mapping[int, exp.Column]
 
 
@@ -73,7 +73,7 @@ def is_row_number(node: exp.Expr) -> TypeGuard[exp.Window]:
 
 
 def read_row_number(
-    clause: Clause, node: exp.Window, ranks: RankRange, windows: Windows
+    clause: Clause, node: exp.Window, kept_numbers: RowNumberRange, windows: Windows
 ) -> BoundedRowNumber:
     """Read the window of a row_number()."""
     source = clause.source
@@ -84,7 +84,7 @@ def read_row_number(
         source.allow_arguments(frame, "kind", "start", "start_side", "end", "end_side")
     partition_by = tuple(clause.read(key) for key in partition)
     order_by = read_order(source, order, clause.read) if order else ()
-    return BoundedRowNumber(partition_by, order_by, ranks)
+    return BoundedRowNumber(partition_by, order_by, kept_numbers)
 
 
 def read_bound(node: exp.Expr) -> Bound | None:
@@ -96,7 +96,7 @@ def read_bound(node: exp.Expr) -> Bound | None:
         low, high = _integer_value(node.args["low"]), _integer_value(node.args["high"])
         if low is None or high is None or node.args.get("symmetric"):
             return None
-        return Bound(node.this, RankRange(max(low, 1), high))
+        return Bound(node.this, RowNumberRange(max(low, 1), high))
     comparison = type(node)
     if comparison not in FLIPPED:
         return None
@@ -107,23 +107,23 @@ def read_bound(node: exp.Expr) -> Bound | None:
     if limit is None:
         return None
     if comparison is exp.EQ:
-        return Bound(value, RankRange(max(limit, 1), limit))
+        return Bound(value, RowNumberRange(max(limit, 1), limit))
     if comparison is exp.LT:
-        return Bound(value, RankRange(1, limit - 1))
+        return Bound(value, RowNumberRange(1, limit - 1))
     if comparison is exp.LTE:
-        return Bound(value, RankRange(1, limit))
+        return Bound(value, RowNumberRange(1, limit))
     return None
 
 
-def find_rank_bounds(environment: Environment, node: exp.Select) -> RankBounds:
+def find_row_number_conditions(environment: Environment, node: exp.Select) -> RowNumberConditions:
     """Return the conditions of WHERE that bound a row_number() of a query in FROM."""
-    ranks_by_table: dict[int, dict[str, RankRange]] = {}
+    bounds_by_table: dict[int, dict[str, RowNumberRange]] = {}
     column_by_condition: dict[int, exp.Column] = {}
     where, joins = node.args.get("where"), node.args.get("joins") or []
     from_ = node.args.get("from_")
     has_other_joins = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
     if where is None or from_ is None or has_other_joins:
-        return RankBounds(ranks_by_table, column_by_condition)
+        return RowNumberConditions(bounds_by_table, column_by_condition)
     tables = [from_.this, *(join.this for join in joins)]
     names_by_table = {id(table): set(_row_number_names(environment, table)) for table in tables}
     for condition in conjuncts_of(where.this):
@@ -142,11 +142,11 @@ def find_rank_bounds(environment: Environment, node: exp.Select) -> RankBounds:
         if len(matches) != 1:
             continue
         # A table has one bound; further conditions on its row_number() remain in the WHERE.
-        if matches[0] not in ranks_by_table:
-            ranks_by_table[matches[0]] = {name: bound.ranks}
+        if matches[0] not in bounds_by_table:
+            bounds_by_table[matches[0]] = {name: bound.kept_numbers}
             column_by_condition[id(condition)] = column
             environment.source.allow_arguments(condition, "this", "expression", "low", "high")
-    return RankBounds(ranks_by_table, column_by_condition)
+    return RowNumberConditions(bounds_by_table, column_by_condition)
 
 
 def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str]:

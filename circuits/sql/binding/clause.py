@@ -204,7 +204,7 @@ class Clause:
                 ordered_type = argument.type
                 if name.startswith("list_") and is_nested(ordered_type):
                     ordered_type = part_types(ordered_type)[0]
-                self.source.refuse_spark_order(node, ordered_type, "the order")
+                self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
         return call_function(self.source, node, name, *arguments, type=type)
 
     def _describe(self, node: exp.Expr) -> str:

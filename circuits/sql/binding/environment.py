@@ -20,14 +20,14 @@ from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import CorrelatedSqlError, SqlSource
 
 __all__ = [
-    "NO_RANKS",
+    "NO_BOUNDS",
     "CommonTable",
     "DerivedTable",
     "Environment",
     "QueryPlanner",
-    "RankRange",
-    "RankRanges",
-    "check_rank_names",
+    "RowNumberBounds",
+    "RowNumberRange",
+    "check_bounded_names",
     "names_table",
     "rename_columns",
     "table_names",
@@ -35,18 +35,18 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class RankRange:
+class RowNumberRange:
     """The rows whose row_number() is ``first`` (from 1) to ``last``."""
 
     first: int
     last: int
 
 
-# Columns of a query in FROM that are a row_number(), by lower-case name, with the ranks that the
+# Columns of a query in FROM that are a row_number(), by lower-case name, with the numbers that the
 # WHERE of the enclosing query keeps: ``FROM (SELECT ..., row_number() OVER ... AS n) WHERE n <= 3``
-# has {"n": RankRange(1, 3)}. See `circuits.sql.aggregation.row_number`.
-RankRanges = Mapping[str, RankRange]
-NO_RANKS: Final[RankRanges] = {}
+# has {"n": RowNumberRange(1, 3)}. See `circuits.sql.aggregation.row_number`.
+RowNumberBounds = Mapping[str, RowNumberRange]
+NO_BOUNDS: Final[RowNumberBounds] = {}
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,10 @@ class QueryPlanner(Protocol):
         """Return the plan of one of several WITH queries that name each other."""
 
     def plan_query(
-        self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
+        self,
+        environment: Environment,
+        node: exp.Expr,
+        row_number_bounds: RowNumberBounds = NO_BOUNDS,
     ) -> DerivedTable:
         """Return the plan of a query that is not correlated."""
 
@@ -97,14 +100,14 @@ class CommonTable:
         node: Its syntax tree.
         environment: The names that it can use.
         recursive: True if it names itself.
-        plans: Its plans so far, by the ranks that the query that refers to it keeps.
+        plans: Its plans so far, by the `RowNumberBounds` of the query that refers to it.
         mutual: If it and other WITH queries name each other, all of these queries; else empty.
     """
 
     node: exp.CTE
     environment: Environment
     recursive: bool = False
-    plans: dict[tuple[tuple[str, RankRange], ...], DerivedTable] = field(default_factory=dict)
+    plans: dict[tuple[tuple[str, RowNumberRange], ...], DerivedTable] = field(default_factory=dict)
     mutual: list[exp.CTE] = field(default_factory=list)
 
 
@@ -136,19 +139,21 @@ class Environment:
         """Return a clause that contains expressions; ``options`` are those of `Clause`."""
         return Clause(self.source, self.readers, name, read_column, parameters={}, **options)
 
-    def without_outer_scope(self, scope: Scope | None) -> Environment:
-        """Return the environment of a query that cannot use the columns of the scope around it."""
+    def with_unsupported_scope(self, scope: Scope | None) -> Environment:
+        """Return the environment with ``unsupported_scope``; itself if the scope is None."""
         return self if scope is None else replace(self, unsupported_scope=scope)
 
-    def plan_query(self, node: exp.Expr, ranks: RankRanges = NO_RANKS) -> DerivedTable:
+    def plan_query(
+        self, node: exp.Expr, row_number_bounds: RowNumberBounds = NO_BOUNDS
+    ) -> DerivedTable:
         """Return the plan of a query; only a correlated query is planned for the domain."""
         if self.domain is None:
-            return self.queries.plan_query(self, node, ranks)
+            return self.queries.plan_query(self, node, row_number_bounds)
         try:
             without_domain = replace(self, domain=None, unsupported_scope=self.domain.scope)
-            return self.queries.plan_query(without_domain, node, ranks)
+            return self.queries.plan_query(without_domain, node, row_number_bounds)
         except CorrelatedSqlError:
-            return self.queries.plan_query(self, node, ranks)
+            return self.queries.plan_query(self, node, row_number_bounds)
 
     def with_common_tables(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
         """Return the environment of a query with its own WITH queries added.
@@ -186,7 +191,7 @@ class Environment:
                     cte.args["alias"],
                     f"USING KEY of {cte.alias!r}, which is not recursive; leave USING KEY out",
                 )
-            common = CommonTable(cte, environment.without_outer_scope(parent), is_recursive)
+            common = CommonTable(cte, environment.with_unsupported_scope(parent), is_recursive)
             common.mutual.extend(mutual_ctes.get(name, ()))
             environment = replace(
                 environment, common_tables={**environment.common_tables, name: common}
@@ -197,7 +202,7 @@ class Environment:
         """Return the WITH query that a table name refers to, if it is one."""
         return None if node.db else self.common_tables.get(node.name.casefold())
 
-    def plan_table(self, node: exp.Table, ranks: RankRanges) -> DerivedTable:
+    def plan_table(self, node: exp.Table, row_number_bounds: RowNumberBounds) -> DerivedTable:
         """Return the plan of a table by its name.
 
         Raises:
@@ -212,7 +217,7 @@ class Environment:
             )
         common = self.find_common_table(node)
         if common is not None:
-            return self._plan_common_table(common, ranks)
+            return self._plan_common_table(common, row_number_bounds)
         name = node.name.casefold()
         matches = [relation for relation in self.relations if relation.casefold() == name]
         if node.name in matches:
@@ -226,8 +231,10 @@ class Environment:
             raise self.source.error(node, f"unknown table {node.name!r}; tables: {tables}")
         return DerivedTable(self.relations[matches[0]])
 
-    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
-        key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
+    def _plan_common_table(
+        self, common: CommonTable, row_number_bounds: RowNumberBounds
+    ) -> DerivedTable:
+        key = tuple(sorted(row_number_bounds.items(), key=lambda item: item[0]))
         if common.mutual:
             key = ()
             if key not in common.plans:
@@ -239,9 +246,9 @@ class Environment:
                 uncorrelated = replace(common, environment=environment)
                 common.plans[key] = self.queries.plan_recursive(uncorrelated)
         elif key not in common.plans:
-            derived = common.environment.plan_query(common.node.this, ranks)
+            derived = common.environment.plan_query(common.node.this, row_number_bounds)
             names = common.node.args["alias"].args.get("columns") or []
-            check_rank_names(self.source, common.node, derived.plan, ranks)
+            check_bounded_names(self.source, common.node, derived.plan, row_number_bounds)
             common.plans[key] = rename_columns(self.source, derived, names)
         return common.plans[key]
 
@@ -283,9 +290,11 @@ def names_table(query: exp.Expr, name: str) -> bool:
     return name in table_names(query)
 
 
-def check_rank_names(source: SqlSource, node: exp.Expr, plan: PlanNode, ranks: RankRanges) -> None:
+def check_bounded_names(
+    source: SqlSource, node: exp.Expr, plan: PlanNode, row_number_bounds: RowNumberBounds
+) -> None:
     """Refuse a bounded row_number() if another column has the same name."""
-    for name in ranks:
+    for name in row_number_bounds:
         if [field.name.casefold() for field in plan.fields].count(name) > 1:
             raise source.error(
                 node,

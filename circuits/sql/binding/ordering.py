@@ -60,7 +60,7 @@ def read_order(
             sort_keys += [SortKey(column, descending, nulls_first) for column in columns]
             continue
         value = read(key.this)
-        source.refuse_spark_order(key, value.type, "ORDER BY")
+        source.refuse_nested_order_in_spark(key, value.type, "ORDER BY")
         sort_keys.append(SortKey(value, descending, nulls_first))
     return tuple(sort_keys)
 

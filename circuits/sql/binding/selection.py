@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.plan.nodes import PlanNode
-from circuits.sql.binding.environment import RankRange
+from circuits.sql.binding.environment import RowNumberRange
 from circuits.sql.binding.ordering import SortKey
 from circuits.sql.binding.scope import Domain
 from circuits.sql.syntax.source import SqlSource
@@ -19,18 +19,18 @@ __all__ = ["BoundedRowNumber", "Selection"]
 
 @dataclass(frozen=True)
 class BoundedRowNumber:
-    """A row_number() of which a condition keeps only some ranks."""
+    """A row_number() of which a condition keeps only the numbers of a range."""
 
     partition_by: tuple[Expression, ...]
     order_by: tuple[SortKey, ...]
-    ranks: RankRange
+    kept_numbers: RowNumberRange
 
     def map(self, change: Callable[[Expression], Expression]) -> BoundedRowNumber:
         """Return the row_number() with other expressions."""
         return BoundedRowNumber(
             tuple(map(change, self.partition_by)),
             tuple(key.map(change) for key in self.order_by),
-            self.ranks,
+            self.kept_numbers,
         )
 
 

@@ -85,7 +85,7 @@ def read_match(
     join: exp.Join,
     width: int,
     equalities: Sequence[Expression],
-    version: exp.Expr | None,
+    system_time: exp.Expr | None,
     right: Sequence[ScopeColumn],
 ) -> Match:
     """Read the condition of an as-of join.
@@ -95,13 +95,13 @@ def read_match(
         join: The join.
         width: The number of columns of the left side.
         equalities: Those of USING, in its order.
-        version: The time of FOR SYSTEM_TIME AS OF.
+        system_time: The time of FOR SYSTEM_TIME AS OF.
         right: The columns of the right side.
     """
     source = clause.source
     keys: list[tuple[Expression, Expression]] = []
     times: list[tuple[Expression, Expression, str]] = []
-    for node, condition in _read_conditions(clause, join, width, equalities, version, right):
+    for node, condition in _read_conditions(clause, join, width, equalities, system_time, right):
         sides = _sides(condition, width)
         if sides is None or (sides[2] != "eq" and sides[2] not in _EXCHANGED):
             raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
@@ -138,7 +138,7 @@ def _read_conditions(
     join: exp.Join,
     width: int,
     equalities: Sequence[Expression],
-    version: exp.Expr | None,
+    system_time: exp.Expr | None,
     right: Sequence[ScopeColumn],
 ) -> list[tuple[exp.Expr, Expression]]:
     """Return the conditions of an as-of join, each with the node that errors point to.
@@ -147,9 +147,9 @@ def _read_conditions(
     """
     conditions: list[tuple[exp.Expr, Expression]] = []
     on, match_condition = join.args.get("on"), join.args.get("match_condition")
-    if version is not None:
-        time = _version_time(clause, join, version, right, width)
-        conditions.append((version, time))
+    if system_time is not None:
+        condition = _read_system_time_condition(clause, join, system_time, right, width)
+        conditions.append((system_time, condition))
     elif equalities and match_condition is None:
         last = equalities[-1]
         assert isinstance(last, Call)
@@ -163,10 +163,10 @@ def _read_conditions(
     return conditions
 
 
-def _version_time(
+def _read_system_time_condition(
     clause: Clause,
     join: exp.Join,
-    version: exp.Expr,
+    system_time: exp.Expr,
     right: Sequence[ScopeColumn],
     width: int,
 ) -> Expression:
@@ -177,7 +177,8 @@ def _version_time(
             f"FOR SYSTEM_TIME AS OF a table with {len(times)} timestamp columns",
             "write ASOF JOIN ... ON a.k = t.k AND a.ts >= t.ts with the time of its versions",
         )
-    return clause.call(version, "ge", clause.read(version), shift_columns(times[0].value, width))
+    right_time = shift_columns(times[0].value, width)
+    return clause.call(system_time, "ge", clause.read(system_time), right_time)
 
 
 def _sides(condition: Expression, width: int) -> tuple[Expression, Expression, str] | None:

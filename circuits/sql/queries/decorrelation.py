@@ -31,7 +31,7 @@ from sqlglot import exp
 from circuits.errors import SqlError
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import CrossJoin, Distinct, Filter, Map, PlanNode, Values, columns
-from circuits.sql.binding.environment import NO_RANKS, DerivedTable, RankRanges
+from circuits.sql.binding.environment import NO_BOUNDS, DerivedTable, RowNumberBounds
 from circuits.sql.binding.scope import Domain, Scope, is_correlated, shift_columns
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.types.functions import call
@@ -69,7 +69,7 @@ class CorrelatedQuery:
 
 
 def plan_correlated_query(
-    builder: SelectBuilder, query: exp.Expr, ranks: RankRanges = NO_RANKS
+    builder: SelectBuilder, query: exp.Expr, row_number_bounds: RowNumberBounds = NO_BOUNDS
 ) -> CorrelatedQuery:
     """Return the plan of a subquery for all values of the enclosing rows that it names.
 
@@ -81,7 +81,7 @@ def plan_correlated_query(
     while True:
         domain = _make_domain(builder.plan, scope, values)
         environment = replace(builder.environment, domain=domain, unsupported_scope=None)
-        derived = environment.queries.plan_query(environment, query, ranks)
+        derived = environment.queries.plan_query(environment, query, row_number_bounds)
         used = sorted(domain.used)
         if derived.domain is None or len(used) == len(values):
             return CorrelatedQuery(derived, values if derived.domain is not None else ())

@@ -213,7 +213,7 @@ def _with_references(
             alias = exp.TableAlias(this=exp.to_identifier(name))
             reference = DerivedTable(RecursiveReference(name, known_fields[name]))
             cte = exp.CTE(this=exp.Select(), alias=alias)
-            # The plan is given for no ranks, so it is used and the empty ``cte`` is never planned.
+            # The plan without bounds is given, so the empty ``cte`` is never planned.
             tables[name.casefold()] = CommonTable(cte, environment, plans={(): reference})
     return replace(environment, common_tables=tables)
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 from sqlglot import exp
 
 from circuits.sql.binding.environment import (
-    NO_RANKS,
+    NO_BOUNDS,
     CommonTable,
     DerivedTable,
     Environment,
-    RankRanges,
+    RowNumberBounds,
 )
 from circuits.sql.queries.equations import Equation, plan_equations
 from circuits.sql.queries.memberships import read_membership
@@ -47,21 +47,22 @@ __all__ = [
 
 
 def plan_query(
-    environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANKS
+    environment: Environment, node: exp.Expr, row_number_bounds: RowNumberBounds = NO_BOUNDS
 ) -> DerivedTable:
     """Return the plan of a query that is not correlated.
 
     Args:
         environment: The names that it can use.
         node: Its syntax tree.
-        ranks: For each column that is a row_number(): the numbers that the enclosing query keeps.
+        row_number_bounds: For each column that is a row_number(): the numbers that the enclosing
+            query keeps.
     """
     planner = QUERY_PLANNERS.get(type(node))
     if planner is None:
         source = environment.source
         construct = f"{source.describe(node)} as a query"
         raise source.unsupported(node, construct, "write a SELECT", node.key)
-    return planner(environment, node, ranks)
+    return planner(environment, node, row_number_bounds)
 
 
 def plan_mutual(table: CommonTable) -> DerivedTable:
@@ -79,18 +80,20 @@ def plan_mutual(table: CommonTable) -> DerivedTable:
     return DerivedTable(plans[names.index(table.node.alias)])
 
 
-def _plan_select(environment: Environment, node: exp.Select, ranks: RankRanges) -> DerivedTable:
+def _plan_select(
+    environment: Environment, node: exp.Select, row_number_bounds: RowNumberBounds
+) -> DerivedTable:
     parent = None if environment.domain is None else environment.domain.scope
-    return finish_selection(read_selection(environment, node, parent, ranks))
+    return finish_selection(read_selection(environment, node, parent, row_number_bounds))
 
 
 def _plan_parentheses(
-    environment: Environment, node: exp.Subquery, ranks: RankRanges
+    environment: Environment, node: exp.Subquery, row_number_bounds: RowNumberBounds
 ) -> DerivedTable:
     source = environment.source
     source.allow_arguments(node, "this", "with_", "order", "limit", "offset")
     environment = environment.with_common_tables(node)
-    derived = environment.plan_query(node.this, ranks)
+    derived = environment.plan_query(node.this, row_number_bounds)
     if not any(node.args.get(name) for name in ("order", "limit", "offset")):
         return derived
     plan = derived.plan
@@ -99,22 +102,26 @@ def _plan_parentheses(
 
 
 def _plan_set_operation(
-    environment: Environment, node: exp.SetOperation, ranks: RankRanges
+    environment: Environment, node: exp.SetOperation, row_number_bounds: RowNumberBounds
 ) -> DerivedTable:
     return plan_set_operation(environment, node)
 
 
-def _plan_pivot(environment: Environment, node: exp.Pivot, ranks: RankRanges) -> DerivedTable:
+def _plan_pivot(
+    environment: Environment, node: exp.Pivot, row_number_bounds: RowNumberBounds
+) -> DerivedTable:
     return plan_pivot_statement(environment, node)
 
 
-def _plan_values(environment: Environment, node: exp.Values, ranks: RankRanges) -> DerivedTable:
+def _plan_values(
+    environment: Environment, node: exp.Values, row_number_bounds: RowNumberBounds
+) -> DerivedTable:
     environment.source.allow_arguments(node, "expressions", "alias", "joins", "pivots")
     return read_values(environment, node)
 
 
 QUERY_PLANNERS: Final[
-    dict[type[exp.Expr], Callable[[Environment, Any, RankRanges], DerivedTable]]
+    dict[type[exp.Expr], Callable[[Environment, Any, RowNumberBounds], DerivedTable]]
 ] = {
     exp.Select: _plan_select,
     exp.Subquery: _plan_parentheses,

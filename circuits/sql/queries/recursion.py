@@ -59,7 +59,7 @@ DESCRIPTIONS: Final = {
     "SessionBound": "session windows of",
     "SingleRow": "a scalar subquery of",
     "TemporalFilter": "a comparison with now() of",
-    "TopK": "LIMIT or a rank of",
+    "TopK": "LIMIT or a bounded row_number() of",
     "Window": "a window function over",
 }
 

@@ -13,7 +13,7 @@ from the column of the minimum may
 
 - be passed to this column, unchanged or in a monotone function: ``cost + w``, ``2 * cost``, and
   ``least(cost, w)`` for a minimum (``greatest`` is not monotone: it ignores NULL);
-- be compared with a bound on its better side: ``cost < 10``.
+- be compared with a bound that every better value satisfies, too: ``cost < 10`` for a minimum.
 
 Any other use raises an error. NULL is the worst value: a key without other values keeps it.
 
@@ -138,8 +138,8 @@ def check_monotone(
             node.args["key_expressions"][-1],
             f"{places[0]} of the recursion {name!r} that is not monotone in {column!r}",
             f"a {word} value would delete derived rows; pass {column!r} on by +, "
-            f"{LIMITING_FUNCTIONS[better]} or times a constant, bound it on its better side, or "
-            "use it outside of the recursion",
+            f"{LIMITING_FUNCTIONS[better]} or times a constant, compare it with a bound that "
+            f"every {word} value satisfies, or use it outside of the recursion",
         )
 
 

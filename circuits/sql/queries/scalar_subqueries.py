@@ -77,7 +77,7 @@ def read_scalar(builder: SelectBuilder, node: exp.Expr) -> SubqueryValue:
     Unlike `join_scalar`, it joins nothing: the caller joins the value to the groups, once they are
     planned.
     """
-    environment = builder.environment.without_outer_scope(builder.scope)
+    environment = builder.environment.with_unsupported_scope(builder.scope)
     one_row_builder = SelectBuilder(environment, ONE_ROW)
     try:
         plan, value = _join_simple_scalar(one_row_builder, node)

@@ -33,7 +33,7 @@ from circuits.sql.aggregation.grouping import (
 )
 from circuits.sql.aggregation.grouping_sets import group_keys, is_in_sets, read_grouping_sets
 from circuits.sql.aggregation.row_number import (
-    find_rank_bounds,
+    find_row_number_conditions,
     is_row_number,
     read_bound,
     read_row_number,
@@ -41,11 +41,11 @@ from circuits.sql.aggregation.row_number import (
 from circuits.sql.aggregation.windows import Windows
 from circuits.sql.binding.clause import WINDOW_ADVICE, Clause, is_aggregate
 from circuits.sql.binding.environment import (
-    NO_RANKS,
+    NO_BOUNDS,
     DerivedTable,
     Environment,
-    RankRange,
-    RankRanges,
+    RowNumberBounds,
+    RowNumberRange,
 )
 from circuits.sql.binding.ordering import (
     Limit,
@@ -96,9 +96,9 @@ def read_from_and_where(
     environment: Environment, node: exp.Select, parent: Scope | None = None
 ) -> SelectBuilder:
     """Read FROM and WHERE."""
-    bounds = find_rank_bounds(environment, node)
+    bounds = find_row_number_conditions(environment, node)
     replace_session_end(node)
-    builder = read_from_clause(environment, node, parent, bounds.ranks_by_table)
+    builder = read_from_clause(environment, node, parent, bounds.bounds_by_table)
     aliases: dict[str, exp.Expr | None] = {}
     builder.aliases = aliases
     for item in node.expressions:
@@ -119,7 +119,7 @@ def read_selection(
     environment: Environment,
     node: exp.Select,
     parent: Scope | None = None,
-    ranks: RankRanges = NO_RANKS,
+    row_number_bounds: RowNumberBounds = NO_BOUNDS,
 ) -> Selection:
     """Read a SELECT up to its list.
 
@@ -127,11 +127,13 @@ def read_selection(
         environment: The names that it can use.
         node: Its syntax tree.
         parent: The scope of the enclosing query, if it may be correlated.
-        ranks: The ranks that the enclosing query keeps of its row_number() columns, by alias.
+        row_number_bounds: The numbers that the enclosing query keeps of its row_number() columns.
     """
     environment.source.allow_arguments(node, *SELECT_ARGUMENTS)
     environment = environment.with_common_tables(node, parent)
-    return _SelectReader(node, read_from_and_where(environment, node, parent), ranks).read()
+    return _SelectReader(
+        node, read_from_and_where(environment, node, parent), row_number_bounds
+    ).read()
 
 
 class _SelectReader:
@@ -141,7 +143,9 @@ class _SelectReader:
     aggregates. Then the expressions are rewritten over the groups.
     """
 
-    def __init__(self, node: exp.Select, builder: SelectBuilder, ranks: RankRanges) -> None:
+    def __init__(
+        self, node: exp.Select, builder: SelectBuilder, row_number_bounds: RowNumberBounds
+    ) -> None:
         self.node = node
         self.builder = builder
         self.source = builder.source
@@ -149,7 +153,7 @@ class _SelectReader:
         self.grouping = Grouping(builder) if is_grouped(node) else None
         self.windows = Windows(self._named_windows())
         self.qualify_parts: list[exp.Expr] = []
-        self.row_number, self.ranks = self._find_row_number(ranks)
+        self.row_number, self.kept_numbers = self._find_row_number(row_number_bounds)
         self.items = self._read_items()
 
     def read(self) -> Selection:
@@ -210,17 +214,19 @@ class _SelectReader:
                 raise self.source.error(window, f"two windows {window.name!r}; rename one")
         return named
 
-    def _find_row_number(self, ranks: RankRanges) -> tuple[exp.Window | None, RankRange]:
-        """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks.
+    def _find_row_number(
+        self, row_number_bounds: RowNumberBounds
+    ) -> tuple[exp.Window | None, RowNumberRange]:
+        """Return the row_number() that QUALIFY or the enclosing query bounds, and its bound.
 
         The enclosing query passes at most one bound. Of several bounds, the first is planned as a
         TopK; the others, all of QUALIFY, stay ordinary conditions.
         """
-        bounded: list[tuple[exp.Window, RankRange]] = []
-        for name, rank_range in ranks.items():
+        bounded: list[tuple[exp.Window, RowNumberRange]] = []
+        for name, kept_numbers in row_number_bounds.items():
             value = self.aliases.get(name)
             if value is not None and is_row_number(value):
-                bounded.append((value, rank_range))
+                bounded.append((value, kept_numbers))
         qualify = self.node.args.get("qualify")
         if qualify is not None:
             self.source.allow_arguments(qualify, "this")
@@ -235,13 +241,15 @@ class _SelectReader:
                 for column in part.find_all(exp.Column):
                     self.source.allow_arguments(column, "this", "table")
                 self.source.allow_arguments(part, "this", "expression", "low", "high")
-                bounded.append((value, bound.ranks))
-        return bounded[0] if bounded else (None, RankRange(1, 1))
+                bounded.append((value, bound.kept_numbers))
+        return bounded[0] if bounded else (None, RowNumberRange(1, 1))
 
     def _read_row_number(self) -> BoundedRowNumber | None:
         if self.row_number is None:
             return None
-        return read_row_number(self._clause("QUALIFY"), self.row_number, self.ranks, self.windows)
+        return read_row_number(
+            self._clause("QUALIFY"), self.row_number, self.kept_numbers, self.windows
+        )
 
     def _read_items(self) -> list[_Item]:
         items: list[_Item] = []
@@ -356,8 +364,8 @@ class _SelectReader:
             return _Item(name, node, clause.read(node))
         if node is not self.row_number:
             self.source.mark_read(node)
-        if self.ranks.first == self.ranks.last:
-            return _Item(name, node, integer_literal(self.ranks.first))
+        if self.kept_numbers.first == self.kept_numbers.last:
+            return _Item(name, node, integer_literal(self.kept_numbers.first))
         return _Item(name, node, ROW_NUMBER_VALUE)
 
     def _read_group_by(self) -> None:
@@ -580,7 +588,7 @@ def _select_numbered_rows(
     partition_by = map(expressions.index, row_number.partition_by)
     keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
     order = order_columns(row_number.order_by, expressions)
-    first, last = row_number.ranks.first, row_number.ranks.last
+    first, last = row_number.kept_numbers.first, row_number.kept_numbers.last
     plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
     if ROW_NUMBER_VALUE not in expressions:
         return plan

@@ -4,6 +4,15 @@ An inner join is a CrossJoin and one Filter per condition, in the order of the t
 rules of `circuits.plan.rewrite` choose the join order. A comma binds less tightly than JOIN: ``a, b
 JOIN c`` is the cross join of ``a`` and ``(b JOIN c)``.
 
+A correlated query is planned once, for the *domain* of its outer values: their distinct values
+(`circuits.sql.queries.decorrelation`). This is done at two places here.
+
+- A correlated item of FROM (LATERAL) names columns of the items to its left. Its plan begins with
+  the columns of the domain. It is *linked* to the items to its left: the join has the conditions,
+  called links, that these columns have the same values as the outer values.
+- The SELECT that is read may itself be a correlated subquery. Then its FROM begins with the plan of
+  the domain, as if it were the first item.
+
 To support another kind of FROM item, write its reader and add it to ``FROM_ITEM_READERS``.
 """
 
@@ -11,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from operator import or_
 from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
@@ -29,11 +40,11 @@ from circuits.plan.nodes import (
 from circuits.sql.aggregation.grouping import ONE_ROW
 from circuits.sql.binding.clause import call_function
 from circuits.sql.binding.environment import (
-    NO_RANKS,
+    NO_BOUNDS,
     DerivedTable,
     Environment,
-    RankRanges,
-    check_rank_names,
+    RowNumberBounds,
+    check_bounded_names,
     rename_columns,
 )
 from circuits.sql.binding.scope import (
@@ -78,8 +89,8 @@ JOIN_KINDS: Final = {
 class _NamedTable(NamedTuple):
     """A table, query or VALUES in FROM, and the name that qualifies its columns.
 
-    The ``outer_values`` of a correlated query are the values that it names of the items to its
-    left. The first columns of its plan have the same values.
+    For a correlated query, ``outer_values`` are expressions over the items to its left: the values
+    that it names. The columns of the domain, which are the first of its plan, are linked to them.
     """
 
     derived: DerivedTable
@@ -99,7 +110,7 @@ def read_from_clause(
     environment: Environment,
     node: exp.Select,
     parent: Scope | None,
-    ranks_by_table: Mapping[int, RankRanges],
+    bounds_by_table: Mapping[int, RowNumberBounds],
 ) -> SelectBuilder:
     """Read FROM.
 
@@ -107,7 +118,8 @@ def read_from_clause(
         environment: The names that it can use.
         node: The SELECT.
         parent: The scope of the enclosing query, if the SELECT is a subquery.
-        ranks_by_table: The ranks to keep of a query in FROM, by the ``id`` of its node.
+        bounds_by_table: The row_number() columns of the queries in FROM that WHERE bounds, by the
+            ``id`` of the query's node.
     """
     source = environment.source
     clause = node.args.get("from_")
@@ -115,9 +127,9 @@ def read_from_clause(
     if clause is None:
         if joins:
             raise source.error(joins[0], "a join without FROM")
-        return _FromReader(environment, parent, ranks_by_table).start()
+        return _FromReader(environment, parent, bounds_by_table).start()
     source.allow_arguments(clause, "this")
-    builder = _FromReader(environment, parent, ranks_by_table).read(clause.this, joins)
+    builder = _FromReader(environment, parent, bounds_by_table).read(clause.this, joins)
     for view in node.args.get("laterals") or ():
         if not is_table_function(view):
             raise source.unsupported(view, "LATERAL VIEW of this function", "use explode(list)")
@@ -132,16 +144,16 @@ class _FromReader:
         self,
         environment: Environment,
         parent: Scope | None,
-        ranks_by_table: Mapping[int, RankRanges],
+        bounds_by_table: Mapping[int, RowNumberBounds],
     ) -> None:
         self.environment = replace(environment, domain=None)
         self.source = environment.source
         self.domain = environment.domain
         self.parent = parent
-        self.ranks_by_table = ranks_by_table
+        self.bounds_by_table = bounds_by_table
 
     def start(self) -> SelectBuilder:
-        """Return the rows before the first table: one row, or those of the domain."""
+        """Return the rows that FROM begins with: one, or the domain of a correlated SELECT."""
         if self.domain is None:
             return SelectBuilder(self.environment, ONE_ROW, (), self.parent)
         builder = SelectBuilder(self.environment, self.domain.plan, (), self.parent)
@@ -152,33 +164,34 @@ class _FromReader:
     def read(self, first: exp.Expr, joins: list[exp.Join]) -> SelectBuilder:
         """Return the cross join of the items that commas separate; an item may contain joins.
 
-        A correlated item is joined with all items before it, and so are all items of a correlated
-        SELECT.
+        The items are joined at the end. But a correlated item and a table function read all items
+        before them, so from the first of them on each item is joined to those before it at once. In
+        a correlated SELECT this is so from the start.
         """
-        # While ``is_merged`` is true, ``items`` has one item: the join of all items so far.
-        has_comma, is_merged = False, self.domain is not None
         items = [self._read_joined_item(first, [])]
-        for join in joins:
+        joins_at_once = self.domain is not None
+        # For each join: True if it is a comma, or comes after one.
+        follow_comma = accumulate((bool(join.meta.get(IS_COMMA)) for join in joins), or_)
+        for join, follows_comma in zip(joins, follow_comma, strict=True):
             if is_table_function(join.this):
-                has_comma = has_comma or bool(join.meta.get(IS_COMMA))
-                is_merged = is_merged or has_comma
+                joins_at_once = joins_at_once or follows_comma
                 items = [self._unnest(self._merge(items, first), join)]
                 continue
             is_comma = self._is_comma(join)
-            has_comma = has_comma or is_comma
-            if not is_comma and is_merged and has_comma and join.side in ("RIGHT", "FULL"):
+            keeps_right_rows = not is_comma and join.side in ("RIGHT", "FULL")
+            if keeps_right_rows and joins_at_once and follows_comma:
                 raise self.source.unsupported(
                     join.this,
                     f"a {join.side} JOIN after a comma in a FROM with a correlated query",
                     "put the join in parentheses, or in a query in FROM",
                 )
             right = self._read_joined_item(join.this, items)
-            if is_merged or right.is_linked:
-                is_merged = True
+            joins_at_once = joins_at_once or right.is_linked
+            if joins_at_once:
                 items = [self._merge(items, join.this)]
             if not is_comma:
                 items[-1] = self._join(items[-1], join, right)
-            elif is_merged:
+            elif joins_at_once:
                 items[-1] = self._cross(items[-1], right, join.this)
             else:
                 items.append(right)
@@ -213,7 +226,7 @@ class _FromReader:
         return builder
 
     def _cross(self, left: SelectBuilder, right: SelectBuilder, node: exp.Expr) -> SelectBuilder:
-        """Return the cross join of two items; a correlated right item is joined by its links."""
+        """Return the cross join of two items, with the links of a correlated right item."""
         self._check_distinct_names(left, right, node)
         builder = left.copy()
         builder.append_columns_of(right)
@@ -296,17 +309,17 @@ class _FromReader:
         if is_window_table(node):
             plan, name = read_window_table(self.environment, node, self.parent)
             return _NamedTable(DerivedTable(plan), name)
-        optional = [
-            name
-            for name, is_read in (("db", node.db), ("version", isinstance(node.parent, exp.Join)))
-            if is_read
-        ]
-        self.source.allow_arguments(node, "this", "alias", "joins", "pivots", *optional)
+        arguments = ["this", "alias", "joins", "pivots"]
+        if node.db:
+            arguments.append("db")
+        if isinstance(node.parent, exp.Join):
+            arguments.append("version")  # FOR SYSTEM_TIME AS OF, which `_join` reads
+        self.source.allow_arguments(node, *arguments)
         if node.db and not self.source.is_default_schema(node.db):
             raise self.source.unsupported(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
-        derived = self.environment.plan_table(node, self._ranks(node))
+        derived = self.environment.plan_table(node, self._row_number_bounds(node))
         outer_values: tuple[Expression, ...] = ()
         if derived.domain is not None:  # a correlated WITH query
             outer_values = self._left_side(left).scope.columns_of_domain(derived.domain, node)
@@ -335,25 +348,27 @@ class _FromReader:
         self, node: exp.Expr, query: exp.Expr, left: list[SelectBuilder]
     ) -> _NamedTable:
         """Read a query in FROM, which may name the columns of the items to its left."""
-        ranks = self._ranks(node)
+        row_number_bounds = self._row_number_bounds(node)
         left_side = self._left_side(left)
-        has_scope = bool(left) or self.parent is not None
-        environment = self.environment.without_outer_scope(left_side.scope if has_scope else None)
+        has_outer_columns = bool(left) or self.parent is not None
+        outer_scope = left_side.scope if has_outer_columns else None
+        # First read it as a query that is not correlated: an outer column raises an error.
+        environment = self.environment.with_unsupported_scope(outer_scope)
         try:
-            derived = environment.queries.plan_query(environment, query, ranks)
-            check_rank_names(self.source, node, derived.plan, ranks)
+            derived = environment.queries.plan_query(environment, query, row_number_bounds)
+            check_bounded_names(self.source, node, derived.plan, row_number_bounds)
             return _NamedTable(derived, node.alias)
         except CorrelatedSqlError:
             if not left and self.domain is None:
                 raise
-        correlated = plan_correlated_query(left_side, query, ranks)
+        correlated = plan_correlated_query(left_side, query, row_number_bounds)
         return _NamedTable(correlated.derived, node.alias, correlated.outer_values)
 
     def _left_side(self, left: list[SelectBuilder]) -> SelectBuilder:
         return self._merge(left, exp.Null()) if left else self.start()
 
-    def _ranks(self, node: exp.Expr) -> RankRanges:
-        return self.ranks_by_table.get(id(node), NO_RANKS)
+    def _row_number_bounds(self, node: exp.Expr) -> RowNumberBounds:
+        return self.bounds_by_table.get(id(node), NO_BOUNDS)
 
     def _read_join_in_parentheses(self, node: exp.Subquery) -> SelectBuilder:
         """Read ``(a JOIN b ON ...)``; the tables keep their names unless there is an alias."""
@@ -386,7 +401,7 @@ class _FromReader:
     def _join(self, left: SelectBuilder, join: exp.Join, right: SelectBuilder) -> SelectBuilder:
         source = self.source
         kind = self._read_join_kind(join)
-        version = read_system_time(source, join.this)
+        system_time = read_system_time(source, join.this)
         if kind in ("right", "full"):
             if right.is_linked and self.domain is None:
                 raise source.error(
@@ -404,8 +419,8 @@ class _FromReader:
             joined.domain_columns = self._domain_columns_of_join(kind, left, right)
         using = self._read_using(join, left.scope_columns, right.scope_columns)
         equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
-        if version is not None or (join.args.get("method") or "").upper() == "ASOF":
-            joined.plan = self._plan_asof_join(left, right, joined, join, version, equalities)
+        if system_time is not None or (join.args.get("method") or "").upper() == "ASOF":
+            joined.plan = self._plan_asof_join(left, right, joined, join, system_time, equalities)
             joined.scope_columns = merged_columns
             return joined
         on = join.args.get("on")
@@ -448,7 +463,10 @@ class _FromReader:
     def _domain_columns_of_join(
         self, kind: str, left: SelectBuilder, right: SelectBuilder
     ) -> tuple[Expression, ...]:
-        """Return the columns of the domain after a right or full join of rows that have it."""
+        """Return the columns of the domain in a right or full join; both sides have them.
+
+        In an unmatched right row only those of the right side are not NULL.
+        """
         right_columns = [shift_columns(column, left.width) for column in right.domain_columns]
         if kind == "right":
             return tuple(right_columns)
@@ -476,6 +494,8 @@ class _FromReader:
         inner.plan = CrossJoin((left.plan, right.plan))
         if self.domain is not None:
             inner.domain_columns = left.domain_columns
+        # The columns of both sides. The subqueries of the condition add columns after them, which
+        # ``matches`` leaves out.
         fields = inner.plan.fields
         inner.plan = filter_all(inner.plan, equalities)
         restrict(inner, on, name)
@@ -509,12 +529,12 @@ class _FromReader:
         right: SelectBuilder,
         joined: SelectBuilder,
         join: exp.Join,
-        version: exp.Expr | None,
+        system_time: exp.Expr | None,
         equalities: list[Expression],
     ) -> PlanNode:
         """Join each left row to the latest right row of its key at or before its time."""
         clause = self.environment.clause("ASOF JOIN ... ON", joined.read_column)
-        match = read_match(clause, join, left.width, equalities, version, right.scope_columns)
+        match = read_match(clause, join, left.width, equalities, system_time, right.scope_columns)
         if joined.correlated_conditions or right.is_linked:
             raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
         is_left = self._read_join_kind(join) == "left"

@@ -26,7 +26,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Map, PlanNode, columns
-from circuits.sql.binding.environment import NO_RANKS, DerivedTable, Environment
+from circuits.sql.binding.environment import NO_BOUNDS, DerivedTable, Environment
 from circuits.sql.binding.scope import Scope, scope_columns_of
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.expressions.time_amounts import read_ticks, read_time
@@ -167,12 +167,12 @@ def _read_data(
                 node, f"the schema in table name {node.sql()!r}", "name the table alone"
             )
         return _uncorrelated_plan(
-            environment, node, environment.plan_table(node, NO_RANKS)
+            environment, node, environment.plan_table(node, NO_BOUNDS)
         ), node.name
     if isinstance(node, exp.Subquery):
         source.allow_arguments(node, "this")
-        inner = environment.without_outer_scope(parent)
-        derived = inner.queries.plan_query(inner, node.this, NO_RANKS)
+        inner = environment.with_unsupported_scope(parent)
+        derived = inner.queries.plan_query(inner, node.this, NO_BOUNDS)
         return _uncorrelated_plan(environment, node, derived), ""
     raise source.error(node, "the first argument of a window is a table, as TABLE t, or a query")
 

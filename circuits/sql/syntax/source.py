@@ -288,7 +288,9 @@ class SqlSource:
         """
         self.allow_arguments(node)
 
-    def refuse_spark_order(self, node: exp.Expr, type: pa.DataType, construct: str) -> None:
+    def refuse_nested_order_in_spark(
+        self, node: exp.Expr, type: pa.DataType, construct: str
+    ) -> None:
         """Raise UnsupportedSqlError for an order of nested values in Spark, where NULL is least.
 
         Within values, this package orders NULL after all others, as DuckDB does.

@@ -26,11 +26,11 @@ def with_window_names(tokens: list[Token]) -> list[Token]:
     result = list(tokens)
     for index, token in enumerate(tokens):
         after = [following.token_type for following in tokens[index + 1 : index + 3]]
-        # The keyword SESSION is not before a parenthesis, and WINDOW is before a name and AS.
-        is_name = (token.token_type == TokenType.SESSION and after[:1] == [TokenType.L_PAREN]) or (
-            token.token_type == TokenType.WINDOW and after[1:] != [TokenType.ALIAS]
-        )
-        if is_name:
+        is_call = after[:1] == [TokenType.L_PAREN]
+        is_window_clause = after[1:] == [TokenType.ALIAS]  # WINDOW w AS (...)
+        if (token.token_type == TokenType.SESSION and is_call) or (
+            token.token_type == TokenType.WINDOW and not is_window_clause
+        ):
             result[index] = Token(
                 TokenType.VAR, token.text, token.line, token.col, token.start, token.end
             )
@@ -77,9 +77,10 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
         kwarg.meta.update(start=name.start, end=name.end, line=name.line, col=name.col)
         return kwarg
     is_partitioned = following is not None and following.token_type == TokenType.PARTITION_BY
-    if parser._match(TokenType.TABLE) or is_partitioned or _is_query(parser):
-        is_query = parser._curr.token_type == TokenType.L_PAREN
-        table = parser._parse_table() if is_query else parser._parse_table_parts()
+    has_keyword = parser._match(TokenType.TABLE)  # reads the keyword TABLE
+    if has_keyword or is_partitioned or _is_query_in_parentheses(parser):
+        is_parenthesis = parser._curr.token_type == TokenType.L_PAREN
+        table = parser._parse_table() if is_parenthesis else parser._parse_table_parts()
         if not parser._match(TokenType.PARTITION_BY):
             return table  # type: ignore[no-any-return]
         if parser._match(TokenType.L_PAREN):
@@ -99,7 +100,7 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
     return parser._parse_assignment()  # type: ignore[no-any-return]
 
 
-def _is_query(parser: Any) -> bool:
+def _is_query_in_parentheses(parser: Any) -> bool:
     """Return whether the next argument is a query in parentheses."""
     starts = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
     is_parenthesis = parser._curr.token_type == TokenType.L_PAREN
@@ -109,7 +110,8 @@ def _is_query(parser: Any) -> bool:
 def _is_key_after_comma(parser: Any) -> bool:
     """Return whether a comma and a further key follow, not a comma and the next argument.
 
-    A time and a gap follow the keys, so a key has at least two arguments after it.
+    The last key is followed by at least two arguments, a time and a gap. So what follows the comma
+    is a key only if three arguments or more are left.
     """
     if parser._curr.token_type != TokenType.COMMA or parser._next is None:
         return False
@@ -117,7 +119,7 @@ def _is_key_after_comma(parser: Any) -> bool:
     is_named = bool(tokens_after_next) and tokens_after_next[0].token_type == TokenType.FARROW
     if is_named or parser._next.text.upper() == "DESCRIPTOR":
         return False
-    return _count_arguments(parser._tokens[parser._index + 1 :]) > 2
+    return _count_arguments(parser._tokens[parser._index + 1 :]) >= 3
 
 
 def _count_arguments(tokens: list[Token]) -> int:

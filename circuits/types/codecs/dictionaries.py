@@ -54,9 +54,10 @@ class Dictionaries:
         Raises:
             SchemaError: No dictionary has such a name.
         """
-        scale = name.removeprefix(_DECIMAL)
-        if scale != name and scale.removeprefix("-").isdecimal():
-            return self.decimals(int(scale))
+        if name.startswith(_DECIMAL):
+            scale = name.removeprefix(_DECIMAL)
+            if scale.removeprefix("-").isdecimal():
+                return self.decimals(int(scale))
         if name == _NESTED:
             return self.nested()
         if name not in self.named:

@@ -202,7 +202,7 @@ REFUSED = {
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT r.n FROM e LEFT JOIN r ON n = src) "
     "SELECT n FROM r": "the optional side of an outer join",
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT n FROM (SELECT n + 1 AS n FROM r "
-    "ORDER BY n LIMIT 1) q) SELECT n FROM r": "LIMIT or a rank of the recursive 'r'",
+    "ORDER BY n LIMIT 1) q) SELECT n FROM r": "LIMIT or a bounded row_number() of the recursive",
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT rank() OVER (ORDER BY n) FROM r) "
     "SELECT n FROM r": "a window function over the recursive 'r'",
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT e.dst FROM r ASOF JOIN e "

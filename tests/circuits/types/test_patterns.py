@@ -177,3 +177,29 @@ def test_glob_matches_what_duckdb_matches_or_is_refused(pattern, texts):
     with duckdb.connect() as database:
         expected = [database.execute("SELECT $1 GLOB $2", [s, pattern]).fetchone() for s in texts]
     assert [(match,) for match in matches.to_pylist()] == expected
+
+
+ESCAPES = [r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\b", r"\B"]
+CLASSES = [r"[\d.]", r"[^\w]", r"[\W]", r"[\S ]", r"[^\s\d]"]
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from([*ESCAPES, *CLASSES, "a", "ä"]), min_size=1, max_size=4),
+    st.text(st.sampled_from("aä1\u0663_. \u00a0\v\n"), max_size=8),
+)
+def test_classes_of_characters_are_ascii_as_in_re2(parts, text):
+    assume(set(parts) - {r"\b", r"\B"})  # empty matches are counted differently
+    pattern = compile_pattern("".join(parts))
+    assert list(pattern.find_all(text)) == list(pattern._find_linear(text, None))
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_a_digit_of_another_script_is_no_digit_with_and_without_look_around(dialect):
+    backslash = "\\" if dialect == "duckdb" else "\\\\"
+    rows = pa.table({"s": ["a\u0663b", "x5"]})
+    for pattern in ("d", "d(?=$)"):
+        texts = f"regexp_extract_all(s, '{backslash}{pattern}', 0) AS texts"
+        view = compile_sql(f"SELECT {texts} FROM t", {"t": rows.schema}, dialect=dialect)
+        delta = view.step({"t": rows})["view"]
+        assert sorted(delta["texts"].to_pylist()) == [[], ["5"]]

@@ -11,8 +11,9 @@ State: the rows (key columns, ordered columns) of each call (`row_order`, `order
 that are not in the order break ties, ascending, so a result depends only on the rows of the group.
 ``first`` reads the first row of a changed group, and a quantile the rows at its rank
 (`ranked_rows`). The others read all distinct rows of a changed group and compute its result again,
-for all groups together and by column (`group_functions`). So do quantiles of texts and other values
-that the sort columns do not tell apart (`sort_columns`). All quantiles of one order share the rows.
+for all groups together and by column (`group_functions`); quantiles do this, too, for texts and
+other values that the sort columns do not tell apart (`sort_columns`). All quantiles of one order
+share the rows.
 
 Cost: O(log N) per changed group and run for ``first``, and O(log N) searches per run for a
 quantile; O(distinct rows of the changed groups) for the others.

@@ -1,7 +1,7 @@
 """Operators of numbers in dialect spark, and the integer types of results.
 
-An INT plus an INT is an INT in Spark, and the function table computes with 64 bits. So the readers
-of Spark cast integer results: to the type of the operands (`cast_to_type_of`), or to the
+An INT plus an INT is an INT in Spark, but a 64-bit integer in `circuits.types.functions`. So an
+integer result is cast in dialect spark: to the type of the operands (`cast_to_type_of`), or to the
 type that Spark gives a function (`RESULTS`). The cast is an error for a value that does not fit.
 """
 

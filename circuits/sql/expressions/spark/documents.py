@@ -36,7 +36,7 @@ def read_options(clause: Clause, node: exp.Expr, value: Expression) -> dict[str,
 
 
 def read_schema(clause: Clause, node: exp.Expr, schema: Expression) -> pa.DataType:
-    """Return the type that a constant text names, which may be that of ``schema_of_json``."""
+    """Return the type that a constant text names: ``'a INT'``, or that of schema_of_json()."""
     schema_text = _constant_text(clause, node, schema)
     try:
         return field_of("value", schema_text).type
@@ -134,7 +134,7 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\.\['([^']*)'\
 def _get_json_object(
     clause: Clause, node: exp.Expr, value: Expression, path: Expression
 ) -> Expression:
-    """Read ``get_json_object(text, path)``; a text that is no path gives NULL."""
+    """Read ``get_json_object(text, path)``; the result is NULL if the path is malformed."""
     path_text = _constant_text(clause, node, path)
     steps: list[str | int] = []
     position = 1

@@ -30,7 +30,8 @@ class FormatField:
 
     Attributes:
         name: The name of the field, such as ``year``; ``literal`` for a literal text.
-        width: The least number of digits; 0 for a part that is not a number.
+        width: For a number, the least number of digits. For a zone or a quarter in a pattern of
+            Java, how often its letter is repeated. Other fields do not use it.
         optional: True if a text to parse may lack this part.
         text: The literal text; empty for a field.
     """

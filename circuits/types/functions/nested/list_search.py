@@ -1,7 +1,9 @@
 """Functions that compare the elements of a list with one value: contains, position, remove.
 
-NULL equals NULL. DuckDB and Spark differ in the result for a value that is not in the list;
-therefore there are two functions each, and the reader of the SQL dialect chooses one.
+The result is NULL if the list or the value is NULL. Only ``list_position`` looks for a NULL: it
+returns the position of the first NULL in the list. DuckDB and Spark differ in the result for a
+value that is not in the list; therefore there are two functions each, and the reader of the SQL
+dialect chooses one.
 
 Cost: O(elements).
 """

@@ -33,7 +33,7 @@ __all__ = ["FUNCTIONS"]
 
 _FLOAT: Final = pa.float64()
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-SumByList = Callable[[Floats], Floats]
+SumByRow = Callable[[Floats], Floats]
 
 
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
@@ -47,12 +47,13 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
     return tuple(cast_to(vector, pa.list_(_FLOAT)) for vector in typed), _FLOAT
 
 
-def _kernel(function: Callable[[Floats, Floats, SumByList], Floats]) -> Kernel:
-    """Return a kernel of a function of the elements of all pairs of lists.
+def _kernel(function: Callable[[Floats, Floats, SumByRow], Floats]) -> Kernel:
+    """Return the kernel of a function of the two lists of each row.
 
     Args:
-        function: Its arguments are the elements of the left lists, those of the right lists, and a
-            function that adds up an array over these elements by list.
+        function: Returns one number per row. Its arguments are the elements of the left lists of
+            all rows, one list after another; the elements of the right lists in the same order;
+            and a function from an array of one number per element to the sum of each row.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -70,12 +71,12 @@ def _kernel(function: Callable[[Floats, Floats, SumByList], Floats]) -> Kernel:
         if left.values.null_count or right.values.null_count:
             raise pa.ArrowInvalid("a vector has a NULL")
 
-        def add_up(values: Floats) -> Floats:
+        def sum_by_row(values: Floats) -> Floats:
             totals = np.bincount(left.owners, values, len(left.lengths))
             return totals.astype(np.float64)
 
         with np.errstate(all="ignore"):
-            result = function(left.values.to_numpy(), right.values.to_numpy(), add_up)
+            result = function(left.values.to_numpy(), right.values.to_numpy(), sum_by_row)
         if valid is None:
             return pa.array(result, _FLOAT)
         filled = np.zeros(rows)
@@ -85,17 +86,17 @@ def _kernel(function: Callable[[Floats, Floats, SumByList], Floats]) -> Kernel:
     return kernel
 
 
-def _dot_product(left: Floats, right: Floats, add_up: SumByList) -> Floats:
-    return add_up(left * right)
+def _dot_product(left: Floats, right: Floats, sum_by_row: SumByRow) -> Floats:
+    return sum_by_row(left * right)
 
 
-def _distance(left: Floats, right: Floats, add_up: SumByList) -> Floats:
-    return np.sqrt(add_up((left - right) ** 2))
+def _distance(left: Floats, right: Floats, sum_by_row: SumByRow) -> Floats:
+    return np.sqrt(sum_by_row((left - right) ** 2))
 
 
-def _cosine_similarity(left: Floats, right: Floats, add_up: SumByList) -> Floats:
-    norms = np.sqrt(add_up(left * left) * add_up(right * right))
-    return np.clip(add_up(left * right) / norms, -1.0, 1.0)
+def _cosine_similarity(left: Floats, right: Floats, sum_by_row: SumByRow) -> Floats:
+    norms = np.sqrt(sum_by_row(left * left) * sum_by_row(right * right))
+    return np.clip(sum_by_row(left * right) / norms, -1.0, 1.0)
 
 
 FUNCTIONS = (

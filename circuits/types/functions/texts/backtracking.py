@@ -6,13 +6,17 @@ do not decrease from left to right. So for a text of n characters and a pattern 
 there are about C(n + k + 1, k + 1) combinations (a binomial coefficient), times the branches:
 ``(?<=x) +$`` has n²/2, ``\w+.*\w+$`` n⁴/24.
 
-A repetition is not counted if it never gives back a character with success, because the next
-character of the pattern never matches a repeated one. So ``\d+-\d+-\d+`` counts one repetition, the
-last. If such repetitions follow a counted one, as in ``.*a+b``, they count as one together, because
-they read up to n characters for each of its ends. So does a back reference. Look-around is never
-entered a second time; therefore only the look-around with the most combinations counts.
+Some repetitions have only one possible end: all repeated characters must be read, because the
+character that comes next in the pattern is different from all of them. They are not counted, so
+``\d+-\d+-\d+`` has one counted repetition, the last. If repetitions that are not counted follow a
+counted one, as in ``.*a+b``, they read up to n characters for each end of the counted one;
+therefore they count as one repetition together. A back reference counts as one repetition for the
+same reason. Look-around is never entered a second time; therefore only the look-around with the
+most combinations counts.
 
-The counts are for patterns without a repetition of a repetition or of an alternative.
+A group with a maximum, such as ``(b|c|d){2,4}``, is counted as if it were read once, and a group
+without a maximum as one repetition. This is too low if the repeated group contains a repetition or
+an alternative; `circuits.types.functions.texts.patterns` never uses the counts of such patterns.
 """
 
 from __future__ import annotations
@@ -49,7 +53,8 @@ class Choices:
 
     Attributes:
         repetitions: The repetitions without a maximum that may have to give back characters.
-        branches: The product of the numbers of branches of all other choices.
+        branches: An upper bound of the combinations of all other choices: alternatives, and
+            repetitions with a maximum.
     """
 
     repetitions: int
@@ -57,8 +62,9 @@ class Choices:
 
     def combinations(self, characters: int) -> int:
         """Return an upper bound of the combinations for a text of this length."""
-        ends = max(self.repetitions, 1)
-        return comb(characters + ends + 1, ends + 1) * self.branches
+        # Without a counted repetition, the others may read n characters from each start.
+        repetitions = max(self.repetitions, 1)
+        return comb(characters + repetitions + 1, repetitions + 1) * self.branches
 
     @property
     def max_characters(self) -> int:
@@ -86,21 +92,23 @@ class _Scope:
     is_look_around: bool
     repetitions: int = 0
     branches: int = 1
-    inner_repetitions: int = 0
-    inner_branches: int = 1
+    look_around_repetitions: int = 0
+    look_around_branches: int = 1
 
     def close_into(self, outer: _Scope) -> None:
         """Add the choices of this group to those of the group that contains it."""
-        repetitions = self.repetitions + self.inner_repetitions
-        branches = self.branches * self.inner_branches
+        repetitions = self.repetitions + self.look_around_repetitions
+        branches = self.branches * self.look_around_branches
         if self.is_look_around:
-            outer.inner_repetitions = max(outer.inner_repetitions, repetitions)
-            outer.inner_branches = max(outer.inner_branches, branches)
+            outer.look_around_repetitions = max(outer.look_around_repetitions, repetitions)
+            outer.look_around_branches = max(outer.look_around_branches, branches)
         else:
             outer.repetitions += self.repetitions
             outer.branches *= self.branches
-            outer.inner_repetitions = max(outer.inner_repetitions, self.inner_repetitions)
-            outer.inner_branches = max(outer.inner_branches, self.inner_branches)
+            outer.look_around_repetitions = max(
+                outer.look_around_repetitions, self.look_around_repetitions
+            )
+            outer.look_around_branches = max(outer.look_around_branches, self.look_around_branches)
 
 
 def count_choices(pattern: str, flags: int) -> Choices:
@@ -120,8 +128,7 @@ def count_choices(pattern: str, flags: int) -> Choices:
     scopes = [_Scope(False)]
     knows_flags = _SCOPED_FLAGS.search(pattern) is None
     index = 0
-    # True if a repetition that is not counted follows a counted one.
-    has_repeated_reads = False
+    uncounted_follows_counted = False
     while index < len(pattern):
         start, is_group_end = index, False
         if group := _GROUP.match(pattern, index):
@@ -129,6 +136,7 @@ def count_choices(pattern: str, flags: int) -> Choices:
             index = group.end()
             continue
         if pattern[index] == "|":
+            # An upper bound: later choices of this branch multiply those of all branches.
             scopes[-1].branches += 1
             index += 1
             continue
@@ -145,7 +153,7 @@ def count_choices(pattern: str, flags: int) -> Choices:
         atom = pattern[start:index]
         index = quantifier.end()
         if not is_group_end and knows_flags and _never_gives_back(atom, pattern, index, flags):
-            has_repeated_reads |= any(scope.repetitions for scope in scopes)
+            uncounted_follows_counted |= any(scope.repetitions for scope in scopes)
             continue
         span = _span(quantifier)
         if span is None:
@@ -155,9 +163,9 @@ def count_choices(pattern: str, flags: int) -> Choices:
     while len(scopes) > 1:
         scopes.pop().close_into(scopes[-1])
     scope = scopes[0]
-    repetitions = scope.repetitions + scope.inner_repetitions + has_repeated_reads
+    repetitions = scope.repetitions + scope.look_around_repetitions + uncounted_follows_counted
     repetitions += _BACK_REFERENCE.search(pattern) is not None
-    return Choices(repetitions, scope.branches * scope.inner_branches)
+    return Choices(repetitions, scope.branches * scope.look_around_branches)
 
 
 def _span(quantifier: re.Match[str]) -> int | None:
@@ -165,7 +173,12 @@ def _span(quantifier: re.Match[str]) -> int | None:
     whole, low, comma, high = quantifier.groups()
     if whole in ("*", "+") or (comma and not high):
         return None
-    return 1 if whole == "?" else int(high or low or 0) - int(low or 0)
+    return 1 if whole == "?" else int(high or low or 0) - _minimum(quantifier)
+
+
+def _minimum(quantifier: re.Match[str]) -> int:
+    """Return the minimum of a quantifier."""
+    return 1 if quantifier[1] == "+" else int(quantifier[2] or 0)
 
 
 def _never_gives_back(atom: str, pattern: str, index: int, flags: int) -> bool:
@@ -178,9 +191,7 @@ def _never_gives_back(atom: str, pattern: str, index: int, flags: int) -> bool:
     if following is None or not _CHARACTER.fullmatch(atom):
         return False
     quantifier = _QUANTIFIER.match(pattern, following.end())
-    if quantifier and (
-        quantifier[1] in ("*", "?") or int(quantifier[2] or quantifier[1] == "+") < 1
-    ):
+    if quantifier and _minimum(quantifier) == 0:
         return False
     both = re.compile(f"(?={atom})(?:{following[0]})", flags & _FLAGS)
     return both.search(_ALL_CHARACTERS) is None

@@ -9,6 +9,9 @@ it. Therefore:
   linear time.
 - If RE2 does not accept such a pattern, it is an error of the row.
 
+Both find the same matches: ``\d``, ``\w``, ``\s`` and ``\b`` are about ASCII characters only, as in
+RE2 and in Java.
+
 Arrow has no function that returns the matches of RE2. `_find_linear` replaces each match by itself
 between marks, and splits the result at the marks.
 """
@@ -32,6 +35,21 @@ _MAX_GROUPS: Final = 9  # in a replacement of RE2
 _MARKS: Final = range(0xE000, 0xF900)  # characters of private use
 _QUANTIFIER: Final = re.compile(r"[*+?]|\{\d*,?\d*\}")
 _CLASS: Final = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]?", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+# The characters of the escapes of RE2, as parts of a class.
+_ASCII_CLASSES: Final = {
+    "d": r"0-9",
+    "D": r"\x00-\x2f\x3a-\U0010ffff",
+    "s": r"\t\n\f\r ",
+    "S": r"\x00-\x08\x0b\x0e-\x1f\x21-\U0010ffff",
+    "w": r"0-9A-Za-z_",
+    "W": r"\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\U0010ffff",
+}
+_WORD: Final = "(?-i:[0-9A-Za-z_])"
+_BOUNDARIES: Final = {
+    "b": f"(?:(?<={_WORD})(?!{_WORD})|(?<!{_WORD})(?={_WORD}))",
+    "B": f"(?:(?<={_WORD})(?={_WORD})|(?<!{_WORD})(?!{_WORD}))",
+}
 _ONCE: Final = re.compile(r"\?|\{(0|1|0?,1|1,1)\}")
 
 
@@ -175,7 +193,37 @@ def compile_pattern(pattern: str) -> Pattern:
     has_comments = compiled.flags & re.VERBOSE or "(?#" in pattern
     is_nested = bool(has_comments) or _has_nested_repetition(pattern)
     limit = 0 if is_nested else count_choices(pattern, compiled.flags).max_characters
+    if not has_comments:
+        compiled = re.compile(_with_ascii_classes(pattern))
     return Pattern(pattern, compiled, is_re2(pattern), is_nested, limit)
+
+
+def _with_ascii_classes(pattern: str) -> str:
+    r"""Return a valid pattern without comments with the escapes of RE2, which are about ASCII.
+
+    >>> print(_with_ascii_classes(r"\d+[\w.]\\d"))
+    (?-i:[0-9])+[0-9A-Za-z_.]\\d
+    """
+    parts = []
+    index = 0
+    while index < len(pattern):
+        end = index + 1
+        part = pattern[index]
+        if part == "[":
+            end = _CLASS.match(pattern, index).end()  # type: ignore[union-attr]
+            part = _ESCAPE.sub(
+                lambda escape: _ASCII_CLASSES.get(escape[1], escape[0]), pattern[index:end]
+            )
+        elif part == "\\":
+            end = index + 2
+            letter = pattern[index + 1]
+            if letter in _ASCII_CLASSES:
+                part = f"(?-i:[{_ASCII_CLASSES[letter]}])"
+            else:
+                part = _BOUNDARIES.get(letter, pattern[index:end])
+        parts.append(part)
+        index = end
+    return "".join(parts)
 
 
 def _has_nested_repetition(pattern: str) -> bool:

@@ -37,17 +37,20 @@ _DATE_REPLACEMENTS: Final = (
     (r"^\+(\d)", r"\1"),
     (r"^(\d{4})$", r"\1-01-01"),
     (r"^(\d{4}-\d{1,2})$", r"\1-01"),
+    # An offset loses the name before it: 10:00 UTC+8 becomes 10:00+8.
     (_TIME_END + r" ?(?:UTC|GMT|UT)([+-]\d)", r"\1\2"),
+    # The hours of an offset get two digits: 10:00+8 becomes 10:00+08.
     (_TIME_END + r" ?([+-])(\d)(:|$)", r"\1\20\3\4"),
+    # Infinity, years BC, and the separators / and \ are no dates in Spark.
     (r"^(-?(?i:inf(?:inity)?)|.*\((?i:bc)\).*|\d+[ /\\].*|[^T ]*[/\\].*)$", r"no date: \1"),
 )
 _COMMON_INTEGER: Final = r"^[+-]?\d+$"
-_REGION: Final = r"[A-Za-z]+/[A-Za-z_/]+$"
+_REGION: Final = r"[A-Za-z]+/[A-Za-z_/]+"
 
 
 def _replace_region(text: str) -> str:
     """Replace the name of the region at the end of a time by its offset from UTC."""
-    match = re.fullmatch(rf"(.*?\d) ?({_REGION[:-1]})", text)
+    match = re.fullmatch(rf"(.*?\d) ?({_REGION})", text)
     if match is None:
         return text
     try:
@@ -78,7 +81,7 @@ def _replace_dates(texts: pa.Array) -> pa.Array:
 def _replace_timestamps(texts: pa.Array) -> pa.Array:
     for pattern, replacement in _DATE_REPLACEMENTS:
         texts = pc.replace_substring_regex(texts, pattern, replacement)
-    has_region = pc.match_substring_regex(texts, _REGION)
+    has_region = pc.match_substring_regex(texts, f"{_REGION}$")
     if not pc.any(has_region).as_py():
         return texts
     with_offsets = map_distinct(texts.filter(has_region), _replace_region, _TEXT)
