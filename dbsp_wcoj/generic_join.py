@@ -202,8 +202,8 @@ class _OneShotJoin:
             sources.append(Source(None, delta_slot=index))
         self._relations = relations
         self.physical = physical = PhysicalTerm(plan, sources, run_addresses, JoinBuffers())
-        # If the last two variables close a cycle, the join intersects the lists of their factor many
-        # times. So it pays to pack them into bitmaps, which are fast to intersect.
+        # If the last two variables close a cycle, the join intersects the lists of their factor
+        # many times. So it pays to pack them into bitmaps, which are fast to intersect.
         cycle_factor = physical.cycle_closing_factor
         if cycle_factor is not None and run_addresses[cycle_factor]:
             physical.pack_cycle_closing_run(
