@@ -15,10 +15,10 @@ from dataclasses import dataclass
 BATCHES = (1, 10, 100, 1_000, 10_000, 100_000)
 
 # CPU seconds of Kùzu 0.11.3 on one thread of the machine of the published figures, for the RMAT
-# graph with the scale and the number of samples in `PLACE`. With Kùzu's time here, it says how many
-# times faster this machine is.
+# graph with the scale and the number of samples in `KUZU_GRAPH`. With Kùzu's time here, it says how
+# many times faster this machine is.
 KUZU_SECONDS = 10.2
-PLACE = (18, 2_000_000)
+KUZU_GRAPH = (18, 2_000_000)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from benchmarks.cost import Clock
 from benchmarks.history import History, generate_history, read_history
 from benchmarks.peers.process import watch
 from benchmarks.peers.roster import SYSTEMS
-from benchmarks.recursion_recompute import new_circuit, prepare_query, recompute_closure
+from benchmarks.recursion_recompute import compile_closure, prepare_query, recompute_closure
 from benchmarks.result import Result, Row, terminal
 from benchmarks.shared_data import SHARED
 from benchmarks.verdict import Verdict
@@ -123,7 +123,7 @@ def run_history(
         log: Collects the cost of each step.
         verdict: Collects the answers.
     """
-    circuit = new_circuit()
+    circuit = compile_closure()
     ends = np.linspace(0, len(history), samples + 1).astype(int).tolist()
     for begin, end in pairwise(ends):
         rows = []
@@ -210,7 +210,7 @@ def _state_row(circuit: Circuit, end: int, edges: pa.Table) -> Row:
 
 def _warm_up_kernels(history: History) -> None:
     """Run a few transactions, not timed, so that the kernels are compiled."""
-    circuit = new_circuit()
+    circuit = compile_closure()
     for number in range(min(40, len(history))):
         circuit.step({"e": history.change(number)})
     edges = history.edges(min(40, len(history)))

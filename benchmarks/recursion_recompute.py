@@ -29,16 +29,18 @@ SQL = (
 SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")])
 
 
-def new_circuit() -> Circuit:
+def compile_closure() -> Circuit:
     """Compile a circuit whose only view is the closure, materialized."""
     return compile_datalog(RULES, {"e": SCHEMA}, materialize=["depends"])
 
 
-def recompute_closure(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iterator[Row]:
+def recompute_closure(
+    transactions: int, edges: pa.Table, pairs: int, verdict: Verdict
+) -> Iterator[Row]:
     """Compute the closure from scratch in each system; yield a row of the table for each.
 
     Args:
-        end: The number of transactions so far.
+        transactions: The number of transactions so far.
         edges: The edges after them.
         pairs: The true number of pairs of the closure.
         verdict: Collects the answers.
@@ -56,9 +58,11 @@ def recompute_closure(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -
         clock = Clock()
         answer = answer_of()
         cost = clock.read()
-        verdict.compare(f"{system} after {end}", f"the closure after {end}", answer)
+        verdict.compare(
+            f"{system} after {transactions}", f"the closure after {transactions}", answer
+        )
         yield {
-            "until": end,
+            "until": transactions,
             "edges": edges.num_rows,
             "pairs": pairs,
             "system": system,

@@ -189,7 +189,7 @@ class DatalogError(TextError):
 
 
 class StaleStepError(CircuitError):
-    """A prepared step is committed after another one, or for the second time."""
+    """A prepared step is stale: it or another one was committed since, or it was abandoned."""
 
 
 class BusyCircuitError(CircuitError):

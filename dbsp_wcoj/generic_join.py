@@ -59,9 +59,9 @@ JoinInput = ZSet | Trace
 JoinInputs = Sequence[JoinInput] | Mapping[str, JoinInput]
 Engine = Literal["compiled", "reference"]
 
-# A join is split into parts only if each part gets at least this many rows.
+# A join over a relation of n rows is split into at most ceil(n / MIN_PARALLEL_ROWS) parts.
 MIN_PARALLEL_ROWS = 4096
-# Parts run in parallel only if all need at least this many proposals, which take milliseconds.
+# Parts run in parallel only if the whole join needs at least so many proposals (milliseconds).
 MIN_PARALLEL_PROPOSALS = 1 << 22
 # The number of parallel parts is limited so that each needs at least this many proposals.
 MIN_PART_PROPOSALS = 1 << 19
@@ -185,24 +185,29 @@ class _OneShotJoin:
             order=order,
         )
         self._runs: dict[tuple[int, ColumnOrder], Run] = {}
-        deltas: Int64Array = np.zeros(len(relations), np.int64)
+        # A factor reads an arrangement of a trace as the old version of a relation, and a run that
+        # is built here as if it were a delta. So the addresses of these runs are passed as those of
+        # deltas.
+        run_addresses: Int64Array = np.zeros(len(relations), np.int64)
         sources: list[Source] = []
         for index, (relation, factor) in enumerate(zip(relations, plan.factors, strict=True)):
             if isinstance(relation, Trace) and relation.has_arrangement(factor.order):
-                sources.append(Source(relation.arrange(factor.order).spine, -1))
+                sources.append(Source(relation.arrange(factor.order).spine, delta_slot=-1))
                 continue
             key = (id(relation), factor.order)
             if key not in self._runs:
                 zset = relation.to_zset() if isinstance(relation, Trace) else to_storable(relation)
                 self._runs[key] = build_run(zset, factor.order)
-            deltas[index] = self._runs[key].address
-            sources.append(Source(None, index))
+            run_addresses[index] = self._runs[key].address
+            sources.append(Source(None, delta_slot=index))
         self._relations = relations
-        self.physical = physical = PhysicalTerm(plan, sources, deltas, JoinBuffers())
-        closing_factor = physical.closing_factor
-        if closing_factor is not None and deltas[closing_factor]:
-            physical.pack_closing_run(
-                self._runs[id(relations[closing_factor]), plan.factors[closing_factor].order]
+        self.physical = physical = PhysicalTerm(plan, sources, run_addresses, JoinBuffers())
+        # If the last two variables close a cycle, the join intersects the lists of their factor
+        # many times. So it pays to pack them into bitmaps, which are fast to intersect.
+        cycle_factor = physical.cycle_closing_factor
+        if cycle_factor is not None and run_addresses[cycle_factor]:
+            physical.pack_cycle_closing_run(
+                self._runs[id(relations[cycle_factor]), plan.factors[cycle_factor].order]
             )
 
     def total(self, executor: Executor | None, parts: int, budget: Budget | None) -> ZSet:

@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick",
         action="store_true",
-        help="draw a tenth of the examples and leave out tests marked spark",
+        help="draw a tenth of the examples and leave out tests marked spark or thorough",
     )
     parser.addoption(
         "--spark-memory",
@@ -53,7 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     factor = config.getoption("examples")
     if config.getoption("quick"):
         factor = 0.1
-        left_out = [item for item in items if item.get_closest_marker("spark")]
+        left_out = [
+            item
+            for item in items
+            if item.get_closest_marker("spark") or item.get_closest_marker("thorough")
+        ]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
     done: set[object] = set()  # the items of a parametrized test share its function

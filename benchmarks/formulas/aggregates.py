@@ -18,18 +18,20 @@ __all__ = ["aggregate", "ratios", "times_by_atoms"]
 PLOTTED_BATCH = 100
 
 
-def aggregate(small: Sequence[Row], large: Sequence[Row]) -> dict[str, list[Row]]:
+def aggregate(
+    rows_of_atom_cases: Sequence[Row], rows_of_batch_cases: Sequence[Row]
+) -> dict[str, list[Row]]:
     """Summarize the rows of all cases in tables of a result file.
 
     Args:
-        small: Rows of the cases that vary the number of atoms.
-        large: Rows of the cases that vary the batch size.
+        rows_of_atom_cases: Rows of the cases that vary the number of atoms.
+        rows_of_batch_cases: Rows of the cases that vary the batch size.
     """
-    rows = [*small, *large]
+    rows = [*rows_of_atom_cases, *rows_of_batch_cases]
     return {
         "Ratios by atoms": ratios(rows, ("shape", "n")),
         "Ratios by batch": ratios(rows, ("shape", "batch")),
-        "Times by atoms": times_by_atoms(small),
+        "Times by atoms": times_by_atoms(rows_of_atom_cases),
     }
 
 
@@ -39,7 +41,7 @@ def ratios(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
     A ratio of None means that the formula was stopped.
 
     >>> cases = [("auto", 1.0), ("auto", 2.0), ("auto", 3.0), ("auto", None), ("flipped", 1.5)]
-    >>> rows = [{"n": 5, "formula": name, "by the fastest": ratio} for name, ratio in cases]
+    >>> rows = [{"n": 5, "formula": name, "ratio to the fastest": ratio} for name, ratio in cases]
     >>> for row in ratios(rows, ["n"]):
     ...     print(*row.values())
     5 auto 4 1 1.5 2.0 2.5 3.0
@@ -66,11 +68,10 @@ def times_by_atoms(rows: Iterable[Row]) -> list[Row]:
 
 def _summary(group: Sequence[Row]) -> Row:
     """Count the cases, and compute quartiles of the ratios of those that were not stopped."""
-    measured = [float(ratio) for row in group if (ratio := row["by the fastest"]) is not None]
+    measured = [float(ratio) for row in group if (ratio := row["ratio to the fastest"]) is not None]
     summary: Row = {"cases": len(group), "stopped": len(group) - len(measured)}
     if measured:
-        low, middle, high = quantiles(
-            measured * 2 if len(measured) == 1 else measured, method="inclusive"
-        )
+        samples = measured * 2 if len(measured) == 1 else measured  # `quantiles` needs two
+        low, middle, high = quantiles(samples, method="inclusive")
         summary |= {"25 %": low, "median": middle, "75 %": high, "worst": max(measured)}
     return summary

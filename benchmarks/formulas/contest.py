@@ -235,7 +235,7 @@ def _run_batch_size(
             "proposals/step": count[1],
             "intersections/step": count[2],
             "ms/step p50": step_ms,
-            "by the fastest": step_ms / fastest[view.formula] if step_ms and fixed else None,
+            "ratio to the fastest": step_ms / fastest[view.formula] if step_ms and fixed else None,
             "stopped": view.stopped,
         }
 

@@ -5,9 +5,9 @@ too long. Two sets of cases suffice. All n with small batch sizes show from whic
 formula is faster. A few n with all batch sizes, on larger relations, show from which batch size on.
 
 Sizes are chosen so that most steps of the slowest formula stay within a second. The walks over a
-cycle grow with the degree to the power n, so longer cycles have sparser relations. With five atoms
-and more, skewed data has smaller hubs: in a star of eight atoms, the eighth power of a degree must
-fit an int64.
+cycle grow with the degree to the power n, so longer cycles have sparser relations. In a star of
+eight atoms, the eighth power of a degree must fit an int64, so `Case.generate_rows` skews the data
+of five and more atoms less.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from benchmarks.formulas.contest import Case
 
 __all__ = ["ALL", "cases"]
 
+# Of n relations the middle one changes, or all; or all atoms read the same one (a self-join).
 CHANGED = ("one", "all", "self")
 DATA = ("uniform", "skewed")
 
@@ -25,7 +26,7 @@ DATA = ("uniform", "skewed")
 SMALL = (1, 100, 1_000)
 ALL = (1, 10, 100, 1_000, 10_000, 100_000)
 
-# By shape: its n, and for each n the values (2 ** scale) and rows of a relation.
+# By shape and n: the scale (values are below 2 ** scale), and the number of rows of a relation.
 BY_N: dict[str, dict[int, tuple[int, int]]] = {
     "star": {n: (12, 12_000) for n in range(2, 9)},
     "path": {n: (12, 8_000) for n in range(2, 9)},

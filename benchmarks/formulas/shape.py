@@ -8,8 +8,7 @@
     clique   an atom for each pair of k variables: n = 3, 6, 10 for k = 3, 4, 5
 
 A query counts its rows, so its head is empty. With " listed" after the shape it lists them, and all
-variables are in its head. In a
-self-join all atoms are of the relation ``e``.
+variables are in its head. In a self-join all atoms are of the relation ``e``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Summarizes the rows of all cases in tables: joins by n, times, crossover, and ``auto``.
 
 Times are divided by that of the fastest of the six formulas in the same case and batch size.
-Medians are of these ratios, not of times of different cases.
+Medians are of these ratios, not of times of different cases. The result file names the ratios "by
+the fastest, mean" and "auto by the best".
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def contests(rows: Sequence[Row]) -> Iterator[tuple[Key, Contest]]:
 
 
 def joins_by_n(rows: Sequence[Row]) -> list[Row]:
-    """Count the joins of a step by n and changed relations, on paths with full partial deltas."""
+    """Return the joins of a step of each formula, on paths, by changed relations and n.
+
+    Only batches of 100 rows and more count: in smaller ones the partial delta of a recursive
+    formula can be empty, and the formula leaves out the joins of an empty delta.
+    """
     row_by_key: dict[Key, Row] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
         if shape == "path" and changed != "self" and as_number(batch) >= 100:
@@ -58,7 +63,7 @@ def times_table(rows: Sequence[Row]) -> list[Row]:
             continue
         key = (shape, "2 to 4" if as_number(n) <= 4 else "5 and more", changed, batch)
         for name in FORMULAS:
-            ratio = contest[name]["by the fastest"] if name in contest else None
+            ratio = contest[name]["ratio to the fastest"] if name in contest else None
             if ratio is not None:
                 ratios.setdefault(key, {}).setdefault(name, []).append(float(ratio))
             elif name in FIXED:
@@ -70,6 +75,7 @@ def times_table(rows: Sequence[Row]) -> list[Row]:
             "cases": len(fastest[key]),
             "fastest ms": median(fastest[key]),
             **{
+                # No median if the formula was stopped in half of the cases, or in more.
                 name: median(ratios_of_key[name])
                 if len(ratios_of_key.get(name, [])) * 2 > len(fastest[key])
                 else None
@@ -94,9 +100,14 @@ def crossover_table(rows: Sequence[Row]) -> list[Row]:
         recursive_ms = [ms for name in RECURSIVE if (ms := step_ms(contest, name)) is not None]
         if collapsed_ms is None and not recursive_ms:
             continue
-        atoms = {int(as_number(n)) // 2} if changed == "one" else None
-        fewest = min(count_joins(name, int(as_number(n)), changed=atoms) for name in RECURSIVE)
-        has_fewer_joins = fewest < count_joins("collapsed", int(as_number(n)), changed=atoms)
+        middle_atom = int(as_number(n)) // 2
+        changed_atoms = {middle_atom} if changed == "one" else None  # None: all atoms
+        fewest = min(
+            count_joins(name, int(as_number(n)), changed=changed_atoms) for name in RECURSIVE
+        )
+        has_fewer_joins = fewest < count_joins(
+            "collapsed", int(as_number(n)), changed=changed_atoms
+        )
         is_faster = collapsed_ms is None or (
             bool(recursive_ms) and min(recursive_ms) < FASTER_RATIO * collapsed_ms
         )
@@ -129,9 +140,9 @@ def choice_table(rows: Sequence[Row]) -> list[Row]:
     table: list[Row] = []
     for name in (AUTO, *FIXED):
         ratios = [
-            float(row["by the fastest"])
+            float(row["ratio to the fastest"])
             for contest in measured
-            if (row := contest.get(name)) is not None and row["by the fastest"] is not None
+            if (row := contest.get(name)) is not None and row["ratio to the fastest"] is not None
         ]
         if ratios:
             table.append(
@@ -155,7 +166,7 @@ def worst_choices(rows: Sequence[Row], max_rows: int = 10) -> list[Row]:
         if row is None or not any(step_ms(contest, name) for name in FIXED):
             continue
         best = min(FIXED, key=lambda name: step_ms(contest, name) or 1e9)
-        ratio = row["by the fastest"]
+        ratio = row["ratio to the fastest"]
         choices.append(
             {
                 "shape": shape,
@@ -186,7 +197,7 @@ def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type
 
 
 def _formula_of_auto(contest: Contest) -> Cell:
-    """Return the formula with the same counted work as ``auto``; None if it used several."""
+    """Return the candidate of ``auto`` with the same counted work; None if it ran both in turn."""
     counts = ("proposals/step", "intersections/step")
     return next(
         (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -41,13 +42,13 @@ class Setting:
 
 
 def measure_by_state(
-    sizes: tuple[int, ...], batches: dict[int, int], *, skew: float, setting: Setting
+    sizes: tuple[int, ...], steps_by_batch: dict[int, int], *, skew: float, setting: Setting
 ) -> list[Row]:
     """Measure steps of each batch size over each size of state.
 
     Args:
         sizes: Rows of state, ascending.
-        batches: Number of steps by rows of a step.
+        steps_by_batch: Maps the number of rows of a step to the number of such steps.
         skew: Exponent of Zipf's law.
         setting: Seed, verdict and progress.
     """
@@ -56,16 +57,16 @@ def measure_by_state(
     base: dict[int, float] = {}
     for size in sizes:
         setting.report(f"state, {graph}, {size:,} rows ...")
-        max_streamed = max(batch * steps for batch, steps in batches.items())
-        loaded, loaded_keys, streamed, seconds = _load(
+        max_streamed = max(batch * steps for batch, steps in steps_by_batch.items())
+        loaded, loaded_keys, streamed_keys, seconds = _load(
             [QUERY], size, skew, setting.seed, min(max_streamed, size // 4)
         )
-        for batch, steps in batches.items():
-            timed = loaded.insert_and_delete(streamed, batch, steps)
+        for batch, steps in steps_by_batch.items():
+            timed = loaded.insert_and_delete(streamed_keys, batch, steps)
             _check_restored(setting.verdict, f"{graph}, {size}, {batch}", timed)
             if size <= MAX_COUNTED_ROWS:
                 _check_inserts(
-                    setting.verdict, f"{graph}, {size}, {batch}", loaded_keys, streamed, timed
+                    setting.verdict, f"{graph}, {size}, {batch}", loaded_keys, streamed_keys, timed
                 )
             median_ms = timed.quantile(0.5)
             if size == BASE_ROWS:
@@ -91,19 +92,19 @@ def measure_by_state(
                     "peak GB": peak_memory_gb(),
                 }
             )
-        del loaded, loaded_keys, streamed
+        del loaded, loaded_keys, streamed_keys
         gc.collect()
     return rows
 
 
-def measure_by_delta(size: int, batches: dict[int, int], *, setting: Setting) -> list[Row]:
+def measure_by_delta(size: int, steps_by_batch: dict[int, int], *, setting: Setting) -> list[Row]:
     """Measure steps of more and more rows over one state."""
     setting.report(f"delta, {size:,} rows of state ...")
-    max_streamed = max(batch * steps for batch, steps in batches.items())
-    loaded, _, streamed, _ = _load([QUERY], size, 0.0, setting.seed, max_streamed)
+    max_streamed = max(batch * steps for batch, steps in steps_by_batch.items())
+    loaded, _, streamed_keys, _ = _load([QUERY], size, 0.0, setting.seed, max_streamed)
     rows: list[Row] = []
-    for batch, steps in batches.items():
-        timed = loaded.insert_and_delete(streamed, batch, steps)
+    for batch, steps in steps_by_batch.items():
+        timed = loaded.insert_and_delete(streamed_keys, batch, steps)
         _check_restored(setting.verdict, f"delta {batch}", timed)
         median_ms = timed.quantile(0.5)
         rows.append(
@@ -127,8 +128,8 @@ def measure_by_skew(
     rows: list[Row] = []
     for skew in exponents:
         setting.report(f"skew, Zipf's exponent {skew:g} ...")
-        loaded, _, streamed, _ = _load([QUERY], size, skew, setting.seed, batch * steps)
-        timed = loaded.insert_and_delete(streamed, batch, steps)
+        loaded, _, streamed_keys, _ = _load([QUERY], size, skew, setting.seed, batch * steps)
+        timed = loaded.insert_and_delete(streamed_keys, batch, steps)
         _check_restored(setting.verdict, f"skew {skew}", timed)
         rows.append(
             {
@@ -145,15 +146,15 @@ def measure_by_skew(
 
 
 def measure_by_views(
-    size: int, numbers: tuple[int, ...], batch: int, steps: int, *, setting: Setting
+    size: int, view_counts: tuple[int, ...], batch: int, steps: int, *, setting: Setting
 ) -> list[Row]:
     """Measure steps through more and more views over one relation, of four kinds."""
     rows: list[Row] = []
-    for views in numbers:
+    for views in view_counts:
         setting.report(f"{views} views ...")
         queries = [QUERIES[k % len(QUERIES)] for k in range(views)]
-        loaded, _, streamed, _ = _load(queries, size, 0.0, setting.seed, batch * steps)
-        timed = loaded.insert_and_delete(streamed, batch, steps)
+        loaded, _, streamed_keys, _ = _load(queries, size, 0.0, setting.seed, batch * steps)
+        timed = loaded.insert_and_delete(streamed_keys, batch, steps)
         _check_restored(setting.verdict, f"{views} views", timed)
         rows.append(
             {
@@ -170,20 +171,20 @@ def measure_by_views(
 
 
 def measure_by_threads(
-    size: int, threads: tuple[int, ...], batches: dict[int, int], *, setting: Setting
+    size: int, threads: tuple[int, ...], steps_by_batch: dict[int, int], *, setting: Setting
 ) -> list[Row]:
     """Measure steps by one and by several threads, over skewed state, which is hard to divide."""
     rows: list[Row] = []
     first_ms: dict[int, float] = {}
-    max_streamed = max(batch * steps for batch, steps in batches.items())
+    max_streamed = max(batch * steps for batch, steps in steps_by_batch.items())
     for thread_count in threads:
         setting.report(f"{thread_count} threads ...")
         with thread_pool(thread_count) as executor:
-            loaded, _, streamed, _ = _load(
+            loaded, _, streamed_keys, _ = _load(
                 [QUERY], size, 0.75, setting.seed, max_streamed, executor, thread_count
             )
-            for batch, steps in batches.items():
-                timed = loaded.insert_and_delete(streamed, batch, steps)
+            for batch, steps in steps_by_batch.items():
+                timed = loaded.insert_and_delete(streamed_keys, batch, steps)
                 _check_restored(setting.verdict, f"{thread_count} threads, {batch}", timed)
                 median_ms = timed.quantile(0.5)
                 first_ms.setdefault(batch, median_ms)
@@ -201,17 +202,23 @@ def measure_by_threads(
 
 
 def _load(
-    queries: list[str], size: int, skew: float, seed: int, streamed: int, *workers: Any
+    queries: list[str],
+    size: int,
+    skew: float,
+    seed: int,
+    streamed_rows: int,
+    executor: Executor | None = None,
+    threads: int = 1,
 ) -> tuple[LoadedViews, Keys, Keys, float]:
-    """Load views.
+    """Load ``size`` rows into views.
 
     Returns:
         The views; the keys of the loaded rows, or none if they are too many to count; the keys of
         the rows to stream; and the seconds of loading.
     """
-    loaded = LoadedViews(queries, *workers)
+    loaded = LoadedViews(queries, executor, threads)
     loaded_keys, streamed_keys = split_keys(
-        generate_keys(size + streamed, exponent=skew, seed=seed), streamed, seed + 1
+        generate_keys(size + streamed_rows, exponent=skew, seed=seed), streamed_rows, seed + 1
     )
     seconds = loaded.load(loaded_keys)
     return (
@@ -223,17 +230,26 @@ def _load(
 
 
 def _candidate_cells(timed: Steps) -> Row:
-    """Return the candidates for each changed row, and the nanoseconds for each candidate."""
-    return {"candidates/row": timed.candidates / timed.rows, "ns/candidate": timed.nanoseconds}
+    """Return the candidates for each changed row, and the nanoseconds for each candidate.
+
+    A candidate is a proposal or an intersection of the join.
+    """
+    return {
+        "candidates/row": timed.candidates / timed.rows,
+        "ns/candidate": timed.nanoseconds_per_candidate,
+    }
 
 
 def _memory_cells(loaded: LoadedViews, rows: int) -> Row:
-    """Return the bytes for each row, also divided by 8 for each column of each arrangement."""
-    by_row = loaded.bytes / rows
+    """Return the bytes in total, for each row, and relative to uncompressed rows.
+
+    Uncompressed, a row takes two columns of 8 bytes in each arrangement.
+    """
+    bytes_per_row = loaded.bytes / rows
     return {
         "MB": loaded.bytes / 1e6,
-        "bytes/row": by_row,
-        "by 8 a column": by_row / (16 * loaded.arrangements),
+        "bytes/row": bytes_per_row,
+        "by 8 a column": bytes_per_row / (2 * 8 * loaded.arrangements),
     }
 
 
@@ -243,10 +259,11 @@ def _check_restored(verdict: Verdict, case: str, timed: Steps) -> None:
 
 
 def _check_inserts(
-    verdict: Verdict, case: str, loaded_keys: Keys, streamed: Keys, timed: Steps
+    verdict: Verdict, case: str, loaded_keys: Keys, streamed_keys: Keys, timed: Steps
 ) -> None:
     """Compare the change of inserting with independent counts before and after."""
-    after_inserts = np.concatenate([loaded_keys, streamed[: timed.rows // 2]])
+    inserted_rows = timed.rows // 2  # the other changed rows are the same ones, deleted
+    after_inserts = np.concatenate([loaded_keys, streamed_keys[:inserted_rows]])
     truth = f"{case}, counted"
     verdict.set_truth(truth, count(*columns(after_inserts)) - count(*columns(loaded_keys)))
     verdict.compare(case, truth, timed.inserted_change)

@@ -50,7 +50,7 @@ class Steps:
         return float(np.quantile(self.seconds, share, method="higher")) * 1000
 
     @property
-    def nanoseconds(self) -> float | None:
+    def nanoseconds_per_candidate(self) -> float | None:
         """The CPU nanoseconds per candidate."""
         return 1e9 * self.cpu / self.candidates if self.candidates else None
 

@@ -139,7 +139,7 @@ class Bulk:
         ended = self._count(case, peer, threads, folder, min(seconds_left, limit))
         seconds = sum(message["wall"] for message in ended.messages_of("counted"))
         if ended.failure:
-            seconds += ended.cost.wall
+            seconds += ended.cost_since_message.wall
             self._failed_on[key] = case.graph.name
         self._seconds_used[key] = self._seconds_used.get(key, 0.0) + seconds
         return ended
@@ -206,8 +206,8 @@ def _peer_row(
         return _row(case, peer, threads, None, engine=engine, note=end.failure)
     note = str(end.failure)
     if not note.startswith("stopped"):
-        note = f"stopped after {end.cost.wall:.3g} s, {note}"
-    return _row(case, peer, threads, end.cost, engine=engine, note=note)
+        note = f"stopped after {end.cost_since_message.wall:.3g} s, {note}"
+    return _row(case, peer, threads, end.cost_since_message, engine=engine, note=note)
 
 
 def _counts_after_warm_up(ended: DriverRun) -> list[Message]:

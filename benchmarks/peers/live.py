@@ -253,7 +253,9 @@ def _rows(
             key = (started[-1]["batch"], started[-1]["change"])
         bound = None
         if key in engine and ended.failure.startswith("stopped"):  # while it deleted its inserts
-            bound = replace(engine[key], wall=ended.cost.wall, cpu=ended.cost.cpu)
+            bound = replace(
+                engine[key], wall=ended.cost_since_message.wall, cpu=ended.cost_since_message.cpu
+            )
         row = _row(stream, system, threads, key, bound, engine.get(key), ended.failure)
         if bound and row["met"] is False:
             row["met"] = None  # it was stopped before the target was reached

@@ -190,7 +190,7 @@ def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Messa
         and loaded
         and str(note).startswith("stopped")
     ):
-        bound = ended.cost.wall
+        bound = ended.cost_since_message.wall
     engine_s = _median(engine_steps, "wall") if engine_steps and not is_engine else None
     counts = [] if isinstance(ended, str) else [ended.messages_of("recounted"), steps]
     recount = min(

@@ -1,8 +1,9 @@
 """Runs a driver in a child process, and watches its time and memory.
 
 If a system exceeds its limit of time or memory, it is stopped with all its children; the messages
-until then count. The memory in use is watched from outside. A limit by the system call would not
-work, because some systems reserve terabytes of addresses.
+until then count. The memory in use is watched from outside. The limit of the operating system
+(``RLIMIT_AS``) would not do, because it counts addresses, and some systems reserve terabytes of
+addresses that they never use.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 class DriverRun:
     """The messages of a driver that has ended; ``failure`` is None if it completed its job.
 
-    ``cost`` is the time since the last message, ``peak`` the largest number of bytes in use.
+    ``cost_since_message`` is the time from the last message to the end; ``peak`` is the largest
+    number of bytes in use.
     """
 
     messages: list[Message]
     failure: str | None
-    cost: Cost
+    cost_since_message: Cost
     peak: int
 
     def messages_of(self, event: str) -> list[Message]:
@@ -112,6 +114,7 @@ def watch(
             _end(process)
             reader.join()
             process.stdout.close()
+        # `_end` kills a process that does not close in time after its last message: no failure.
         if failure is None and process.returncode not in (0, -signal.SIGKILL):
             failure = f"failed: {_last_line(complaints, process.returncode)}"
     if failure and failure.startswith("stopped") and messages[-1:]:

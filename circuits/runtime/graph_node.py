@@ -77,7 +77,7 @@ def prepare_node(
         delta, staged = node.operator.prepare(deltas, context)
     finally:
         if observer is not None:
-            observer.end_phase(0)
+            observer.end_phase(0)  # the input rows are not counted here
     size = len(delta)
     budget.finish_operator(rows + size, delta.arity, size)
     if node.is_arranged and size:
@@ -94,7 +94,7 @@ def operator_phase(kind: type[Operator]) -> str:
     'partial aggregate'
     """
     if issubclass(kind, JoinOperator):
-        return PLAN  # each term of the delta formula that it runs is also a phase
+        return PLAN  # the operator itself only plans; its terms report their own phase, the join
     if issubclass(kind, Integrate):
         return GRAPH  # it only passes its input to a trace
     return " ".join(re.findall("[A-Z][a-z]*", kind.__name__.removesuffix("Operator"))).lower()

@@ -106,8 +106,8 @@ class StateBounds:
 
     Attributes:
         frontiers: The frontiers of the columns of each node.
-        closing: The nodes that emit final rows, by position, each with the column of its input that
-            decides when a row is final, and the frontier of this column.
+        final_row_columns: The nodes that emit final rows, by position, each with the column of its
+            input that decides when a row is final, and the frontier of this column.
         relations: The bound of the rows of each node that joins read, by position.
         operators: The bounds of the traces of each other operator, by position.
         sessions: The bounds of the operators that drop closed sessions, by position.
@@ -127,7 +127,7 @@ class StateBounds:
         self.relations: dict[int, TraceBound] = {}
         self.operators: dict[int, tuple[TraceBound, ...]] = {}
         self.sessions: dict[int, SessionStateBound] = {}
-        self.closing: dict[int, tuple[int, Frontier]] = {}
+        self.final_row_columns: dict[int, tuple[int, Frontier]] = {}
         # For each node that joins or input options read, the bounds that each reader needs.
         bounds_of_readers: dict[int, list[ColumnBounds]] = {}
         for position, node in enumerate(nodes):
@@ -172,7 +172,7 @@ class StateBounds:
     def _bound_closing(self, position: int, input_bounds: ColumnBounds) -> None:
         column = closing_column(input_bounds)
         if column is not None:
-            self.closing[position] = column, input_bounds[column]
+            self.final_row_columns[position] = column, input_bounds[column]
 
     def _bound_sessions(
         self, position: int, node: Node, operator: SessionBoundOperator, needed: ColumnBounds
@@ -261,10 +261,10 @@ class BoundedStep:
 
     def closing(self, position: int) -> Closing | None:
         """Return which rows of the input of a node are final after the step; None for none."""
-        closing = self._bounds.closing.get(position)
-        if closing is None:
+        column_and_frontier = self._bounds.final_row_columns.get(position)
+        if column_and_frontier is None:
             return None
-        column, frontier = closing
+        column, frontier = column_and_frontier
         limit = self.value(frontier)
         if limit is None:
             return None
@@ -349,9 +349,9 @@ def check_window_close(
     Raises:
         InputOptionsError: No frontier tells when the rows of such a view are final.
     """
-    closing = {} if bounds is None else bounds.closing
+    final_row_columns = {} if bounds is None else bounds.final_row_columns
     for position, node in enumerate(nodes):
-        if not isinstance(node.operator, WindowCloseOperator) or position in closing:
+        if not isinstance(node.operator, WindowCloseOperator) or position in final_row_columns:
             continue
         assert isinstance(node.plan, WindowClose)
         views = ", ".join(map(repr, views_of()[position]))

@@ -62,9 +62,9 @@ def describe_state(state: CircuitVersion) -> list[str]:
 
 
 def _relation_sizes(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
-    trace = state.traces.get(relation_trace(node.state_name))
-    if trace is None or not trace.trace.orders:
-        return
+    version = state.traces.get(relation_trace(node.state_name))
+    if version is None or not version.trace.orders:
+        return  # no join reads the relation
     graph = state.graph
     bounds = graph.state_bounds
     bound = None if bounds is None else bounds.relations.get(position)
@@ -74,7 +74,7 @@ def _relation_sizes(state: CircuitVersion, position: int, node: Node) -> Iterato
         text = f"rows with {bound.label()}"
     elif checked is not None and checked.options.retain is not None:
         text = _retention_text(checked)
-    yield StateSize(node.name, "rows that joins read", text, trace.trace.rows)
+    yield StateSize(node.name, "rows that joins read", text, version.trace.rows)
 
 
 def _operator_sizes(state: CircuitVersion, position: int, node: Node) -> Iterator[StateSize]:
@@ -97,8 +97,9 @@ def _operator_bound(graph: Graph, position: int, node: Node) -> str:
     bounds = graph.state_bounds
     if bounds is not None and position in bounds.operators:
         return f"{node.plan.state_unit} with {bounds.operators[position][0].label()}"
-    if bounds is not None and position in bounds.closing:
-        column, frontier = bounds.closing[position]
+    if bounds is not None and position in bounds.final_row_columns:
+        # The operator keeps the rows that are not final yet.
+        column, frontier = bounds.final_row_columns[position]
         return f"rows with {node.plan.fields[column].name} >= {frontier.label()}"
     if bounds is not None and position in bounds.sessions:
         return f"sessions that end at or after {bounds.sessions[position].frontier.label()}"

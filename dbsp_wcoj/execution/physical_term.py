@@ -133,7 +133,7 @@ class PhysicalTerm:
         return int(self._execution_count[0])
 
     @property
-    def closing_factor(self) -> int | None:
+    def cycle_closing_factor(self) -> int | None:
         """The factor that contains the last two variables, if these close a cycle; else None.
 
         In the triangle R(a, b), S(b, c), T(a, c), bound in the order a, b, c, it is S.
@@ -147,8 +147,8 @@ class PhysicalTerm:
         block, last_block = (int(start) for start in program[starts : starts + 2])
         if program[block + join_layout.SUM_KIND] != join_layout.SUM_CYCLE:
             return None
-        (closing_factor,) = self._factors(block) & self._factors(last_block)
-        return closing_factor
+        (factor,) = self._factors(block) & self._factors(last_block)
+        return factor
 
     def count_prefixes(self) -> list[list[int]]:
         """Count, for each factor, the prefixes of each length in the runs that the next step reads.
@@ -180,8 +180,8 @@ class PhysicalTerm:
             link(self._program)
             self._is_linked = True
 
-    def pack_closing_run(self, run: Run) -> None:
-        """Convert the sorted lists in the run of `closing_factor` to bitmaps, for the cycle kernel.
+    def pack_cycle_closing_run(self, run: Run) -> None:
+        """Convert the sorted lists in the run of `cycle_closing_factor` to bitmaps.
 
         This pays off in a join of whole relations (`dbsp_wcoj.kernels.join.packed_lists`).
 

@@ -18,10 +18,11 @@ If several variables could be next, the planner prefers, in this order,
 4. one of the head.
 
 In a ring (see `is_ring`), the join could follow the ring in two directions from the delta. It first
-follows the direction of the new relations: their rows of this step are read from separate lists,
-which costs least while there are few prefixes. Among equally good variable orders, the planner
-takes the one that needs the fewest new arrangements (sorted copies of a relation), so that terms
-share them.
+goes towards the new relations. A new relation is the old one and its delta, and the join reads each
+of them separately for each prefix. This costs least while there are few prefixes.
+
+Among equally good variable orders, the planner takes the one that needs the fewest new arrangements
+(sorted copies of a relation), so that terms share them.
 
 `dbsp_wcoj.execution.program_compiler` compiles the plan into the program that runs; `explain`
 prints the same plan.
@@ -255,8 +256,8 @@ def plan_term(
         count_distinct: The statistics, if there are any.
 
     Complexity:
-        O(permutations of the delta's variables * columns of all factors * log(variables)); with
-        statistics the square of a factor's columns instead of their number.
+        O(p * c * log(v)), for p permutations of the delta's variables, c columns of all factors and
+        v variables. With statistics, c is the sum of the squares of the factors' columns.
 
     >>> plan = plan_term([("a", "b"), ("b", "c"), ("a", "c")], [], ["a"], delta_factors=[1])
     >>> plan.order
@@ -278,7 +279,8 @@ def plan_term(
     ]
 
     def count_new_arrangements(plan: TermPlan) -> int:
-        # Factors with the same variables and column order are counted once.
+        # The planner does not know the relations. It assumes that factors with the same variables
+        # read one relation, so they share an arrangement; a delta is always sorted separately.
         missing: set[tuple[int | tuple[str, ...], ColumnOrder]] = set()
         for i, factor in enumerate(plan.factors):
             if not is_arranged(i, factor.order):
@@ -484,7 +486,7 @@ class _VariableOrderer:
         """The binary logarithm of the expected number of extensions, rounded.
 
         The estimate assumes that columns are independent. A factor with p distinct prefixes, q
-        distinct prefixes with an extension, and v distinct values of the variable has q / p
+        distinct pairs of a prefix and an extension, and v distinct values of the variable has q / p
         extensions for each prefix, so a value is one of them with the probability q / p / v. The
         expected number is the number of values times the probabilities of all factors.
         """
@@ -498,10 +500,10 @@ class _VariableOrderer:
             bound = [k for k, other in enumerate(columns) if other in self._bound]
             column = columns.index(name)
             prefixes = count_distinct(factor, bound)
-            extended = count_distinct(factor, [*bound, column])
+            pairs = count_distinct(factor, [*bound, column])
             values = count_distinct(factor, [column])
-            if prefixes and extended and values:
-                probability *= extended / prefixes / values
+            if prefixes and pairs and values:
+                probability *= pairs / prefixes / values
                 domain = max(domain, values)
         expected = probability * domain
         return round(log2(expected)) if expected > 0 else 0

@@ -36,7 +36,7 @@ def row(formula, ms, *, shape="path", n=5, batch=1000, ratio=1.0, work=500.0, jo
         "proposals/step": work,
         "intersections/step": work,
         "ms/step p50": ms,
-        "by the fastest": None if ms is None else ratio,
+        "ratio to the fastest": None if ms is None else ratio,
         "stopped": ms is None,
     }
 

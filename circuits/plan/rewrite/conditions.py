@@ -1,18 +1,17 @@
 """Conditions: the predicates of a block, classified by where they are evaluated.
 
 A block is a flat SELECT … FROM … WHERE (`circuits.plan.rewrite.select_block`); an atom is one
-relation in its FROM. There are four kinds of conditions, for example
-``a.x > 0``, ``a.x = b.x``, ``a.x < b.x`` and ``a.x + b.x = 3``:
+relation in its FROM. There are four kinds of conditions:
 
-- A condition on one atom filters the atom before it is stored. IS NOT NULL conditions are applied
-  first and in a fixed order, so that atoms with the same filters share one relation.
-- An equality between expressions of two atoms makes them one variable. A filter on each atom
-  removes the rows where its side is NULL.
+- A condition on one atom, ``a.x > 0``, filters the atom before it is stored. IS NOT NULL conditions
+  are applied first and in a fixed order, so that atoms with the same filters share one relation.
+- An equality between expressions of two atoms, ``a.x = b.x``, makes them one variable. A filter on
+  each atom removes the rows where its side is NULL.
 - An inequality (``<``, ``<=``, ``>``, ``>=``, ``<>``) between expressions of two atoms is evaluated
   inside the join, on codes, if the order of the codes is the order of the values. NULLs on either
   side are filtered out in the same way.
-- Every other condition (it reads three atoms, or computes with columns of two) filters the result
-  of the join; these are the residual conditions.
+- Every other condition, ``a.x + b.x = 3``, filters the result of the join; these are the residual
+  conditions.
 """
 
 from __future__ import annotations

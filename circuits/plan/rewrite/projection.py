@@ -122,12 +122,12 @@ def _prune_aggregates(
     If only the keys are read, all functions are kept. Most often a semijoin or an outer join reads
     the keys while another node reads results too, and both can then share one aggregate.
     """
-    keys = len(plan.keys)
+    key_count = len(plan.keys)
     columns_read = {i for e in outputs for i in columns_of(e)}
-    kept = [i for i in range(len(plan.aggregates)) if keys + i in columns_read]
+    kept = [i for i in range(len(plan.aggregates)) if key_count + i in columns_read]
     if len(kept) in (0, len(plan.aggregates)):
         return Map(plan, outputs, names)
-    new_index = {keys + i: keys + k for k, i in enumerate(kept)}
+    new_index = {key_count + i: key_count + k for k, i in enumerate(kept)}
     pruned = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept))
     expressions = tuple(
         substitute(e, lambda c: Column(new_index.get(c.index, c.index), c.type)) for e in outputs

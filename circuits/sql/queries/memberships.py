@@ -236,8 +236,8 @@ def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> S
 class _Membership:
     """A membership condition as a value.
 
-    It is EXISTS if there are no ``comparisons``. Otherwise it is true if all of them are true for
-    some row of the subquery (ANY), or with ``negated`` for none.
+    It is EXISTS if there are no ``comparisons``. Otherwise it is true if some row of the subquery
+    makes all of them true (IN, ANY); with ``negated``, if no row does (ALL).
 
     Columns of the enclosing query are numbered from ``FIRST_OUTER_COLUMN`` on. Placeholders of its
     aggregates (`circuits.sql.aggregation.grouping`) have still greater numbers.

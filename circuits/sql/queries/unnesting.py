@@ -42,7 +42,8 @@ __all__ = [
     "zip_generators",
 ]
 
-# The kind of each generator, and whether it keeps rows without elements.
+# The kind of each generator, and whether it keeps rows without elements: by the class of its node,
+# and by its name for functions that sqlglot does not know.
 _CLASSES: Final[dict[str, tuple[str, bool]]] = {
     "Explode": ("explode", False),
     "ExplodeOuter": ("explode", True),

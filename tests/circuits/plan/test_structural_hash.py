@@ -171,6 +171,7 @@ print(sorted(state_names(circuit_of(*VIEWS))))
 """
 
 
+@pytest.mark.thorough
 def test_state_names_are_the_same_in_every_process():
     outputs = {
         subprocess.run(

@@ -261,6 +261,7 @@ def changed_rows(rng: np.random.Generator, mirror: Mirror, name: str):
     return inserted, deleted
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_views_of_windows_have_the_rows_of_duckdb_after_every_step(seed):
     rng = np.random.default_rng(seed)

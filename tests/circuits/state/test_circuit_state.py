@@ -144,6 +144,7 @@ def skewed_steps(count: int, seed: int, size: int):
         }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plans_ahead", [True, False])
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_plans_of_joins_that_changed_are_kept_over_a_restart(formula, plans_ahead, monkeypatch):

@@ -23,6 +23,7 @@ def frequent_replanning(monkeypatch):
     monkeypatch.setattr(plan_cache, "REPLAN_GROWTH_FACTOR", 1.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_views_that_are_planned_again_equal_recomputation(frequent_replanning, formula):
     @LAW

@@ -104,6 +104,7 @@ def test_runs_stay_few_and_small_in_a_stream_of_single_rows():
     assert trace.to_zset() == ZSet.from_rows(rows.tolist())
 
 
+@pytest.mark.thorough
 def test_every_row_is_found_while_large_merges_are_open():
     """Rows are looked up before, during and after merges that take many steps."""
     rng = np.random.default_rng(12)
@@ -240,6 +241,7 @@ SMALL_STEP_QUERIES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("formula", FORMULAS)
 @pytest.mark.parametrize("name", SMALL_STEP_QUERIES)
 def test_hundreds_of_small_steps_equal_recomputation(name, formula):
@@ -276,6 +278,7 @@ LARGE_STEP_QUERIES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spread", [1, 1_000_003, -(1 << 50)])
 @pytest.mark.parametrize("name", LARGE_STEP_QUERIES)
 def test_steps_of_thousands_of_rows_around_hubs_equal_numpy(name, spread):
@@ -337,6 +340,7 @@ def test_a_triangle_count_over_a_growing_and_shrinking_graph_equals_sparse_produ
         assert count == (graph @ graph).multiply(graph).sum(), number
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("formula", ["collapsed", "flipped", "recursive_flipped"])
 def test_a_triangle_count_is_exact_while_large_merges_are_open(formula):
     """A preload and 1,500 steps of a few rows; the sum of the deltas is compared at every tenth."""

@@ -98,7 +98,7 @@ def test_an_error_at_any_call_leaves_the_table_as_it_was(database):
         with contextlib.suppress(TargetError):
             target.write(second)
             assert call > 5
-        failed = database.faults.left == -1 or call <= 5
+        failed = database.faults.remaining_calls == -1 or call <= 5
         database.faults.plan(None)
         if failed and call < 5:
             assert contents(database, table, mode) == Counter({(1, "a", 0.5): 1})

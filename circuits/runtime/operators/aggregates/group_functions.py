@@ -1,7 +1,8 @@
 """Group functions: functions of the ordered values of groups, for all groups at once.
 
 A function gets the values of all groups as columns: the group, the weight and the code of each
-value, in the order of the group. It returns one code per group; a group without values has NULL.
+value. They are sorted by group, and within a group in the order in which the aggregate reads them.
+The function returns one code per group; a group without values has NULL.
 A function that reads only values at ranks gets them from `RankedGroups`, without the other values.
 """
 
@@ -63,7 +64,7 @@ class RankedGroups(Protocol):
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """The values of n groups, at least one, sorted by group and in the order of the group.
+    """At least one value in n groups, sorted by group, then in the order of the aggregate.
 
     Attributes:
         n: The number of groups.
@@ -97,19 +98,9 @@ class GroupedRows:
         return groups
 
     @cached_property
-    def ends(self) -> Int64Array:
-        """The sum of the weights of the values of the group up to each value."""
-        totals = np.cumsum(self.weights)
-        totals_before_groups = (totals - self.weights)[self.starts]
-        lengths = np.diff(np.append(self.starts, len(self.groups)))
-        ends: Int64Array = totals - np.repeat(totals_before_groups, lengths)
-        return ends
-
-    @cached_property
     def sizes(self) -> Int64Array:
         """The sum of the weights of each group that has values."""
-        last = np.append(self.starts[1:], len(self.groups)) - 1
-        sizes: Int64Array = self.ends[last]
+        sizes: Int64Array = np.add.reduceat(self.weights, self.starts)
         return sizes
 
     def fill_all_groups(self, codes: Int64Array) -> Int64Array:
@@ -120,11 +111,14 @@ class GroupedRows:
 
     def at_ranks(self, ranks: Int64Array) -> Int64Array:
         """Return the code at a rank, from 0, of each group that has values."""
-        # The position of the first value whose end is beyond the rank: search in one sorted column.
-        sizes = self.sizes
-        begins = np.cumsum(sizes) - sizes
-        ends = self.ends + np.repeat(begins, np.diff(np.append(self.starts, len(self.groups))))
-        codes: Int64Array = self.codes[np.searchsorted(ends, begins + ranks, side="right")]
+        # A rank among the values of all groups is the rank in the group, plus the weights of the
+        # groups before it. The value is the first one up to which the weights exceed this rank.
+        weights_before_groups = np.cumsum(self.sizes) - self.sizes
+        weights_up_to_values = np.cumsum(self.weights)
+        positions = np.searchsorted(
+            weights_up_to_values, weights_before_groups + ranks, side="right"
+        )
+        codes: Int64Array = self.codes[positions]
         return codes
 
     def repeat_by_weight(self) -> tuple[Int64Array, Int64Array]:
@@ -174,31 +168,34 @@ def _fraction(rows: RankedGroups) -> float:
 def _quantile_disc(rows: RankedGroups) -> Int64Array:
     """The first value at which the share of values up to it reaches the fraction."""
     sizes = rows.sizes
-    exact = sizes - sizes * _fraction(rows)
-    # A product that is almost a whole number is that number, as in 100 * 0.07.
-    whole = np.rint(exact)
-    floor = np.where(abs(exact - whole) <= 1e-9 * np.maximum(whole, 1), whole, np.floor(exact))
-    ranks = np.maximum(1, sizes - floor.astype(np.int64)) - 1
+    # The number of values after the result, rounded down. Floating point may miss a whole number by
+    # a little, as in 100 * 0.07 = 7.000000000000001, so a number that is almost whole is whole.
+    after = sizes - sizes * _fraction(rows)
+    nearest = np.rint(after)
+    is_whole = abs(after - nearest) <= 1e-9 * np.maximum(nearest, 1)
+    whole_after = np.where(is_whole, nearest, np.floor(after)).astype(np.int64)
+    ranks = np.maximum(1, sizes - whole_after) - 1
     return rows.fill_all_groups(rows.at_ranks(ranks))
 
 
 def _quantile_cont(rows: RankedGroups) -> Int64Array:
     """The value at a fraction of the way from the first to the last value, interpolated."""
-    exact = (rows.sizes - 1) * _fraction(rows)
-    low = np.floor(exact)
-    share = exact - low
-    low_codes = rows.at_ranks(low.astype(np.int64))
-    high_codes = rows.at_ranks(np.ceil(exact).astype(np.int64))
+    rank = (rows.sizes - 1) * _fraction(rows)  # seldom whole: between the low and the high rank
+    low_rank = np.floor(rank)
+    share = rank - low_rank
+    low_codes = rows.at_ranks(low_rank.astype(np.int64))
+    high_codes = rows.at_ranks(np.ceil(rank).astype(np.int64))
     data_type = rows.codec.type
     if pa.types.is_floating(data_type):
         dtype = np.dtype(f"f{data_type.bit_width // 8}")
-        first = values_of(low_codes, dtype).astype(np.float64)
-        last = values_of(high_codes, dtype).astype(np.float64)
+        low = values_of(low_codes, dtype).astype(np.float64)
+        high = values_of(high_codes, dtype).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
-            values = np.where(first == last, first, first + (last - first) * share)
+            values = np.where(low == high, low, low + (high - low) * share)
         return rows.fill_all_groups(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
-    # The result is a whole number of units: the exact result, rounded towards zero. The distance is
-    # truncated first; if that moved the result away from zero, one unit is added.
+    # A code of any other type is a whole number, such as of microseconds. The result is rounded
+    # towards zero. Its distance from the low code is truncated first; if that moved the result away
+    # from zero, a correction by 1 moves it back.
     with np.errstate(over="ignore"):
         distance = (high_codes - low_codes).astype(np.float64) * share
     whole = np.trunc(distance)
@@ -221,7 +218,8 @@ def _product(rows: GroupedRows) -> Int64Array:
 def _string_agg(rows: GroupedRows) -> Int64Array:
     values = pc.cast(expand_encoding(rows.codec.decode(rows.codes)), pa.large_string())
     if rows.budget is not None:
-        # Before they are repeated: a text in many groups, or of a large weight, is copied to each.
+        # Counted before the texts are repeated, because the copies may be far larger: each text is
+        # copied as often as its weight says, in each of its groups.
         separator_bytes = len(rows.call.options[0].encode())
         lengths = pc.binary_length(values).to_numpy() + separator_bytes
         rows.budget.add_bytes(int((lengths * rows.weights.astype(np.float64)).sum()))

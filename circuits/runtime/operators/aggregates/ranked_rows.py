@@ -34,7 +34,7 @@ class RankedRows:
         distinct: True to count each row once.
 
     >>> multiset = RankedRows(2, distinct=False)
-    >>> old, new, steps = multiset.prepare(ZSet.from_rows([(7, 3), (7, 5)], [2, 1]))
+    >>> old, new, staged = multiset.prepare(ZSet.from_rows([(7, 3), (7, 5)], [2, 1]))
     >>> old.sizes(np.array([[7]])).tolist(), new.sizes(np.array([[7]])).tolist()
     ([0], [3])
     >>> new.find(np.array([[7]]), np.array([1])).tolist()
@@ -52,7 +52,7 @@ class RankedRows:
         return self.rows, self.corrections
 
     def prepare(self, delta: ZSet) -> tuple[RankSearch, RankSearch, list[Staged]]:
-        """Stage a delta; return the multisets without and with it.
+        """Stage a delta; return the multisets without and with it, and the staged changes.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
@@ -60,11 +60,11 @@ class RankedRows:
         old = RankSearch(self.traces)
         if not len(delta):
             return old, old, []
-        steps = [self.rows.prepare(delta)]
+        staged = [self.rows.prepare(delta)]
         corrections = self._correction_delta(delta)
         if corrections is not None:
-            steps.append(self.corrections.prepare(corrections))
-        return old, RankSearch(self.traces, steps), list(steps)
+            staged.append(self.corrections.prepare(corrections))
+        return old, RankSearch(self.traces, staged), list(staged)
 
     def _correction_delta(self, delta: ZSet) -> ZSet | None:
         """Return the change of the corrections; None if nothing changes."""

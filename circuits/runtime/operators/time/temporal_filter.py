@@ -15,9 +15,10 @@ example stream for ``ts > now - 10``::
     output      +95 +103               +97 -95  +111 -97 -103
 
 State: one trace, sorted by value. A row leaves it when the bound passes it, so it contains only
-rows that the clock will still insert or delete. A step costs O(|d| log N) and, for the rows that
-change sides, O(1) each after two binary searches per run (`dbsp_wcoj.storage.range_scan`), also in
-a step without rows.
+rows that the clock will still insert or delete.
+
+A step costs O(|d| log N) for its delta. In every step, even without a delta, two binary searches
+per run find the rows that change sides (`dbsp_wcoj.storage.range_scan`), at O(1) for each of them.
 
 Alternative considered: a predicate that is evaluated again for all rows in each step, which costs
 the whole relation per step.
@@ -49,7 +50,7 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["NOW_TYPE", "TemporalFilterOperator"]
 
-#: The type of the time of a step, or the same without the time zone.
+#: The type of the time of a step.
 NOW_TYPE: Final = pa.timestamp("us", tz="UTC")
 _MIN_CODE: Final = NULL + 1
 
@@ -122,6 +123,7 @@ class TemporalFilterOperator:
 
     def _bound(self, now: int) -> int:
         """Return the code of the least value that the bound has not passed at a time."""
+        # The bound may read the time of the step without its time zone.
         time = pa.array([now], NOW_TYPE).cast(_type_of_now(self.plan.bound))
         values = evaluate(self.plan.bound, [time], 1)
         return int(self._value_codec.encode(values)[0]) + self._shift

@@ -13,10 +13,12 @@ The running extreme before a row is the value of the last record before it, one 
 step need not read the rows before a change.
 
 A change of a row of value v has an effect only if v is better than the running extreme before the
-row. The effect ends at the first later row that is in the partition both without and with the
-step, and whose value is v or better. All rows between have another result, unless their values are
-NULL in both or several changes cancel out. Of several effective changes of a partition, one that
-is not better than an earlier one has no further effect, so a step reads each row once.
+row. The effect ends at the first later row that is in the partition both before and after the
+step, and whose value is v or better. The results of the rows between may change.
+
+A step can change several rows of a partition. A change whose value is not better than that of an
+earlier one affects no row that the earlier one does not affect, so it is left out. The search for
+the end of an effect stops at the next change that is not left out, so a step reads each row once.
 
 Cost: O(log N) per changed row and run, and O(1) per row whose result changes. State: the records,
 expected O(log n) of n rows in random order, and n if each row is better than the one before it.
@@ -56,19 +58,20 @@ class Effects(NamedTuple):
 
     Attributes:
         stop: The position after the last row whose result the change may alter.
-        last: That row, shape ``(columns, n)``; the changed row itself if the effect ends at another
-            change, or at the end of the partition.
+        reached: A row that the effect reaches, shape ``(columns, n)``. It is the last one before
+            ``stop``, if that row was read. It was not read if the effect ends at another change or
+            at the end of the partition: then this is the changed row.
     """
 
     stop: KeyPositions
-    last: Int64Array
+    reached: Int64Array
 
     def union(self, other: Effects) -> Effects:
         """Return the effect that reaches further, for each changed row."""
         # A KeyPositions has a position per run. All of them grow along the order of the rows.
         is_further = other.stop.positions.sum(axis=0) > self.stop.positions.sum(axis=0)
         stop = (np.where(is_further, b, a) for a, b in zip(self.stop, other.stop, strict=True))
-        return Effects(KeyPositions(*stop), np.where(is_further, other.last, self.last))
+        return Effects(KeyPositions(*stop), np.where(is_further, other.reached, self.reached))
 
 
 class RunningExtreme:
@@ -92,8 +95,10 @@ class RunningExtreme:
         result = np.full(rows.shape[1], NULL)
         ranges = RowRanges(self.trace)
         row_start, partition_start = ranges.seek(rows), ranges.seek(rows[: self._order.keys])
-        # One row of each run before the row; the last of these, in order, is the last record.
-        read = ranges.read(ranges.neighbour(row_start, partition_start, 1), row_start)
+        # A position at least one record before each row; further, if the trace has several runs.
+        # The last record that is read from there is the last one before the row.
+        one_record_before = ranges.neighbour(row_start, partition_start, 1)
+        read = ranges.read(one_record_before, row_start)
         is_last = np.ones(len(read.ranges), np.bool)
         is_last[:-1] = read.ranges[1:] != read.ranges[:-1]
         result[read.ranges[is_last]] = self._codes(read.rows[:, is_last])
@@ -122,11 +127,13 @@ class RunningExtreme:
         n = len(codes)
         ranks, ranks_before = np.split(self._ranks(codes, self.before(changed)), [n])
         # A change has an effect if it inserts or deletes a row, and is a record among the changes.
-        is_presence_changed = (after.old > here.old) != (after.new > here.new)
+        # A row is present if the weight of all rows up to it exceeds that of the rows before it.
+        was_present, is_present = after.old > here.old, after.new > here.new
+        is_presence_changed = was_present != is_present
         ranks = np.where(is_presence_changed, ranks, 2 * n)  # greater than all ranks
         effective = np.flatnonzero(_are_records(ranks, partition, ranks_before))
         stop = KeyPositions(*(part.copy() for part in after))
-        last = changed.copy()
+        reached = changed.copy()
         # An effect is searched up to the next effective change.
         limit = partition_stop.take(effective)
         has_next = np.flatnonzero(partition[effective[1:]] == partition[effective[:-1]])
@@ -150,7 +157,7 @@ class RunningExtreme:
             ended, first = np.unique(change_of_row[hits], return_index=True)
             rows = np.ascontiguousarray(read.rows[:, present[hits[first]]])
             _put(stop, effective[pending[ended]], ranges.seek(rows, after=True))
-            last[:, effective[pending[ended]]] = rows
+            reached[:, effective[pending[ended]]] = rows
             is_pending = np.ones(len(pending), np.bool)
             is_pending[ended] = False
             is_at_limit = (end.positions == bound.positions).all(axis=0)
@@ -159,7 +166,7 @@ class RunningExtreme:
             _put(cursor, pending, end)
             pending = pending[is_pending & ~is_at_limit]
             count *= 4
-        return Effects(stop, last)
+        return Effects(stop, reached)
 
     def prepare(
         self,
@@ -180,13 +187,13 @@ class RunningExtreme:
             before: The code of the running extreme before each group.
         """
         codes = self._codes(rows)
-        ranks, ranks_before = np.split(self._ranks(codes, before), [len(codes)])
-        no_value = 2 * len(codes) + len(before)
-        first_ranks = ranks_before[group]
+        ranks, ranks_before_groups = np.split(self._ranks(codes, before), [len(codes)])
+        rank_of_absent = 2 * len(codes) + len(before)  # greater than all ranks
+        ranks_before = ranks_before_groups[group]
         change = np.zeros(len(codes), np.int64)
-        for sign, present in ((-1, old), (1, new)):
-            at_present = np.where(present, ranks, no_value)
-            change += sign * _are_records(at_present, group, first_ranks)
+        for sign, is_present in ((-1, old), (1, new)):
+            ranks_of_present = np.where(is_present, ranks, rank_of_absent)
+            change += sign * _are_records(ranks_of_present, group, ranks_before)
         changed = np.flatnonzero(change)
         if not len(changed):
             return None
@@ -204,9 +211,12 @@ class RunningExtreme:
 
 
 def _are_records(ranks: Int64Array, group: Int64Array, ranks_before: Int64Array) -> BoolArray:
-    """Return a mask of the rows with a lower rank than all rows before them.
+    """Return a mask of the rows with a lower rank than all rows before them in their group.
 
-    These are the rows of the same group, and those that ``ranks_before`` sums up for each group.
+    Args:
+        ranks: The ranks of rows, by group, in order.
+        group: The number of each row's group, ascending.
+        ranks_before: For each row, the lowest rank of the rows before it that are not in ``ranks``.
 
     >>> ranks, group = np.array([3, 4, 2, 3]), np.array([0, 0, 0, 1])
     >>> _are_records(ranks, group, np.array([9, 9, 9, 3])).tolist()

@@ -268,9 +268,9 @@ class _SegmentSearch:
                     self.partition_stop,
                 )
             )
-        # The first columns of the first and the last affected row, by value.
+        # The first columns of the changed row, and of a row that its effect reaches.
         self._low = changed[: self._width].copy()
-        self._high = self._effects.last[: self._width].copy()
+        self._high = self._effects.reached[: self._width].copy()
         self._changed_groups = changed[: self._width]
 
     def find_affected(self) -> tuple[KeyPositions, KeyPositions]:
@@ -293,7 +293,9 @@ class _SegmentSearch:
         if reach.groups_after:
             first = self._groups_before(first, self._changed_groups, reach.groups_after)
         if reach.groups_before:
-            last = self._groups_after(last, self._effects.last[: self._width], reach.groups_before)
+            last = self._groups_after(
+                last, self._effects.reached[: self._width], reach.groups_before
+            )
         if reach.from_start:
             last = self.partition_stop
         if reach.first_row:
