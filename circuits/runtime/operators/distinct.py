@@ -53,7 +53,7 @@ class DistinctOperator:
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True
+    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
 
     def __init__(self, arity: int, reweight: WeightFunction) -> None:
         # A row without columns is stored with one column of zeros (`to_storable`).

@@ -100,7 +100,7 @@ class RowOrder:
             for i, column in enumerate(self._code_columns)
         }
 
-    def to_trace(self, zset: ZSet) -> ZSet:
+    def to_stored_rows(self, zset: ZSet) -> ZSet:
         """Return the rows in the layout of the trace."""
         rows = zset.row_array
         columns = [rows[key] for key in self._key_columns]

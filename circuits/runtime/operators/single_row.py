@@ -44,7 +44,7 @@ class SingleRowOperator:
     circuits.errors.EvaluationError: a scalar subquery has 2 rows for key = 7; ...
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True
+    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
 
     def __init__(self, plan: SingleRow, codecs: Codecs) -> None:
         self._keys = plan.key_count

@@ -57,7 +57,7 @@ class TopKOperator:
     ZSet({(3,): 1, (5,): 1})
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True
+    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
 
     def __init__(self, plan: TopK, codecs: Codecs) -> None:
         self.arity = len(plan.input.fields)
@@ -80,7 +80,7 @@ class TopKOperator:
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Select the rows of a whole Z-set; sorts all of it."""
         (zset,) = inputs
-        stored = self._order.to_trace(zset)
+        stored = self._order.to_stored_rows(zset)
         starts = self._order.group_starts(stored.row_array)
         group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
         permutation = self._order.sort_positions(group_indices, stored.row_array)
@@ -98,7 +98,7 @@ class TopKOperator:
         (delta,) = deltas
         if not len(delta) or self.limit == 0:
             return ZSet.empty(self.arity), None
-        stored = self._order.to_trace(delta)
+        stored = self._order.to_stored_rows(delta)
         keys = self._order.keys
         prefixes = stored.row_array[:keys, self._order.group_starts(stored.row_array)]
         first_rows, steps = self._rows.prepare(stored, prefixes)

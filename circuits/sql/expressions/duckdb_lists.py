@@ -344,7 +344,7 @@ _SPECIAL: Final[dict[str, Reader]] = {
     "struct_insert": _new_fields_reader(replaces=False),
     "struct_update": _new_fields_reader(replaces=True),
 }
-NAMED_FUNCTIONS[False].update(_SPECIAL)
+NAMED_FUNCTIONS[False].update(_SPECIAL)  # False: all dialects but spark
 READERS_BY_NAME: Final[dict[str, Reader]] = merge_tables(
     as_readers(spark=False, table=_BUILDERS), _SPECIAL
 )

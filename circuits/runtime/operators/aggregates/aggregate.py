@@ -12,12 +12,14 @@ An example stream, ``count(*), min(x)`` of the rows (key, x)::
 
 An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
 
-State: count, sum, avg, variances and bit operations are linear, so the weights of one small trace
-represent them (`linear_aggregate`). Each min and max has a trace with its values in order
-(`min_max`), and so have functions of ordered rows, as first, quantiles and string_agg
-(`ordered_aggregate`). The columns that are aggregated with ``distinct`` have traces of their values
-(`value_sets`); the linear aggregates then read the delta of the sets of these values. A step reads
-the old and the new state of all changed keys together and computes all results as whole columns.
+State: count, sum, avg, variances and bit operations are linear, so their sums are stored as weights
+of rows of one small trace (`linear_aggregate`). A sum that may not fit one weight is stored as the
+digits of a number with a large base (`exact_sum.Digits`), one row for each digit. Each min and max
+has a trace with its values in order (`min_max`), and so have functions of ordered rows, as first,
+quantiles and string_agg (`ordered_aggregate`). The columns that are aggregated with ``distinct``
+have traces of their values (`value_sets`); the linear aggregates then read the delta of the sets of
+these values. A step reads the old and the new state of all changed keys together and computes all
+results as whole columns.
 
 Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
@@ -75,7 +77,7 @@ class AggregateOperator:
     ZSet({(7, 2, 3): 1})
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True
+    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
 
     def __init__(self, plan: Aggregate, codecs: Codecs) -> None:
         self.keys = plan.keys
@@ -91,12 +93,13 @@ class AggregateOperator:
             ],
         )
         self._sets = value_sets(self.keys, self._linear.distinct_slots, inputs)
-        # By state, then by result: calls that can share their state, and of equal calls one.
+        # By the key of the state, so that calls share it; then by the key of the result, so that
+        # equal calls are computed once.
         ordered_calls: dict[object, dict[object, AggregateCall]] = {}
         for call in self.calls:
             if call.function not in LINEAR_FUNCTIONS:
                 calls = ordered_calls.setdefault(_state_key(call), {})
-                calls.setdefault(_ordered_key(call), call)
+                calls.setdefault(_result_key(call), call)
         self._ordered_aggregates: list[MinMax | OrderedAggregate] = []
         for calls in ordered_calls.values():
             calls_of_state = list(calls.values())
@@ -185,7 +188,7 @@ class AggregateOperator:
         """Return a mask of the groups that exist, and result codes of shape ``(calls, n)``."""
         exists, linear_codes = self._linear.results(n, linear, always_exists=not self.keys)
         ordered = {
-            _ordered_key(call): codes
+            _result_key(call): codes
             for aggregate, rows in zip(self._ordered_aggregates, ordered_codes, strict=True)
             for call, codes in zip(aggregate.calls, rows, strict=True)
         }
@@ -195,18 +198,18 @@ class AggregateOperator:
             if call.function in LINEAR_FUNCTIONS:
                 columns[row] = next(next_linear_codes)
             else:
-                columns[row] = ordered[_ordered_key(call)]
+                columns[row] = ordered[_result_key(call)]
         return exists, columns
 
 
-def _ordered_key(call: AggregateCall) -> object:
+def _result_key(call: AggregateCall) -> object:
     """Return a key that is equal for calls with the same results."""
     return (call.function, call.argument) if call.function in ("min", "max") else call.key()
 
 
 def _state_key(call: AggregateCall) -> object:
     """Return a key that is equal for calls that share their state."""
-    return _ordered_key(call) if call.function in ("min", "max") else state_key(call)
+    return _result_key(call) if call.function in ("min", "max") else state_key(call)
 
 
 def _positive_rows(zset: ZSet) -> ZSet:

@@ -108,7 +108,7 @@ class OrderedAggregate:
         rows, weights = zset.row_array, zset.weight_array
         present = np.flatnonzero(np.all(rows[self._required] != NULL, axis=0))
         columns = rows[self._columns][:, present]
-        return self._order.to_trace(consolidated_rows(columns, weights[present]))
+        return self._order.to_stored_rows(consolidated_rows(columns, weights[present]))
 
     def read(
         self, delta: ZSet, groups: Int64Array, budget: Budget

@@ -60,7 +60,7 @@ class PartialAggregateOperator:
 class FinalAggregateOperator:
     """The results per key, computed from partial aggregates."""
 
-    traces_begin_with_partitioning: ClassVar[bool] = True
+    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
 
     def __init__(self, plan: FinalAggregate, codecs: Codecs) -> None:
         self._keys = tuple(range(plan.key_count))

@@ -63,7 +63,7 @@ class MarkedRows:
         )
         self.coded_marks: Mapping[int, Codec] = dictionary_columns([codecs[c] for c in keys])
 
-    def to_trace(self, zset: ZSet) -> ZSet:
+    def to_stored_rows(self, zset: ZSet) -> ZSet:
         """Return rows of the input in the layout of the trace."""
         rows = zset.row_array[self._columns]
         if self._sign < 0 or self._shift:

@@ -66,7 +66,7 @@ class LatestTimeOperator:
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Find the latest times for whole Z-sets."""
-        stored = self._rows.to_trace(inputs[0])
+        stored = self._rows.to_stored_rows(inputs[0])
         marks = Trace(self._rows.width)
         marks.update(self._to_marks(inputs[1]))
         rows = stored.row_array
@@ -82,7 +82,7 @@ class LatestTimeOperator:
         """
         if not any(map(len, deltas)):
             return ZSet.empty(self.arity), None
-        stored, marks = self._rows.to_trace(deltas[0]), self._to_marks(deltas[1])
+        stored, marks = self._rows.to_stored_rows(deltas[0]), self._to_marks(deltas[1])
         staged: list[Staged] = []
         rows_step = marks_step = None
         changed: Int64Array = np.empty((self._rows.width, 0), np.int64)  # a column for each mark

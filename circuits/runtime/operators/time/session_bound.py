@@ -180,7 +180,7 @@ class SessionBoundOperator:
         valid = zset.row_array[self.time] != NULL
         if not valid.all():
             zset = ZSet(np.ascontiguousarray(zset.row_array[:, valid]), zset.weight_array[valid])
-        return self._rows.to_trace(zset)
+        return self._rows.to_stored_rows(zset)
 
     def _change_of_starts(
         self, changed: Int64Array, present: BoolArray, current: NearestRows

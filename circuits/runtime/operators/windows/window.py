@@ -82,7 +82,7 @@ class WindowOperator:
     ZSet({(3, 1): 1, (5, 2): 1, (5, 3): 1})
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True
+    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
 
     def __init__(self, plan: Window, codecs: Codecs) -> None:
         self.arity = len(plan.fields)
@@ -138,7 +138,7 @@ class WindowOperator:
     def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
         """Compute the result for a whole Z-set; LimitError if it exceeds a limit."""
         (zset,) = inputs
-        stored = self._order.to_trace(zset)
+        stored = self._order.to_stored_rows(zset)
         starts = self._order.group_starts(stored.row_array)
         group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
         if budget is not None:
@@ -156,7 +156,7 @@ class WindowOperator:
         (delta,) = deltas
         if not len(delta):
             return ZSet.empty(self.arity), None
-        stored = self._order.to_trace(delta)
+        stored = self._order.to_stored_rows(delta)
         step = self._rows.prepare(stored)
         staged: list[Staged] = [step]
         keys = self._order.keys

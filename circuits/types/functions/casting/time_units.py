@@ -103,7 +103,7 @@ def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
 
 
 def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast dates or timestamps to another date or timestamp type, with the same local time.
+    """Cast dates or timestamps to another date or timestamp type, with the same time of day.
 
     Raises:
         ArrowInvalid: The target cannot represent a value.
