@@ -155,13 +155,13 @@ def _select_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_S
         except NotImplementedError:
             raise source.unsupported(
                 node,
-                f"COLUMNS({selector.sql(dialect=source.dialect)})",
+                f"COLUMNS({source.text_of(selector)})",
                 "write '*', a pattern, a list of names, or a lambda with LIKE, = or IN",
                 word="COLUMNS",
             ) from None
     if not selection:
         names = ", ".join(column.name for column in columns)
-        text = selector.sql(dialect=source.dialect)
+        text = source.text_of(selector)
         raise source.error(node, f"no column matches COLUMNS({text}); columns: {names}")
     return selection
 

@@ -114,7 +114,7 @@ def _pivot_item(
     alias = aggregate.alias if isinstance(aggregate, exp.Alias) else ""
     call = aggregate.this if isinstance(aggregate, exp.Alias) else aggregate
     is_named = count > 1 or (bool(alias) and not source.is_spark)
-    suffix = alias or call.sql(dialect=source.dialect).lower()
+    suffix = alias or source.text_of(call).lower()
     name = f"{prefix}_{suffix}" if is_named else prefix
     value: exp.Expr = exp.Filter(this=call.copy(), expression=exp.Where(this=condition.copy()))
     if source.is_spark and not isinstance(call, _LISTS):

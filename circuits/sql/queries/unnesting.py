@@ -209,7 +209,7 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
             f"{len(names)} names for {len(generated.names)} columns: {', '.join(generated.names)}",
         )
     if not names and len(generated.names) == 1 and not source.is_spark:
-        names = [function.sql(dialect=source.dialect)]
+        names = [source.text_of(function)]
     return list(zip(names or generated.names, generated.values, strict=True))
 
 
@@ -252,7 +252,7 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
     unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False)
     for position, node in enumerate(generators):
         value = clause.call(node, "struct_field", unnested.values[0], string_literal(str(position)))
-        builder.generated[id(node)] = node.sql(dialect=source.dialect), value
+        builder.generated[id(node)] = source.text_of(node), value
 
 
 def _apply_generator(

@@ -267,6 +267,9 @@ class _TextKeepingParser(Parser):
                 call.update_positions(name)  # as CURRENT_DATE, which is written without ()
         return tree
 
+    def _warn_unsupported(self) -> None:
+        """Log nothing: a statement that sqlglot does not parse is refused with an error."""
+
     def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
         token = self._curr
         if token is not None and token.token_type == TokenType.L_BRACKET:

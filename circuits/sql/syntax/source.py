@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 import sqlglot
 from sqlglot import Dialect, Dialects, exp
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
@@ -355,6 +355,10 @@ class SqlSource:
         if isinstance(node, exp.Anonymous):
             return node.name
         return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+
+    def text_of(self, node: exp.Expr) -> str:
+        """Return the text of an expression, written in one form whatever its spelling."""
+        return node.sql(dialect=self.dialect, unsupported_level=ErrorLevel.IGNORE)
 
     def describe(self, node: exp.Expr) -> str:
         """Return the name of a construct for an error message, as in the text if possible."""

@@ -78,7 +78,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
             return _timestamp_type(source, node)
     if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
         types = ", ".join(sorted([*(type.value for type in ARROW_TYPES), "DECIMAL(p, s)"]))
-        name = node.meta.get(NAME_IN_TEXT) or node.sql(dialect=source.dialect)
+        name = node.meta.get(NAME_IN_TEXT) or source.text_of(node)
         if not source.is_spark and str(name).lower() in DUCKDB_TYPES:
             return DUCKDB_TYPES[str(name).lower()]
         raise source.unsupported(node, f"type {name}", f"types: {types}")

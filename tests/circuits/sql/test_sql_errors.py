@@ -538,3 +538,17 @@ def test_a_number_of_thousands_of_digits_is_an_error_with_its_place(sql):
     ) as caught:
         compile_sql(sql, {"r": pa.schema([("a", pa.int64())])})
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("CREATE TABLE t (a INT) APPEND ONLY; SELECT a FROM t", "duckdb"),
+        ("CREATE TYPE p AS (x INT); SELECT 1 AS a", "duckdb"),
+        ("SELECT truncate(a, 2) FROM t", "spark"),
+    ],
+)
+def test_a_refusal_is_an_error_and_nothing_is_logged(text, dialect, caplog):
+    with pytest.raises(SqlError):
+        compile_sql(text, {"t": "a double"}, dialect=dialect)
+    assert caplog.records == []
