@@ -112,11 +112,13 @@ class SessionBoundOperator:
         rows_step = self._rows.rows.prepare(stored)
         staged: list[Staged] = [rows_step]
         times = sum_by_prefix(stored, self._width)
-        times_step = rows_step
+        times_step: TraceStep | None = rows_step
         old = self._times.weights_of(times)
         if self._times is not self._rows.rows:
-            times_step = self._times.prepare(times)
-            staged.append(times_step)
+            # The weights of the rows of a time may add up to zero.
+            times_step = self._times.prepare(times) if len(times) else None
+            if times_step is not None:
+                staged.append(times_step)
         new = old + times.weight_array
         appears_or_disappears = np.flatnonzero((old != 0) != (new != 0))
         changed = times.row_array[:, appears_or_disappears]
