@@ -73,17 +73,17 @@ def _bytes_function(source: pa.DataType, target: pa.DataType) -> str | None:
 
 def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether DuckDB has no cast between the types, so that TRY_CAST is NULL."""
-    kinds = (_is_number_or_bool, _is_date_or_time, is_nested)
-    source_kinds, target_kinds = ([is_kind(type) for is_kind in kinds] for type in (source, target))
-    return any(source_kinds) and any(target_kinds) and source_kinds != target_kinds
+    families = {_family_of(source), _family_of(target)}
+    return None not in families and len(families) == 2
 
 
-def _is_number_or_bool(type: pa.DataType) -> bool:
-    return is_number(type) or bool(pa.types.is_boolean(type))
-
-
-def _is_date_or_time(type: pa.DataType) -> bool:
-    return bool(pa.types.is_temporal(type) and not pa.types.is_duration(type))
+def _family_of(type: pa.DataType) -> str | None:
+    """Return the family of a type; None for other types. DuckDB has no casts between families."""
+    if is_number(type) or pa.types.is_boolean(type):
+        return "number"
+    if pa.types.is_temporal(type) and not pa.types.is_duration(type):
+        return "time"
+    return "nested" if is_nested(type) else None
 
 
 def spark_cast(
@@ -166,10 +166,10 @@ def _units_in_text(clause: Clause, node: exp.Expr, value: Expression) -> tuple[s
     In Spark they are a part of the type. Here they are known for a literal and for a computed
     interval, not for a column.
     """
-    literals = [part for part in node.find_all(exp.Interval) if clause.read(part) == value]
-    if isinstance(value, Literal) and literals:
-        unit = literals[0].args.get("unit")
-        names = re.findall(r"[A-Za-z]+", literals[0].this.name)
+    intervals = [part for part in node.find_all(exp.Interval) if clause.read(part) == value]
+    if isinstance(value, Literal) and intervals:
+        unit = intervals[0].args.get("unit")
+        names = re.findall(r"[A-Za-z]+", intervals[0].this.name)  # of '3 days 2 hours'
         if isinstance(unit, exp.IntervalSpan):
             names = [unit.this.name, unit.expression.name]
         elif unit is not None:
@@ -182,7 +182,7 @@ def _units_in_text(clause: Clause, node: exp.Expr, value: Expression) -> tuple[s
         ]
         is_days = any(all(pa.types.is_date(side.type) for side in pair) for pair in sides)
         return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
-    if isinstance(value, Call) and value.function in _DAY_TO_SECOND:
+    if isinstance(value, Call) and value.function in _INTERVAL_FUNCTIONS:
         is_days = value.function == "subtract" and any(map(_is_cast_date, value.arguments))
         return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
     raise clause.source.unsupported(
@@ -208,7 +208,7 @@ _TEXT_UNITS: Final = {
     **dict.fromkeys(("second", "millisecond", "microsecond"), "SECOND"),
 }
 #: Functions whose result is an interval of days to seconds.
-_DAY_TO_SECOND: Final = (
+_INTERVAL_FUNCTIONS: Final = (
     *("subtract", "duration_of_micros", "multiply_interval", "divide_interval"),
 )
 

@@ -5,7 +5,7 @@ Each step has one time (`Circuit.prepare`). ``WHERE ts > now() - INTERVAL '1 hou
 comparison whose one side is a non-decreasing function of ``now()`` and of nothing else, and whose
 other side does not contain it. BETWEEN and ``=`` are two comparisons. Any other use of ``now()`` is
 refused: its result would change for all rows in every step. The time of day (``current_time``)
-falls at midnight, so it is always refused.
+decreases at midnight, so it is always refused.
 
 While a condition is read, the time is the column `NOW_COLUMN`, so that functions apply to it as to
 any other value. Times are in UTC. Compared with a timestamp without a time zone, ``now()`` is the

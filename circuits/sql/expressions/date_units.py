@@ -6,6 +6,8 @@
     dateadd, date_add (date, n)                           date + n days
     datediff, date_diff, timestampdiff (unit, a, b)       the number of whole units from a to b
     datediff, date_diff (a, b)                            the number of days from b to a
+
+In calls of ``coerce``, the letter ``i`` is an integer and ``m`` a timestamp.
 """
 
 from __future__ import annotations
@@ -21,10 +23,9 @@ from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import INTERVAL_UNITS, interval_operand, shift_by_interval
 from circuits.sql.expressions.literals import integer_literal, string_literal
-from circuits.sql.expressions.named_functions import coerce, count_error
+from circuits.sql.expressions.named_functions import coerce, count_error, parse_by_name
 from circuits.sql.expressions.spark.dates import DATE_ADD, DATE_DIFF
 from circuits.sql.expressions.spark.numbers import try_arithmetic
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -51,15 +52,16 @@ def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
         raise count_error(clause, node, "2 to 3")
     name = _unit_of(clause, node)
     count, value = coerce(clause, node, [clause.read(parts[1]), clause.read(parts[2])], "im")
-    amounts = [
+    months_days_micros = [
         clause.call(node, "multiply", count, integer_literal(amount))
         if amount
         else integer_literal(0)
         for amount in INTERVAL_UNITS[name]
     ]
     is_local = arrow.is_timestamp(value.type) and value.type.tz is None
-    moved = clause.call(node, "shift_timestamp", value, *amounts)
-    # A TIMESTAMP_NTZ remains one. Dates and texts become a TIMESTAMP of Spark, which has a zone.
+    moved = clause.call(node, "shift_timestamp", value, *months_days_micros)
+    # A TIMESTAMP_NTZ, which has no zone, remains one. A date and a literal text become a TIMESTAMP
+    # of Spark, which has a zone.
     if is_local and not _is_text_literal(parts[2]):
         return moved
     return clause.call(node, "cast", moved, type=pa.timestamp("us", "UTC"))
@@ -100,4 +102,4 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "try_add": _try_reader("add", 1),
     "try_subtract": _try_reader("subtract", -1),
 }
-NAMED_FUNCTIONS[True].update(READERS_BY_NAME)
+parse_by_name(READERS_BY_NAME, spark=True)

@@ -10,7 +10,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import (
-    FIRST_DAY,
+    EPOCH_DATE,
     interval_operand,
     is_make_interval_call,
     read_interval_value,
@@ -83,11 +83,11 @@ def _field_reader(function: str) -> Reader:
     return read
 
 
-def _on_first_day(clause: Clause, node: exp.Expr, value: Expression, field: str) -> Expression:
+def _on_epoch_date(clause: Clause, node: exp.Expr, value: Expression, field: str) -> Expression:
     """Return a TIME as a timestamp of 1970-01-01 for a field of timestamps; else the value."""
     if not pa.types.is_time(value.type) or field not in _FIELDS_OF_TIME:
         return value
-    return clause.call(node, "time_on_date", FIRST_DAY, value)
+    return clause.call(node, "time_on_date", EPOCH_DATE, value)
 
 
 def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
@@ -114,8 +114,8 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -
             part = clause.call(node, "cast", clause.call(node, "trunc", part), type=pa.int64())
         return part
     if is_spark:
-        (value,) = coerce(clause, node, [value], "m")
-    value = _on_first_day(clause, node, value, fields[field])
+        (value,) = coerce(clause, node, [value], "m")  # m is a timestamp
+    value = _on_epoch_date(clause, node, value, fields[field])
     part = clause.call(node, fields[field], value)
     if is_spark and fields[field] == "day_of_week":
         part = clause.call(node, "add", part, integer_literal(1))
@@ -126,7 +126,7 @@ def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
     clause.source.allow_arguments(node, "this", "unit")
     value, named_unit = node.this, node.args.get("unit")
     if isinstance(named_unit, exp.Var) and _names_unit(value) and not _names_unit(named_unit):
-        # date_trunc(ts, hour): sqlglot takes the second argument for the value.
+        # date_trunc(ts, hour), in which sqlglot takes hour for the value and ts for the unit.
         unit = value.name.lower()
         clause.source.mark_read(value)
         value = exp.column(exp.to_identifier(named_unit.name))
@@ -176,10 +176,10 @@ def _sum_reader(function: str, sign: int) -> Reader:
             return shift_by_make_interval(clause, node, right, left, sign)
         if interval_operand(right) is not None and interval_operand(left) is None:
             shifted = shift_by_interval(clause, node, left, right, sign)
-            return _sum_as_text(clause, node, left, shifted)
+            return _cast_sum_of_text(clause, node, left, shifted)
         if interval_operand(left) is not None and interval_operand(right) is None and sign > 0:
             shifted = shift_by_interval(clause, node, right, left, sign)
-            return _sum_as_text(clause, node, right, shifted)
+            return _cast_sum_of_text(clause, node, right, shifted)
         sides = clause.read(left), clause.read(right)
         if clause.source.is_spark:
             return read_arithmetic(clause, node, function, *sides)
@@ -191,10 +191,10 @@ def _sum_reader(function: str, sign: int) -> Reader:
     return read
 
 
-def _sum_as_text(
+def _cast_sum_of_text(
     clause: Clause, node: exp.Expr, moment: exp.Expr, shifted: Expression
 ) -> Expression:
-    """Return the sum of a moment and an interval; in Spark, it is a text if the moment is one."""
+    """Return the sum of a moment and an interval; in Spark, the sum with a text is a text."""
     if not clause.source.is_spark or not is_text(clause.read(moment).type):
         return shifted
     return clause.call(node, "cast", shifted, type=pa.string())

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.intervals import FIRST_DAY
+from circuits.sql.expressions.intervals import EPOCH_DATE
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
     COMMON,
@@ -112,27 +112,30 @@ def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     )
 
 
-def _to_interval(micros: int) -> Builder:
-    """Read ``to_seconds``...: a number of units of ``micros`` each, as an interval."""
+def _to_interval(unit_micros: int) -> Builder:
+    """Return the builder of ``to_seconds`` or a similar function: an interval of some units.
+
+    Args:
+        unit_micros: The microseconds of one unit.
+    """
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
         (count,) = arguments
         if arrow.is_integer(count.type) or arrow.is_null(count.type):
-            return clause.call(node, "duration_of_micros", count, integer_literal(micros))
-        return clause.call(
-            node, "duration_of_micros", _as_micros(clause, node, count, micros), integer_literal(1)
-        )
+            return clause.call(node, "duration_of_micros", count, integer_literal(unit_micros))
+        micros = _as_micros(clause, node, count, unit_micros)
+        return clause.call(node, "duration_of_micros", micros, integer_literal(1))
 
     return build
 
 
-def _as_micros(clause: Clause, node: exp.Expr, count: Expression, micros: int) -> Expression:
+def _as_micros(clause: Clause, node: exp.Expr, count: Expression, unit_micros: int) -> Expression:
     """Return a number of units, which may have a fraction, as whole microseconds."""
     if not arrow.is_integer(count.type):
         count = clause.call(node, "cast", count, type=pa.float64())
-    total = clause.call(node, "multiply", count, integer_literal(micros))
+    total = clause.call(node, "multiply", count, integer_literal(unit_micros))
     return clause.call(node, "cast", total, type=pa.int64())
 
 
@@ -156,7 +159,7 @@ def _epoch(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if arrow.is_duration(value.type):
         return clause.call(node, "interval_epoch", value)
     if arrow.is_time(value.type):
-        value = clause.call(node, "time_on_date", FIRST_DAY, value)
+        value = clause.call(node, "time_on_date", EPOCH_DATE, value)
     return clause.call(node, "epoch", value)
 
 
@@ -169,9 +172,9 @@ def _make_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -
 
 
 def _unicode(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    empty = clause.call(node, "eq", value, string_literal(""))
+    is_empty = clause.call(node, "eq", value, string_literal(""))
     code = clause.call(node, "code_point", value)
-    return clause.call(node, "case", empty, integer_literal(-1), code)
+    return clause.call(node, "case", is_empty, integer_literal(-1), code)
 
 
 # By the unit without an s at the end: centuries are "centurie".

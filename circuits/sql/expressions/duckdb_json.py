@@ -15,7 +15,7 @@ from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.json_values import check_has_no_json, is_json
 from circuits.sql.expressions.literals import string_literal
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+from circuits.sql.expressions.named_functions import parse_by_name
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -24,7 +24,8 @@ def _json_of(clause: Clause, node: exp.Expr) -> Expression:
     """Return an expression as a JSON text; NULL is the text ``null``."""
     value = clause.read(node)
     if isinstance(node.unnest(), exp.Cast | exp.ParseJSON) and is_json(node):
-        value = clause.call(node, "json_value", value, string_literal("[]"))  # without blanks
+        no_path = string_literal("[]")
+        value = clause.call(node, "json_value", value, no_path)  # the same JSON without blanks
     elif not is_json(node):
         check_has_no_json(clause, node)
         value = clause.call(node, "to_json", value)
@@ -75,4 +76,4 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "json_quote": _read_value,
     "row_to_json": _read_value,
 }
-NAMED_FUNCTIONS[False].update(READERS_BY_NAME)
+parse_by_name(READERS_BY_NAME, spark=False)

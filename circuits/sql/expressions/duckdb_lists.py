@@ -1,6 +1,6 @@
 """Functions of lists, structs and maps with DuckDB's names.
 
-Names whose meaning sqlglot's classes give, and those that dialect spark has too, are in
+Functions for which sqlglot has a class, and functions that dialect spark has too, are in
 `circuits.sql.expressions.nested`. A function that is a composition of others has no kernel of its
 own.
 """
@@ -25,9 +25,9 @@ from circuits.sql.expressions.named_functions import (
     count_error,
     literal_text,
     merge_tables,
+    parse_by_name,
 )
 from circuits.sql.expressions.spark.lists import unless_null
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_number
 
@@ -126,20 +126,20 @@ def _extract(clause: Clause, node: exp.Expr, value: Expression, position: Expres
 
 def _slice(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
     """Read ``list_slice(a, begin, end[, step])``."""
-    name = "list_slice" if len(arguments) == 3 else "list_slice_step"
-    return clause.call(node, name, *arguments)
+    function = "list_slice" if len(arguments) == 3 else "list_slice_step"
+    return clause.call(node, function, *arguments)
 
 
 def _zip(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     """Read ``list_zip(a, b, ...)``; a last argument ``true`` cuts all lists to the shortest one."""
-    is_cut = False
+    cuts_to_shortest = False
     if arguments and pa.types.is_boolean(arguments[-1].type):
         *arguments, flag = arguments
         if not isinstance(flag, Literal):
             raise clause.source.unsupported(
                 node, f"{node.name}() with a condition of columns", "write true or false"
             )
-        is_cut = bool(flag.value)
+        cuts_to_shortest = bool(flag.value)
     if not arguments:
         raise count_error(clause, node, "1 or more")
     zipped = clause.call(node, "list_zip", *arguments)
@@ -147,7 +147,7 @@ def _zip(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expressio
         (f"element{number}", field.type) for number, field in enumerate(zipped.type.value_type, 1)
     ]
     zipped = clause.call(node, "cast", zipped, type=pa.list_(pa.struct(fields)))
-    if not is_cut:
+    if not cuts_to_shortest:
         return zipped
     lengths = [
         clause.call(node, "coalesce", clause.call(node, "list_length", values), integer_literal(0))
@@ -230,7 +230,10 @@ def _struct_values(clause: Clause, node: exp.Expr, value: Expression) -> Express
 def _equal_fields(
     clause: Clause, node: exp.Expr, value: Expression, item: Expression
 ) -> list[Expression]:
-    """Return, for each field, a test whether it equals an item; FALSE if only one is a number."""
+    """Return, for each field, the condition that it equals an item.
+
+    The condition is FALSE if the field is a number and the item is not, or the other way round.
+    """
     return [
         clause.call(node, "same", part, item)
         if is_number(part.type) == is_number(item.type) and part.type != pa.null()
@@ -265,10 +268,11 @@ def _new_fields_reader(*, replaces: bool) -> Reader:
             if not isinstance(part, exp.PropertyEQ):
                 raise clause.source.error(node, f"{node.name}() takes a struct and name := value")
             clause.source.allow_arguments(part, "this", "expression")
-            name = next((n for n in fields if n.casefold() == part.this.name.casefold()), None)
+            new_name = part.this.name
+            name = next((old for old in fields if old.casefold() == new_name.casefold()), None)
             if name is not None and not replaces:
                 raise clause.source.error(part, f"the struct has a field {name!r}")
-            fields[name or part.this.name] = clause.read(part.expression)
+            fields[name or new_name] = clause.read(part.expression)
         return _struct(clause, node, list(fields.items()))
 
     return read
@@ -340,11 +344,12 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "map_extract_value": _alias("map_value", 2),
     "map_concat": _map_merge,
 }
-_SPECIAL: Final[dict[str, Reader]] = {
+# Their arguments ``name := value`` are not expressions, so a builder cannot have them.
+_FIELD_READERS: Final[dict[str, Reader]] = {
     "struct_insert": _new_fields_reader(replaces=False),
     "struct_update": _new_fields_reader(replaces=True),
 }
-NAMED_FUNCTIONS[False].update(_SPECIAL)  # False: all dialects but spark
+parse_by_name(_FIELD_READERS, spark=False)
 READERS_BY_NAME: Final[dict[str, Reader]] = merge_tables(
-    as_readers(spark=False, table=_BUILDERS), _SPECIAL
+    as_readers(spark=False, table=_BUILDERS), _FIELD_READERS
 )

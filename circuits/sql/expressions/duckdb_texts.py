@@ -61,7 +61,7 @@ def _format(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
 
 
 def _formattable(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return a value as the type of which `format_template` writes it."""
+    """Return a value cast to a type that `format_template` takes."""
     data_type = value.type
     if arrow.is_decimal(data_type) or arrow.is_float32(data_type):
         return clause.call(node, "cast", value, type=pa.float64())
@@ -149,8 +149,10 @@ def _constant_or_null(clause: Clause, node: exp.Anonymous, arguments: Arguments)
     if len(arguments) < 2:
         raise count_error(clause, node, "2 or more")
     value, *others = arguments
-    tests = [part for other in others for part in (clause.call(node, "is_null", other), NULL)]
-    return clause.call(node, "case", *tests, value)
+    null_branches = [  # of CASE: condition, value, condition, value, ...
+        part for other in others for part in (clause.call(node, "is_null", other), NULL)
+    ]
+    return clause.call(node, "case", *null_branches, value)
 
 
 def _binomial(clause: Clause, node: exp.Expr, total: Expression, chosen: Expression) -> Expression:

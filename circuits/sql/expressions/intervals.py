@@ -23,7 +23,7 @@ from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT
 from circuits.sql.syntax.source import MAX_NUMBER_CHARACTERS
 
 __all__ = [
-    "FIRST_DAY",
+    "EPOCH_DATE",
     "INTERVAL_UNITS",
     "Interval",
     "interval_operand",
@@ -44,6 +44,7 @@ class Interval(NamedTuple):
 
 
 SECOND: Final = 1_000_000  # microseconds
+MAX_INTERVAL_US: Final = timedelta.max // timedelta(microseconds=1)
 INTERVAL_UNITS: Final = {
     "millennium": Interval(12_000, 0, 0),
     "century": Interval(1_200, 0, 0),
@@ -60,7 +61,7 @@ INTERVAL_UNITS: Final = {
     "microsecond": Interval(0, 0, 1),
 }
 #: The date of a TIME in computations with timestamps.
-FIRST_DAY: Final = Literal(date(1970, 1, 1), pa.date32())
+EPOCH_DATE: Final = Literal(date(1970, 1, 1), pa.date32())
 IRREGULAR_PLURALS: Final = {"centuries": "century", "millennia": "millennium"}
 
 
@@ -82,8 +83,8 @@ def interval_operand(node: exp.Expr) -> tuple[exp.Interval, exp.Expr | None] | N
     return None
 
 
-def _mark_brackets(clause: Clause, node: exp.Expr) -> None:
-    """Record that the brackets and the product around an interval are read."""
+def _mark_parentheses_read(clause: Clause, node: exp.Expr) -> None:
+    """Record that the parentheses and the product around an interval are read."""
     while isinstance(node, exp.Paren):
         clause.source.allow_arguments(node, "this")
         node = node.this
@@ -96,7 +97,7 @@ def _mark_brackets(clause: Clause, node: exp.Expr) -> None:
 
 
 def is_make_interval_call(node: exp.Expr) -> bool:
-    """Return whether an operand is a call of ``make_interval`` or ``make_ym_interval`` in Spark."""
+    """Return whether an operand is a call of one of Spark's functions that make an interval."""
     node = node.unnest()
     is_named = isinstance(node, exp.Anonymous) and node.name.lower() in _MAKE_INTERVAL_NAMES
     return is_named or isinstance(node, exp.MakeInterval)
@@ -110,7 +111,7 @@ _MAKE_INTERVAL_UNITS: Final = ("year", "month", "week", "day", "hour", "minute",
 def shift_by_make_interval(
     clause: Clause, node: exp.Expr, moment: exp.Expr, operand: exp.Expr, sign: int
 ) -> Expression:
-    """Return a moment plus (or minus) the interval of a call of ``make_interval`` or its like."""
+    """Return a moment plus (or minus) the interval that one of Spark's functions makes."""
     (value,) = coerce(clause, node, [clause.read(moment)], "m")
     call = operand.unnest()
     while isinstance(operand, exp.Paren):
@@ -126,7 +127,7 @@ def shift_by_make_interval(
     else:
         clause.source.allow_arguments(call, *_MAKE_INTERVAL_UNITS)
         parts = [call.args.get(unit) for unit in _MAKE_INTERVAL_UNITS]
-    totals: list[Expression] = [integer_literal(0)] * 3
+    totals: list[Expression] = [integer_literal(0)] * 3  # months, days, microseconds
     for unit, part in zip(_MAKE_INTERVAL_UNITS, parts, strict=False):
         if part is None:
             continue
@@ -164,8 +165,8 @@ def shift_by_interval(
         duration = clause.read(operand)
         return clause.call(node, "add" if sign > 0 else "subtract", value, duration)
     is_time = bool(pa.types.is_time(value.type))
-    value = clause.call(node, "time_on_date", FIRST_DAY, value) if is_time else value
-    _mark_brackets(clause, operand)
+    value = clause.call(node, "time_on_date", EPOCH_DATE, value) if is_time else value
+    _mark_parentheses_read(clause, operand)
     count = interval.this
     while isinstance(count, exp.Paren):
         clause.source.allow_arguments(count, "this")
@@ -183,7 +184,7 @@ def shift_by_interval(
     parts = (sign * months, sign * days, sign * micros)
     if factor is None:
         shifted = clause.call(node, "date_add", value, *(integer_literal(part) for part in parts))
-    else:
+    else:  # shift_timestamp also takes amounts that differ by row
         number = clause.read(factor)
         if not pa.types.is_integer(number.type):
             raise clause.source.unsupported(
@@ -246,6 +247,7 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
         )
     total = Interval(0, 0, 0)
     for count, unit_name in _UNIT.findall(match["units"]):
+        # As in '1.5 days'. sqlglot gives INTERVAL 1.5 DAY the same form, without this argument.
         if "." in count and not whole_text and not node.args.get("fraction_in_string"):
             raise source.unsupported(
                 node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"
@@ -268,6 +270,7 @@ _INTERVAL: Final = re.compile(
     r"(?P<clock>[+-]?\d+:\d{1,2}(?::\d{1,2}(?:\.\d{1,6})?)?)?\s*(?P<ago>ago)?",
     re.ASCII,
 )
+# For the plural "s" of 2s, without the final s, the key is "".
 _SHORT_UNITS: Final = {
     **{"y": "year", "yr": "year", "mon": "month", "w": "week", "d": "day"},
     **{"h": "hour", "hr": "hour", "m": "minute", "min": "minute", "": "second", "sec": "second"},
@@ -293,7 +296,8 @@ def _add(left: Interval, right: Interval) -> Interval:
 def _multiply(unit: Interval, count: Fraction) -> Interval:
     """Return a multiple of a unit; a fraction of a month is days, one of a day is a time.
 
-    As in DuckDB, a month has 30 days for this, and a fraction of a longer unit whole months.
+    As in DuckDB, a month has 30 days for this. A fraction of a year or of another unit of several
+    months is cut off to whole months.
     """
     months, month_fraction = _split(count * unit.months)
     if unit.months > 1:
@@ -317,7 +321,7 @@ def _read_clock(text: str) -> Interval:
     return Interval(0, 0, sign * round(total * SECOND))
 
 
-_SPANS: Final = ("day", "hour", "minute", "second")
+_SPAN_UNITS: Final = ("day", "hour", "minute", "second")
 
 
 def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> Interval:
@@ -336,8 +340,8 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
         months = re.fullmatch(r"(\d+)-(\d+)", text)
         if months and int(months[2]) < 12:
             return Interval(sign * (int(months[1]) * 12 + int(months[2])), 0, 0)
-    elif first in _SPANS and last in _SPANS[_SPANS.index(first) + 1 :]:
-        units = _SPANS[_SPANS.index(first) : _SPANS.index(last) + 1]
+    elif first in _SPAN_UNITS and last in _SPAN_UNITS[_SPAN_UNITS.index(first) + 1 :]:
+        units = _SPAN_UNITS[_SPAN_UNITS.index(first) : _SPAN_UNITS.index(last) + 1]
         # For DAY TO SECOND: r"(\d+) (\d+):(\d+):(\d+(?:\.\d{1,9})?)".
         patterns = {"day": r"(\d+) ", "second": r"(\d+(?:\.\d{1,9})?)"}
         body = ":".join(patterns.get(name, r"(\d+)") for name in units).replace(" :", " ")
@@ -369,6 +373,6 @@ def read_interval_value(clause: Clause, node: exp.Interval) -> Expression:
             word="interval",
         )
     total = days * 86_400 * SECOND + micros
-    if abs(total) > 86_399_999_999_999_999_999:
+    if abs(total) > MAX_INTERVAL_US:
         raise clause.source.error(node, "the interval is too long")
     return Literal(timedelta(microseconds=total), pa.duration("us"))

@@ -69,10 +69,14 @@ def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
     return clause.call(node, "case", has_no_value, NULL, clause.call(node, "coalesce", keys, empty))
 
 
-def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
+def _json_reader_of_name(duckdb_function: str, spark_function: str = "") -> Reader:
+    """Return the reader of a call that is one function in DuckDB, and maybe another in Spark."""
+
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         value, *path = node.expressions
-        function = spark if spark and clause.source.is_spark else duckdb
+        function = duckdb_function
+        if spark_function and clause.source.is_spark:
+            function = spark_function
         steps: list[Expression] = []
         if path:
             literal = path[0]
@@ -93,7 +97,7 @@ def _json_reader_of_name(duckdb: str, spark: str = "") -> Reader:
 def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     schema = node.args.get("expression")
-    if clause.source.is_spark and isinstance(schema, exp.Expr) and not _is_structure(schema):
+    if clause.source.is_spark and isinstance(schema, exp.Expr) and not _is_json_schema(schema):
         data_type = read_schema(clause, schema, clause.read(schema))
         return clause.call(node, "from_json", clause.read(node.this), Literal(None, data_type))
     if not isinstance(schema, exp.Literal) or not schema.is_string:
@@ -108,7 +112,7 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
 
 
-def _is_structure(schema: exp.Expr) -> bool:
+def _is_json_schema(schema: exp.Expr) -> bool:
     """Return whether a schema is JSON: ``{"a": "INT"}`` of DuckDB."""
     return isinstance(schema, exp.Literal) and schema.this.lstrip().startswith(("{", "[", '"'))
 
@@ -116,30 +120,28 @@ def _is_structure(schema: exp.Expr) -> bool:
 def _parse_schema(text: str) -> pa.DataType:
     """Return the type of a schema: of Spark (``a INT``), or DuckDB's JSON (``{"a": "INT"}``)."""
     if text.lstrip().startswith(("{", "[", '"')):
-        return _duckdb_structure(json.loads(text))
+        return _type_of_json_schema(json.loads(text))
     try:
         return field_of("value", text).type
     except SchemaError:
         return pa.struct(list(schema_of_ddl(text)))
 
 
-def _duckdb_structure(value: object) -> pa.DataType:
+def _type_of_json_schema(value: object) -> pa.DataType:
     if isinstance(value, dict):
-        return pa.struct([(name, _duckdb_structure(part)) for name, part in value.items()])
+        return pa.struct([(name, _type_of_json_schema(part)) for name, part in value.items()])
     if isinstance(value, list) and len(value) == 1:
-        return pa.list_(_duckdb_structure(value[0]))
+        return pa.list_(_type_of_json_schema(value[0]))
     if isinstance(value, str):
         return field_of("value", value).type
     raise ValueError(f"{value!r} is not a type; write the name of a type, {{...}} or [...]")
 
 
-# Expressions whose value is that of a part: JSON in the part is JSON in the value.
+# Expressions that contain the values of their parts: JSON in a part is JSON in the whole.
 _CONTAINERS: Final = (
     *(exp.Array, exp.Case, exp.Coalesce, exp.If, exp.List, exp.Map, exp.Paren),
     *(exp.PropertyEQ, exp.Struct, exp.ToMap),
 )
-
-
 _JSON_FUNCTIONS: Final = frozenset(
     ("array_to_json", "json_array", "json_object", "json_quote", "row_to_json", "to_json")
 )

@@ -23,33 +23,33 @@ from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME", "read_comparator_sort", "read_comprehension"]
 
-# The column number of the first parameter of a lambda; each level of nesting adds a hundred. The
-# lambda of a function of two lists or of a map is rewritten to read one struct of its parameters:
-# this column has the number of the first parameter plus FIRST_STRUCT_COLUMN.
+# The column number of the first parameter of a lambda; each level of nesting adds LEVEL_COLUMNS.
 FIRST_PARAMETER: Final = 1 << 40
-PARAMETERS_OF_LEVEL: Final = 100
-FIRST_STRUCT_COLUMN: Final = 50
+LEVEL_COLUMNS: Final = 100
+# A lambda of two lists or of a map is rewritten to have one parameter, a struct. The number of this
+# column is that of the lambda's own first parameter plus STRUCT_COLUMN_OFFSET.
+STRUCT_COLUMN_OFFSET: Final = 50
 
 
 def _read_lambda(
-    clause: Clause, node: exp.Expr, types: Sequence[pa.DataType], body: exp.Expr
+    clause: Clause, node: exp.Expr, types: Sequence[pa.DataType], lambda_node: exp.Expr
 ) -> tuple[Expression, tuple[int, ...]]:
     """Return the body of a lambda, and the numbers of its parameters, which have these types."""
-    if not isinstance(body, exp.Lambda):
+    if not isinstance(lambda_node, exp.Lambda):
         raise clause.source.unsupported(
-            body, "a function as a value", "write a lambda: x -> expression"
+            lambda_node, "a function as a value", "write a lambda: x -> expression"
         )
-    clause.source.allow_arguments(body, "this", "expressions", "colon")
-    names = [parameter.name.casefold() for parameter in body.expressions]
+    clause.source.allow_arguments(lambda_node, "this", "expressions", "colon")
+    names = [parameter.name.casefold() for parameter in lambda_node.expressions]
     if not 1 <= len(names) <= len(types):
         raise clause.source.error(
             node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
         )
-    level = len({c.index // PARAMETERS_OF_LEVEL for c in clause.parameters.values()})
-    first = FIRST_PARAMETER + level * PARAMETERS_OF_LEVEL
+    level = len({c.index // LEVEL_COLUMNS for c in clause.parameters.values()})
+    first = FIRST_PARAMETER + level * LEVEL_COLUMNS
     parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
     inner = replace(clause, parameters={**clause.parameters, **parameters})
-    return inner.read(body.this), tuple(range(first, first + len(types)))
+    return inner.read(lambda_node.this), tuple(range(first, first + len(types)))
 
 
 def _call_with_lambda(
@@ -57,7 +57,7 @@ def _call_with_lambda(
     node: exp.Expr,
     function: str,
     value: Expression,
-    body: exp.Expr,
+    lambda_node: exp.Expr,
 ) -> Expression:
     if pa.types.is_null(value.type):
         value = clause.call(node, "cast", value, type=pa.list_(pa.null()))
@@ -65,22 +65,17 @@ def _call_with_lambda(
         raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
     position_type = pa.int32() if clause.source.is_spark else pa.int64()
     types = [value.type.value_type, position_type]
-    lambda_body, parameters = _read_lambda(clause, node, types, body)
-    position = Column(parameters[1], pa.int64())
+    body, parameters = _read_lambda(clause, node, types, lambda_node)
+    # The body reads the position as an INT from 0 in Spark, and from 1 in DuckDB. `lambda_call`
+    # passes it as int64 from 0.
+    position: Expression = Column(parameters[1], pa.int64())
     if clause.source.is_spark:
-        as_int = clause.call(node, "cast", position, type=position_type)
-        lambda_body = _substitute(lambda_body, {Column(parameters[1], position_type): as_int})
-    else:  # positions are from 1
-        lambda_body = _count_positions_from_one(clause, node, lambda_body, position)
+        position = clause.call(node, "cast", position, type=position_type)
+    else:
+        position = clause.call(node, "add", position, integer_literal(1))
+    body = _substitute(body, {Column(parameters[1], position_type): position})
     with clause.source.errors_at(node):
-        return lambda_call(function, value, lambda_body, parameters)
-
-
-def _count_positions_from_one(
-    clause: Clause, node: exp.Expr, body: Expression, position: Column
-) -> Expression:
-    from_one = clause.call(node, "add", position, integer_literal(1))
-    return _substitute(body, {position: from_one})
+        return lambda_call(function, value, body, parameters)
 
 
 def _substitute(body: Expression, values: dict[Column, Expression]) -> Expression:
@@ -101,8 +96,8 @@ def _lambda_reader_of_name(function: str) -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         if len(node.expressions) != 2:
             raise clause.source.error(node, f"{node.name}() takes a list and a lambda")
-        value, body = node.expressions
-        return _call_with_lambda(clause, node, function, clause.read(value), body)
+        value, lambda_node = node.expressions
+        return _call_with_lambda(clause, node, function, clause.read(value), lambda_node)
 
     return read
 
@@ -155,20 +150,21 @@ def _read_reduce(clause: Clause, node: exp.Reduce) -> Expression:
 
 
 def _reduce(
-    clause: Clause, node: exp.Expr, value: Expression, body: exp.Expr, start: Expression
+    clause: Clause, node: exp.Expr, value: Expression, lambda_node: exp.Expr, start: Expression
 ) -> Expression:
     if not is_list(value.type):
         raise clause.source.error(node, f"a reduction takes a list, not a value of {value.type}")
-    step, parameters = _read_lambda(clause, node, [start.type, value.type.value_type], body)
+    types = [start.type, value.type.value_type]
+    body, parameters = _read_lambda(clause, node, types, lambda_node)
     with clause.source.errors_at(node):
-        return lambda_call("list_reduce", value, step, parameters, start)
+        return lambda_call("list_reduce", value, body, parameters, start)
 
 
 def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read ``list_reduce(a, lambda x, y: ...[, start])``; the start is the first element."""
+    """Read ``list_reduce(a, lambda x, y: ...[, start])``; by default, the first element starts."""
     if not 2 <= len(node.expressions) <= 3:
         raise clause.source.error(node, f"{node.name}() takes a list, a lambda and a start")
-    value, body, *start = node.expressions
+    value, lambda_node, *start = node.expressions
     elements = clause.read(value)
     if start:
         first = clause.read(start[0])
@@ -180,7 +176,7 @@ def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
         with clause.source.errors_at(node):
             common = functions.common_type([first.type, elements.type.value_type])
         first = clause.call(node, "cast", first, type=common)
-    return _reduce(clause, node, elements, body, first)
+    return _reduce(clause, node, elements, lambda_node, first)
 
 
 def _entry_lambda_reader(kind: str) -> Reader:
@@ -189,25 +185,26 @@ def _entry_lambda_reader(kind: str) -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         if len(node.expressions) != 2:
             raise clause.source.error(node, f"{node.name}() takes a map and a lambda")
-        value, body = clause.read(node.expressions[0]), node.expressions[1]
+        value, lambda_node = clause.read(node.expressions[0]), node.expressions[1]
         if not pa.types.is_map(value.type):
             raise clause.source.error(
                 node, f"{node.name}() takes a map, not a value of {value.type}"
             )
         entries = clause.call(node, "map_entries", value)
         parts = [value.type.key_type, value.type.item_type]
-        lambda_body, parameters = _read_lambda(clause, node, parts, body)
-        entry = Column(parameters[0] + FIRST_STRUCT_COLUMN, entries.type.value_type)
+        body, parameters = _read_lambda(clause, node, parts, lambda_node)
+        entry = Column(parameters[0] + STRUCT_COLUMN_OFFSET, entries.type.value_type)
         fields = {
             Column(parameters[k], parts[k]): clause.call(
                 node, "struct_field", entry, string_literal(("key", "value")[k])
             )
             for k in (0, 1)
         }
-        lambda_body = _substitute(lambda_body, fields)
+        body = _substitute(body, fields)
         function = "list_filter" if kind == "filter" else "list_transform"
+        entry_and_position = (entry.index, entry.index + 1)  # the body does not read the position
         with clause.source.errors_at(node):
-            results = lambda_call(function, entries, lambda_body, (entry.index, entry.index + 1))
+            results = lambda_call(function, entries, body, entry_and_position)
         if kind == "filter":
             return clause.call(node, "map_from_entries", results)
         keys = results if kind == "keys" else clause.call(node, "map_keys", value)
@@ -223,17 +220,17 @@ def _read_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
     zipped = clause.call(node, "list_zip", *lists)
     types = [value.type.value_type for value in lists]
     body, parameters = _read_lambda(clause, node, types, node.expressions[2])
-    pair = Column(parameters[0] + FIRST_STRUCT_COLUMN, zipped.type.value_type)
+    pair = Column(parameters[0] + STRUCT_COLUMN_OFFSET, zipped.type.value_type)
     items = {
         Column(parameters[k], types[k]): clause.call(
             node, "struct_field", pair, string_literal(str(k))
         )
         for k in (0, 1)
     }
+    body = _substitute(body, items)
+    pair_and_position = (pair.index, pair.index + 1)  # the body does not read the position
     with clause.source.errors_at(node):
-        results = lambda_call(
-            "list_transform", zipped, _substitute(body, items), (pair.index, pair.index + 1)
-        )
+        results = lambda_call("list_transform", zipped, body, pair_and_position)
     return unless_null(clause, node, results, *lists)
 
 
@@ -249,8 +246,10 @@ def _read_map_zip_with(clause: Clause, node: exp.Anonymous) -> Expression:
         Column(parameters[k], types[k]): clause.call(node, "map_value", maps[k - 1], key)
         for k in (1, 2)
     }
+    body = _substitute(body, items)
+    key_and_position = parameters[:2]  # the body does not read the position
     with clause.source.errors_at(node):
-        values = lambda_call("list_transform", keys, _substitute(body, items), parameters[:2])
+        values = lambda_call("list_transform", keys, body, key_and_position)
     return clause.call(node, "make_map", keys, values)
 
 

@@ -26,7 +26,7 @@ from circuits.types.functions.type_rules import is_text
 
 __all__ = ["compare_with_list", "is_list_comparison", "read_in_list"]
 
-# The column that stands for an element, beyond the parameters of all lambdas.
+# The column that stands for an element; plans and lambdas have only columns of smaller numbers.
 _ELEMENT: Final = 1 << 42
 
 

@@ -40,29 +40,29 @@ def _read_literal(clause: Clause, node: exp.Literal) -> Expression:
     return _parse_number(clause, node, node.this)
 
 
-def _parse_number(clause: Clause, node: exp.Expr, digits: str) -> Literal:
+def _parse_number(clause: Clause, node: exp.Expr, number_text: str) -> Literal:
     try:
-        value = Decimal(digits)
+        value = Decimal(number_text)
     except ArithmeticError:
-        raise clause.source.error(node, f"{digits!r} is not a valid number") from None
-    if "e" in digits.lower():
-        return Literal(float(digits), pa.float64())
-    if "." not in digits:
+        raise clause.source.error(node, f"{number_text!r} is not a valid number") from None
+    if "e" in number_text.lower():
+        return Literal(float(number_text), pa.float64())
+    if "." not in number_text:
         if clause.source.is_spark and int(value) in INT32:
             return Literal(int(value), pa.int32())
         if int(value) in INT64:
             return integer_literal(int(value))
-        if clause.source.is_spark and len(digits) <= MAX_DECIMAL_DIGITS:
-            return Literal(value, pa.decimal128(len(digits.lstrip("-")), 0))
+        if clause.source.is_spark and len(number_text) <= MAX_DECIMAL_DIGITS:
+            return Literal(value, pa.decimal128(len(number_text.lstrip("-")), 0))
         raise clause.source.error(
-            node, f"integer {digits} does not fit 64 bits; write it as a decimal, with .0"
+            node, f"integer {number_text} does not fit 64 bits; write it as a decimal, with .0"
         )
     parts = value.as_tuple()
     scale = -int(parts.exponent)
     # 0.05 is DECIMAL(2, 2) in Spark. In DuckDB the 0 before the dot is a digit: DECIMAL(3, 2).
     precision = max(len(parts.digits), scale if clause.source.is_spark else scale + 1)
     if precision > MAX_DECIMAL_DIGITS:
-        return Literal(float(digits), pa.float64())
+        return Literal(float(number_text), pa.float64())
     return Literal(value, pa.decimal128(precision, scale))
 
 

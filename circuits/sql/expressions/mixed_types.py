@@ -30,9 +30,9 @@ def _is_castable(type: pa.DataType) -> bool:
 def cast_text_for_equality(
     clause: Clause, node: exp.Expr, left: Expression, right: Expression
 ) -> tuple[Expression, Expression]:
-    """Return the sides of an equality, a text cast to the type of the other side.
+    """Return the sides of an equality, where a text is cast to the type of the other side.
 
-    A literal text stays: the function casts it.
+    A literal text is not cast here: the function of the comparison casts it.
     """
     if clause.source.is_spark:
         return left, right

@@ -8,13 +8,13 @@ if sqlglot has a class for it. So one table says what each name means in Spark, 
 means in DuckDB and in all other dialects.
 
 An entry is a *builder*: a function of a clause, a call and its arguments, which are read already,
-that returns the expression of the call. `call_of` makes most of them: it orders the arguments, adds
-constants for those that are missing, and in Spark casts them as Spark does.
+that returns the expression of the call. `call_of` makes most of them: it adds constants for missing
+arguments, and in Spark casts the arguments as Spark does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ __all__ = [
     "count_error",
     "literal_text",
     "merge_tables",
+    "parse_by_name",
 ]
 
 Key = TypeVar("Key")
@@ -66,9 +67,19 @@ def merge_tables(*tables: Mapping[Key, Value]) -> dict[Key, Value]:
     return merged
 
 
+def parse_by_name(names: Iterable[str], *, spark: bool) -> None:
+    """Let the parser keep calls of these functions as ``exp.Anonymous``.
+
+    Args:
+        names: The names in lower case.
+        spark: True for dialect spark, False for all other dialects.
+    """
+    NAMED_FUNCTIONS[spark].update(names)
+
+
 def as_readers(spark: bool, table: Mapping[str, Builder]) -> dict[str, Reader]:
-    """Return the readers of calls, and add their names to those that the parser keeps as names."""
-    NAMED_FUNCTIONS[spark].update(table)
+    """Return the readers of the functions of a table, whose calls are then parsed by name."""
+    parse_by_name(table, spark=spark)
     return {name: _as_reader(builder) for name, builder in table.items()}
 
 
@@ -81,45 +92,33 @@ def _as_reader(builder: Builder) -> Reader:
 
 def call_of(
     function: str,
-    order: Sequence[int] | None = None,
     *,
     defaults: Sequence[Expression] = (),
     kinds: str = "",
     least: int = 0,
-    result: pa.DataType | None = None,
 ) -> Builder:
     """Return the builder of a call of a function.
 
     Args:
         function: The name in the function table.
-        order: The positions of the arguments in the call, in the order of the function.
-        defaults: Values for missing arguments at the end.
-        kinds: The kinds of the arguments for Spark's implicit casts, as for `coerce`, in the order
-            of the function; by default those of its signature.
+        defaults: The values of the last parameters, used for those without an argument.
+        kinds: The kinds of the arguments for Spark's implicit casts, as for `coerce`; by default
+            those of the function's signature.
         least: The least number of arguments as written.
-        result: A type to which the result is cast.
     """
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) < least:
             raise count_error(clause, node, f"{least} or more")
-        if order is not None:
-            if len(arguments) > len(order):
-                raise count_error(clause, node, f"up to {len(order)}")
-            present = [index for index in order if index < len(arguments)]
-            arguments = [arguments[index] for index in present]
         signature = signature_of(function)
         most = len(kinds) if kinds else signature.max_arguments if signature else None
         if defaults and most is not None and len(arguments) < most:
             missing = most - len(arguments)
             arguments = [*arguments, *defaults[max(0, len(defaults) - missing) :]]
         if clause.source.is_spark:
-            all_kinds = kinds or (signature.letters(len(arguments)) if signature else "")
-            arguments = coerce(clause, node, arguments, all_kinds)
-        value = clause.call(node, function, *arguments)
-        if result is not None and value.type != result:
-            value = clause.call(node, "cast", value, type=result)
-        return value
+            argument_kinds = kinds or (signature.letters(len(arguments)) if signature else "")
+            arguments = coerce(clause, node, arguments, argument_kinds)
+        return clause.call(node, function, *arguments)
 
     return build
 

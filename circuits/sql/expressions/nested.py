@@ -5,8 +5,8 @@ Positions and missing elements differ between dialects:
 ================= ============================ ==============================================
 ..                DuckDB                       Spark
 ================= ============================ ==============================================
-``a[i]``          from 1, NULL without one     from 0, an error without one
-element_at(a, i)  from 1, NULL without one     from 1, an error without one; try_element_at: NULL
+``a[i]``          from 1; missing: NULL        from 0; missing: error
+element_at(a, i)  from 1; missing: NULL        from 1; missing: error, NULL for try_element_at
 list functions    skip a NULL argument         are NULL if an argument is NULL
 ================= ============================ ==============================================
 """
@@ -35,10 +35,11 @@ def _read_list(clause: Clause, node: exp.Array) -> Expression:
     parts = node.expressions
     if len(parts) == 1 and isinstance(parts[0], exp.Comprehension):
         return read_comprehension(clause, parts[0])
-    # ARRAY(SELECT ...) is a list of rows; [(SELECT ...), x] and Spark's array() have values.
+    # ARRAY(SELECT ...) is a list of the rows. In [(SELECT ...), x] and in Spark's array(), a query
+    # in parentheses (``exp.Subquery``) is a value.
     has_values = clause.source.is_spark or node.args.get("value_constructor") is not None
-    rows = exp.SetOperation | exp.Select if has_values else exp.Query
-    if any(isinstance(part, rows) for part in parts):
+    row_queries = exp.SetOperation | exp.Select if has_values else exp.Query
+    if any(isinstance(part, row_queries) for part in parts):
         raise clause.source.unsupported(
             node, "a list of the rows of a subquery", "use array_agg in a subquery", word="array"
         )
@@ -52,6 +53,7 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
         if isinstance(part, exp.PropertyEQ):
             clause.source.allow_arguments(part, "this", "expression")
             name, value = part.this.name, part.expression
+            # sqlglot gives the names col1, col2, ... to the fields of struct(a, b, ...).
             is_unnamed = name == f"col{number}" and clause.source.name_in_text(node) == "struct"
             if isinstance(value, exp.Dot) and is_unnamed:
                 name = value.expression.name  # as in Spark, the name of the field
@@ -85,7 +87,7 @@ def _read_map(clause: Clause, node: exp.Map | exp.VarMap) -> Expression:
 
 
 def _read_map_literal(clause: Clause, node: exp.ToMap) -> Expression:
-    """Read ``MAP {key: value}``, of which sqlglot puts a subscript after it inside."""
+    """Read ``MAP {key: value}`` and ``MAP {key: value}[k]``, whose subscript is inside the node."""
     clause.source.allow_arguments(node, "this")
     if not isinstance(node.this, exp.Bracket):
         return _map_of_pairs(clause, node.this)
@@ -110,7 +112,7 @@ def _map_of_pairs(clause: Clause, node: exp.Struct) -> Expression:
 
 
 def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
-    """Read ``a[i]``, ``a[i:j]``, ``s['field']``, ``m[key]``, and element_at, which Spark names."""
+    """Read ``a[i]``, ``a[i:j]``, ``s['field']``, ``m[key]``, and element_at() of Spark."""
     clause.source.allow_arguments(
         node, "this", "expressions", "offset", "safe", "returns_list_for_maps"
     )
@@ -162,10 +164,10 @@ def _slice_by_step(
     first, last = integer_literal(1), integer_literal(-1)
     is_negative = clause.call(node, "lt", step, integer_literal(0))
     ends = []
-    for name, default, reverse in (("this", first, last), ("expression", last, first)):
+    for name, default, default_if_negative in (("this", first, last), ("expression", last, first)):
         bound = bounds.args.get(name)
         if bound is None:
-            ends.append(clause.call(node, "case", is_negative, reverse, default))
+            ends.append(clause.call(node, "case", is_negative, default_if_negative, default))
         else:
             ends.append(clause.read(bound))
     return clause.call(node, "list_slice_step", value, *ends, step)
@@ -226,7 +228,14 @@ def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
 
 
 def _reader_by_dialect(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
-    """Return the reader of a function that is another one in dialect spark."""
+    """Return the reader of a node that calls the function ``spark`` in dialect spark.
+
+    Args:
+        duckdb: The function in the other dialects.
+        spark: The function in dialect spark.
+        names: The arguments of the node, in the order of the function's parameters.
+        ignored: Arguments of the node that have no effect.
+    """
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, *names, *ignored)
@@ -247,9 +256,9 @@ def _reader_of_name(
     """Return the reader of a function that sqlglot knows by its name only."""
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        count, upper = len(node.expressions), most or least
-        if not least <= count <= upper:
-            allowed = f"{least}" if least == upper else f"{least} to {upper}"
+        count, max_count = len(node.expressions), most or least
+        if not least <= count <= max_count:
+            allowed = f"{least}" if least == max_count else f"{least} to {max_count}"
             raise clause.source.error(node, f"{node.name}() takes {allowed} arguments, not {count}")
         function = spark if spark and clause.source.is_spark else duckdb
         return clause.call(node, function, *map(clause.read, node.expressions))
@@ -287,6 +296,7 @@ def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
     if len(node.expressions) != 2:
         raise clause.source.error(node, f"{node.name}() takes 2 arguments")
     value, index = map(clause.read, node.expressions)
+    # list_extract() also takes a text, element_at() does not.
     if is_text(value.type) and not clause.source.is_spark and node.name.lower() != "element_at":
         return clause.call(node, "substring", value, index, integer_literal(1))
     if pa.types.is_map(value.type):
@@ -352,6 +362,7 @@ def _split_reader(function: str) -> Reader:
 
 
 def _read_generator(clause: Clause, node: exp.Expr) -> Expression:
+    """Read explode(), which makes several rows: the clause applies it to its rows."""
     return clause.read_generator(clause, node)
 
 

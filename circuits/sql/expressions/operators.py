@@ -57,7 +57,7 @@ def _pattern_reader(function: str, *, options: str = "") -> Reader:
             sides = coerce(clause, node, sides, "tt")
         name = function
         if function == "similar_to" and clause.source.dialect == "duckdb":
-            name = "regexp_full_match"  # DuckDB does not read % and _ there
+            name = "regexp_full_match"  # in DuckDB, % and _ are not special there
         option_arguments = (string_literal(options),) if options else ()
         return clause.call(node, name, *sides, *option_arguments)
 
@@ -96,7 +96,7 @@ def _read_position(clause: Clause, node: exp.StrPosition) -> Expression:
         if clause.source.is_spark:
             parts = coerce(clause, node, parts, "tt")
         return clause.call(node, "position", *parts)
-    parts = [parts[1], parts[0], clause.read(start)]
+    parts = [parts[1], parts[0], clause.read(start)]  # locate(part, text, start)
     if clause.source.is_spark:
         parts = coerce(clause, node, parts, "tti")
     return clause.call(node, "locate", *parts)
@@ -111,6 +111,7 @@ def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
             node, f"AT TIME ZONE of {data_type}", "cast it to a timestamp"
         )
     if data_type.tz is None:
+        # A local time that occurs twice is the earlier moment in Spark, the later one in DuckDB.
         function = "from_zone" if clause.source.is_spark else "from_zone_latest"
         moment = clause.call(node, function, value, zone)
         return clause.call(node, "cast", moment, type=pa.timestamp("us", "UTC"))

@@ -116,26 +116,33 @@ def _read_in(clause: Clause, node: exp.In) -> Expression:
     if not node.expressions:
         raise clause.source.error(node, "IN () has no values; give it at least one")
     if is_row(node.this):
-        rows = [compare_rows(clause, node, "eq", item) for item in node.expressions]
-        return rows[0] if len(rows) == 1 else clause.call(node, "or", *rows)
+        comparisons = [compare_rows(clause, node, "eq", item) for item in node.expressions]
+        return _any_of(clause, node, comparisons)
     value = clause.read(node.this)
     items = [clause.read(item) for item in node.expressions]
     value, items = _cast_texts_for_membership(clause, node, value, items)
     if all(isinstance(item, Literal) for item in items):
         return clause.call(node, "in", value, *items)
-    comparisons = [clause.call(node, "eq", value, item) for item in items]
-    return comparisons[0] if len(comparisons) == 1 else clause.call(node, "or", *comparisons)
+    return _any_of(clause, node, [clause.call(node, "eq", value, item) for item in items])
+
+
+def _any_of(clause: Clause, node: exp.Expr, conditions: list[Expression]) -> Expression:
+    return conditions[0] if len(conditions) == 1 else clause.call(node, "or", *conditions)
 
 
 def _cast_texts_for_membership(
     clause: Clause, node: exp.Expr, value: Expression, items: list[Expression]
 ) -> tuple[Expression, list[Expression]]:
-    """Return the parts of IN, the texts cast to the type of the others if one side has no text."""
+    """Return the value and the items of IN, with texts cast to the type of the other side.
+
+    Items that are texts are cast if the value is not a text. A value that is a text is cast if the
+    items are numbers of one type.
+    """
     if not is_text(value.type):
         pairs = [cast_text_for_equality(clause, node, value, item) for item in items]
         return value, [item for _, item in pairs]
-    types = {item.type for item in items if item != NULL}
-    if len(types) == 1 and is_number(next(iter(types))):
+    item_types = {item.type for item in items if item != NULL}
+    if len(item_types) == 1 and is_number(next(iter(item_types))):
         value, _ = cast_text_for_equality(clause, node, value, items[0])
     return value, items
 

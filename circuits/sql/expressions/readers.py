@@ -36,7 +36,7 @@ from circuits.sql.expressions.spark import arithmetic
 
 __all__ = ["READERS"]
 
-# Names that both dialects read, by the family of the function; a reader may distinguish them.
+# Functions of both dialects; their readers may distinguish the dialects.
 _COMMON_BY_NAME: Final = merge_tables(
     scalar_functions.READERS_BY_NAME,
     dates.READERS_BY_NAME,
@@ -71,5 +71,5 @@ READERS: Final = ReaderTable(
     spark_by_name=merge_tables(
         _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
     ),
-    spark_results=arithmetic.RESULTS,
+    spark_results=arithmetic.RESULT_TYPES,
 )

@@ -1,7 +1,7 @@
 """Comparisons of rows: ``(a, b) = (c, d)``, ``(a, b) < (c, d)``, ``(a, b) IN ((1, 2), (3, 4))``.
 
-As in DuckDB and Spark, a row is a value whose parts are compared from left to right. NULL equals
-NULL in it and is the greatest value of a part (the least in Spark), so the result is never NULL.
+As in DuckDB and Spark, a row is a value whose parts are compared from left to right. In a row, NULL
+equals NULL, and it is greater than all other values (less in Spark). So the result is never NULL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from circuits.types.functions import conjunction
 
 __all__ = ["compare_rows", "is_row"]
 
-# By comparison: the result for equal rows, and whether its sides are exchanged (for greater).
+# By comparison: the result for equal rows, and whether to compare the exchanged sides by "less".
 _COMPARISONS: Final = {
     "lt": (False, False),
     "le": (True, False),

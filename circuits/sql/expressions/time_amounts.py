@@ -57,21 +57,23 @@ def interval_of(node: exp.Expr) -> exp.Interval | None:
     return None
 
 
-def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least: int = 1) -> int:
+def read_ticks(
+    clause: Clause, node: exp.Expr, data_type: pa.DataType, *, may_be_negative: bool = False
+) -> int:
     """Read a length of time as a number of ticks of a type.
 
     Args:
         clause: The clause of the node.
         node: An interval, its text, or a number.
         data_type: The type of the time.
-        least: The least number of ticks that is accepted.
+        may_be_negative: True to accept a length that is not positive, as for an offset.
 
     Raises:
-        SqlError: The length is not a constant, has no fixed number of ticks, or is too short.
+        SqlError: The length is not a constant, has no fixed number of ticks, or is not positive.
     """
     interval = interval_of(node)
     if interval is not None:
-        if interval is not node:
+        if interval is not node:  # a text, which is read as an interval
             clause.source.mark_read(node)
         ticks = ticks_of_interval(clause, node, interval, data_type)
     else:
@@ -86,7 +88,7 @@ def read_ticks(clause: Clause, node: exp.Expr, data_type: pa.DataType, *, least:
                 node, f"a number as a length of time of {data_type}; write it as INTERVAL '1' HOUR"
             )
         ticks = number
-    if ticks < least:
+    if ticks < 1 and not may_be_negative:
         raise clause.source.error(node, "a window that is not longer than 0; make it longer")
     if abs(ticks) >= 2**62:
         raise clause.source.error(node, "a window of more than 2**62 ticks; make it shorter")

@@ -52,7 +52,7 @@ def _read_bucket(
     interval = interval_of(width)
     months = 0
     if interval is not None:
-        if interval is not width:
+        if interval is not width:  # a text, which is read as an interval
             clause.source.mark_read(width)
         months, days, microseconds = read_interval(clause, interval)
         if months and (days or microseconds):
@@ -60,14 +60,12 @@ def _read_bucket(
     if months < 0:
         raise clause.source.error(width, "a bucket that is not longer than 0; make it longer")
     if months:
-        offset = _ORIGIN_MONTHS
         if origin is not None:
             raise clause.source.unsupported(
                 origin, "an origin of buckets of months", "add the offset to the timestamp"
             )
-        bucket = clause.call(
-            node, "month_bucket", value, integer_literal(months), integer_literal(offset)
-        )
+        month_counts = integer_literal(months), integer_literal(_ORIGIN_MONTHS)
+        bucket = clause.call(node, "month_bucket", value, *month_counts)
     else:
         size = read_ticks(clause, width, value.type)
         bucket = clause.call(
@@ -75,15 +73,17 @@ def _read_bucket(
             "time_bucket",
             value,
             integer_literal(size),
-            integer_literal(_offset(clause, value.type, origin)),
+            integer_literal(_origin_ticks(clause, value.type, origin)),
         )
     return clause.call(node, "cast", bucket, type=time_type) if time_type != bucket.type else bucket
 
 
-def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> int:
+def _origin_ticks(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> int:
     """Return the start of one of the buckets, in ticks since 1970."""
     if arrow.is_integer(data_type):
-        return 0 if origin is None else read_ticks(clause, origin, data_type, least=-(2**62))
+        if origin is None:
+            return 0
+        return read_ticks(clause, origin, data_type, may_be_negative=True)
     day = TICKS_PER_SECOND[data_type.unit] * 86_400
     if origin is None:
         return _ORIGIN_DAYS * day
@@ -105,7 +105,8 @@ def _offset(clause: Clause, data_type: pa.DataType, origin: exp.Expr | None) -> 
 
 def _read_date_bin(clause: Clause, node: exp.DateBin) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "unit")
-    return _read_bucket(clause, node, node.this, node.expression, node.args.get("unit"))
+    origin = node.args.get("unit")  # sqlglot's name for the third argument
+    return _read_bucket(clause, node, node.this, node.expression, origin)
 
 
 def _read_by_name(clause: Clause, node: exp.Anonymous) -> Expression:

@@ -40,7 +40,7 @@ def with_user_functions(
                 f"user-defined function {name!r} has the name of a function or a word of SQL "
                 f"in dialect {dialect!r}: choose another name"
             )
-    user_readers = {name: _call_reader(name, function) for name, function in functions.items()}
+    user_readers = {name: _reader_of(name, function) for name, function in functions.items()}
     return replace(
         readers,
         by_name={**readers.by_name, **user_readers},
@@ -58,9 +58,9 @@ def _is_unused_name(name: str, dialect: str) -> bool:
     return isinstance(call, exp.Anonymous) and call.name.lower() == name
 
 
-def _call_reader(name: str, function: UserFunction) -> Reader:
+def _reader_of(name: str, function: UserFunction) -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
-        if clause.parameters:
+        if clause.parameters:  # those of the lambdas around the call
             raise clause.source.unsupported(
                 node,
                 f"user-defined function {name}() in a lambda",

@@ -62,10 +62,11 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
     clause = builder.clause("GROUP BY")
     time = read_time(clause, arguments["time"])
 
-    def ticks(argument: str, least: int = 1) -> int:
-        return read_ticks(clause, arguments[argument], time.type, least=least)
+    def ticks(argument: str, *, may_be_negative: bool = False) -> int:
+        node = arguments[argument]
+        return read_ticks(clause, node, time.type, may_be_negative=may_be_negative)
 
-    offset = ticks("offset", -(2**62)) if "offset" in arguments else 0
+    offset = ticks("offset", may_be_negative=True) if "offset" in arguments else 0
     if "gap" in arguments:
         nodes = [
             _resolve_alias(builder, _resolve_number(select, node)) for node in group.expressions

@@ -77,10 +77,11 @@ def read_window_table(
     clause = builder.clause(f"{kind}()")
     time = read_time(clause, arguments["TIMECOL"])
 
-    def ticks(argument: str, least: int = 1) -> int:
-        return read_ticks(clause, arguments[argument], time.type, least=least)
+    def ticks(argument: str, *, may_be_negative: bool = False) -> int:
+        node = arguments[argument]
+        return read_ticks(clause, node, time.type, may_be_negative=may_be_negative)
 
-    offset = ticks("OFFSET", -(2**62)) if "OFFSET" in arguments else 0
+    offset = ticks("OFFSET", may_be_negative=True) if "OFFSET" in arguments else 0
     select = node.find_ancestor(exp.Select)
     if kind == "TUMBLE":
         window = tumbling(builder.plan, time, ticks("SIZE"), offset)

@@ -2,7 +2,7 @@
 
 An INT plus an INT is an INT in Spark, but a 64-bit integer in `circuits.types.functions`. So an
 integer result is cast in dialect spark: to the type of the operands (`cast_to_type_of`), or to the
-type that Spark gives a function (`RESULTS`). The cast is an error for a value that does not fit.
+type that Spark gives a function (`RESULT_TYPES`). The cast fails for a value that does not fit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from circuits.sql.expressions.spark.operands import is_text
 from circuits.types.functions import common_type
 
 __all__ = [
-    "RESULTS",
+    "RESULT_TYPES",
     "cast_to_type_of",
     "promote_texts",
     "read_arithmetic",
-    "with_type_of_arguments",
+    "with_type_of_argument",
 ]
 
 _INTS: Final = (
@@ -37,7 +37,7 @@ _INTS: Final = (
     *("date_part", "datepart", "json_object_length", "width"),
 )
 #: The integer types of results by the name of the function, or the class of its node.
-RESULTS: Final[Mapping[str | type[exp.Expr], pa.DataType]] = {
+RESULT_TYPES: Final[Mapping[str | type[exp.Expr], pa.DataType]] = {
     **dict.fromkeys(_INTS, pa.int32()),
     **dict.fromkeys(("bit_get", "getbit"), pa.int8()),
     **dict.fromkeys((exp.ArraySize, exp.Extract, exp.StrPosition), pa.int32()),
@@ -102,16 +102,11 @@ def cast_to_type_of(
     return value if value.type == target else clause.call(node, "cast", value, type=target)
 
 
-def with_type_of_arguments(builder: Builder, operands: int = 1) -> Builder:
-    """Return a builder that casts an integer result to the common type of the first arguments.
-
-    Args:
-        builder: Builds the call.
-        operands: The number of first arguments; if one is no integer, nothing is cast.
-    """
+def with_type_of_argument(builder: Builder) -> Builder:
+    """Return a builder that casts an integer result to the type of an integer first argument."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         value = builder(clause, node, arguments)
-        return cast_to_type_of(clause, node, value, *arguments[:operands])
+        return cast_to_type_of(clause, node, value, *arguments[:1])
 
     return build

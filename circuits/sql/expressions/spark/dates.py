@@ -68,7 +68,7 @@ def _parse_builder(target: pa.DataType, *, lenient: bool) -> Builder:
         if len(arguments) == 2 and not is_temporal(value.type):
             function = "try_date_parse" if lenient else "date_parse"
             has_zone = not arrow.is_timestamp(target) or target.tz is not None
-            function += "" if has_zone else "_local"
+            function += "" if has_zone else "_local"  # which ignores a zone in the text
             value = clause.call(node, function, *coerce(clause, node, [value], "t"), arguments[1])
             return clause.call(node, "cast", value, type=target)
         return spark_cast(clause, node, value, target, lenient=lenient)
@@ -111,6 +111,7 @@ def _timestamp_of(unit: int) -> Builder:
             raise count_error(clause, node, "1")
         value = arguments[0]
         if arrow.is_decimal(value.type):
+            # The most digits, so that the product with the unit fits.
             target = pa.decimal128(38, min(value.type.scale, 30))
             value = clause.call(node, "cast", value, type=target)
         value = clause.call(node, "multiply", value, integer_literal(unit))
@@ -199,7 +200,7 @@ def _format_reader(pattern: str) -> Callable[..., Expression]:
 
 def _trunc(clause: Clause, node: exp.Expr, value: Expression, unit: Expression) -> Expression:
     name = _truncation(clause, node, unit)
-    # Spark's trunc() knows the units from a week on; for others the result is NULL.
+    # In Spark, trunc() of a date by a unit shorter than a week is NULL.
     if name is None or name in ("day", "hour", "minute", "second", "millisecond", "microsecond"):
         return Literal(None, pa.date32())
     (value,) = coerce(clause, node, [value], "d")

@@ -119,8 +119,8 @@ def _schema_of_json(
     clause: Clause, node: exp.Expr, value: Expression, options: Expression = _NO_OPTIONS
 ) -> Expression:
     """Read ``schema_of_json(text[, options])``."""
-    names = read_options(clause, node, options)
-    refused = [name for name in names if name in _UNSUPPORTED_JSON_OPTIONS]
+    option_names = read_options(clause, node, options)
+    refused = [name for name in option_names if name in _UNSUPPORTED_JSON_OPTIONS]
     if refused:
         raise clause.source.unsupported(
             node, f"the option {refused[0]} of schema_of_json()", "leave it out"
@@ -155,7 +155,7 @@ def _get_json_object(
     return clause.call(node, "json_text", value, string_literal(json.dumps(steps)))
 
 
-#: Options that change the type of a JSON text; they are refused.
+#: Options of schema_of_json() that are refused, because they change the schema.
 _UNSUPPORTED_JSON_OPTIONS: Final = (
     *("primitivesasstring", "prefersdecimal", "preferdecimal", "allowcomments"),
     *("allowunquotedfieldnames", "allowsinglequotes", "allownumericleadingzeros"),

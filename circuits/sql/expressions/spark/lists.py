@@ -94,10 +94,10 @@ def _array_insert(
         *(call("lt", position, _ZERO), from_end),
         position,
     )
-    before = call("subtract", p, _ONE)
+    count_before = call("subtract", p, _ONE)
     parts = (
-        call("list_slice", values, _ONE, call("greatest", before, _ZERO)),
-        nulls(call("subtract", before, length)),
+        call("list_slice", values, _ONE, call("greatest", count_before, _ZERO)),
+        nulls(call("subtract", count_before, length)),
         call("make_list", item),
         nulls(call("subtract", _ONE, p)),
         call("list_slice", values, call("greatest", p, _ONE), length),

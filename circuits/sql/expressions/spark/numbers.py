@@ -23,7 +23,7 @@ from circuits.sql.expressions.named_functions import (
 from circuits.sql.expressions.spark.arithmetic import (
     promote_texts,
     read_arithmetic,
-    with_type_of_arguments,
+    with_type_of_argument,
 )
 from circuits.sql.expressions.spark.operands import (
     is_int,
@@ -39,7 +39,7 @@ def try_arithmetic(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        if function.endswith("_ansi"):
+        if function.endswith("_ansi"):  # a division, which takes numbers only
             value = clause.call(node, function, *promote_texts(clause, node, *arguments))
         else:
             value = read_arithmetic(clause, node, function, *arguments)
@@ -59,12 +59,17 @@ def _nanvl(clause: Clause, node: exp.Expr, value: Expression, other: Expression)
     return clause.call(node, "case", clause.call(node, "is_nan", value), other, value)
 
 
-def _logarithm_builder(function: str, domain: str = "null_unless_positive") -> Builder:
-    """Return the builder of a logarithm, which is NULL outside its domain in Spark."""
+def _logarithm_builder(function: str, check: str = "null_unless_positive") -> Builder:
+    """Return the builder of a logarithm, which is NULL outside its domain in Spark.
+
+    Args:
+        function: The function.
+        check: The function that makes an argument outside the domain NULL.
+    """
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         numbers = coerce(clause, node, arguments, "f" * len(arguments))
-        return clause.call(node, function, *(clause.call(node, domain, value) for value in numbers))
+        return clause.call(node, function, *(clause.call(node, check, value) for value in numbers))
 
     return build
 
@@ -92,8 +97,13 @@ def _rounding_builder(exact_function: str, float_function: str) -> Builder:
     return build
 
 
-def _whole_number_builder(function: str, with_digits: str) -> Builder:
-    """Return the builder of ``ceil`` or ``floor``, whose result for a float is a BIGINT."""
+def _whole_number_builder(function: str, digits_function: str) -> Builder:
+    """Return the builder of ``ceil`` or ``floor``, whose result for a float is a BIGINT.
+
+    Args:
+        function: The function of a number.
+        digits_function: The function of a number and a number of digits after the point.
+    """
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 1 <= len(arguments) <= 2:
@@ -106,7 +116,7 @@ def _whole_number_builder(function: str, with_digits: str) -> Builder:
                 raise clause.source.error(
                     node, f"the digits of {node.name.lower()}() are a constant integer"
                 )
-            rounded = clause.call(node, with_digits, value, arguments[1])
+            rounded = clause.call(node, digits_function, value, arguments[1])
             target = _rounded_type(value.type, digits)
             return clause.call(node, "cast", rounded, type=target)
         rounded = clause.call(node, function, value)
@@ -138,11 +148,11 @@ def _as_decimal(clause: Clause, node: exp.Expr, value: Expression) -> Expression
 
 def _rounded_type(data_type: pa.DataType, digits: int) -> pa.DataType:
     """Return the type of a decimal rounded to a number of digits after the point."""
-    whole = data_type.precision - data_type.scale + 1
+    whole_digits = data_type.precision - data_type.scale + 1  # 9.5 rounds to 10
     if digits < 0:
-        return pa.decimal128(min(38, max(whole, 1 - digits)), 0)
+        return pa.decimal128(min(38, max(whole_digits, 1 - digits)), 0)
     scale = min(data_type.scale, digits)
-    return pa.decimal128(min(38, whole + scale), scale)
+    return pa.decimal128(min(38, whole_digits + scale), scale)
 
 
 def _two_number_builder(function: str) -> Builder:
@@ -219,16 +229,16 @@ BUILDERS: Final[dict[str, Builder]] = {
     "log2": _logarithm_builder("log2"),
     "log10": _logarithm_builder("log10"),
     "log1p": _logarithm_builder("log1p", "null_unless_above_minus_one"),
-    "round": with_type_of_arguments(_rounding_builder("round", "round_text_half_up")),
-    "bround": with_type_of_arguments(_rounding_builder("round_half_even", "round_text_half_even")),
+    "round": with_type_of_argument(_rounding_builder("round", "round_text_half_up")),
+    "bround": with_type_of_argument(_rounding_builder("round_half_even", "round_text_half_even")),
     "ceil": _whole_number_builder("ceil", "round_up"),
     "ceiling": _whole_number_builder("ceil", "round_up"),
     "floor": _whole_number_builder("floor", "round_down"),
     "mod": _two_number_builder("modulo_ansi"),
     "pmod": _two_number_builder("positive_modulo"),
     "positive": check_count(1, _positive),
-    "negative": with_type_of_arguments(call_of("negate", kinds="n")),
-    "abs": with_type_of_arguments(call_of("abs", kinds="n")),
+    "negative": with_type_of_argument(call_of("negate", kinds="n")),
+    "abs": with_type_of_argument(call_of("abs", kinds="n")),
     "sign": check_count(1, _sign),
     "bitmap_bit_position": call_of("bitmap_bit_position"),
     "bitmap_bucket_number": call_of("bitmap_bucket_number"),

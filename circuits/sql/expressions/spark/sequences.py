@@ -2,12 +2,12 @@
 
 A sequence of moments is a list of numbers, turned into moments by a lambda::
 
-    step of days or microseconds     start + step, start + 2 step, ... up to the stop
-    step with months                 start + i * step for i from 0 on, as far as the stop
+    step of days or microseconds     start, start + step, start + 2 * step, ... up to the stop
+    step with months                 start + i * step for i = 0, 1, 2, ... up to the stop
 
 With months, the elements have different distances, so element i is computed from the start (the
-31st of January plus two months is the 31st of March). The bound of i is that of the months between
-start and stop; a filter removes the elements beyond the stop.
+31st of January plus two months is the 31st of March). The last i follows from the number of months
+between start and stop; a filter removes elements beyond the stop.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from circuits.types.functions.type_rules import is_temporal, is_text
 
 __all__ = ["read_sequence"]
 
-#: A column that neither a plan nor a lambda of the text has.
-_PARAMETER: Final = (1 << 40) - 1
+#: The columns of an element and its position in the lambdas of this module. No plan and no lambda
+#: of the text has columns of these numbers. The position is not read.
+_ELEMENT: Final = (1 << 40) - 1
+_POSITION: Final = _ELEMENT - 1
 _DAY_MICROS: Final = 86_400_000_000
 
 
@@ -57,6 +59,7 @@ def _read_moments(
     with clause.source.errors_at(node):
         types = [side.type for side in (start, stop) if not is_text(side.type)]
         zones = {each.tz for each in types if arrow.is_timestamp(each)}
+        # A TIMESTAMP_NTZ (zone None) next to a TIMESTAMP becomes a TIMESTAMP.
         element = pa.timestamp("us", "UTC") if len(zones) > 1 else functions.common_type(types)
     start, stop = (clause.call(node, "cast", side, type=element) for side in (start, stop))
     if step is None:
@@ -83,7 +86,7 @@ def _build_equidistant(
         steps = (integer_literal(-_DAY_MICROS), integer_literal(_DAY_MICROS))
         micros = clause.call(node, "case", is_down, *steps)
     numbers = clause.call(node, "sequence", *ends, micros)
-    moment = clause.call(node, "timestamp_of_micros", Column(_PARAMETER, pa.int64()))
+    moment = clause.call(node, "timestamp_of_micros", Column(_ELEMENT, pa.int64()))
     return _transform(clause, node, numbers, clause.call(node, "cast", moment, type=start.type))
 
 
@@ -108,20 +111,20 @@ def _build_by_months(
         )
     distance = call("subtract", months[1], months[0])
     count = call("int_divide", distance, integer_literal(step.months))
-    is_before, is_after = ("le", "gt") if step.months > 0 else ("ge", "lt")
+    up_to, beyond = ("le", "gt") if step.months > 0 else ("ge", "lt")
     message = string_literal("the step of sequence() does not lead from the start to the stop")
     error = clause.call(node, "cast", call("raise_error", message), type=pa.int64())
-    count = call("case", call(is_after, start, stop), error, count)
+    count = call("case", call(beyond, start, stop), error, count)
     positions = call("sequence", integer_literal(0), count, integer_literal(1))
-    position = Column(_PARAMETER, pa.int64())
+    position = Column(_ELEMENT, pa.int64())
     parts = [call("multiply", position, integer_literal(part)) for part in step]
     moment = clause.call(node, "cast", call("shift_timestamp", start, *parts), type=start.type)
     moments = _transform(clause, node, positions, moment)
-    condition = call(is_before, Column(_PARAMETER, start.type), stop)
+    condition = call(up_to, Column(_ELEMENT, start.type), stop)
     with clause.source.errors_at(node):
-        return lambda_call("list_filter", moments, condition, (_PARAMETER, _PARAMETER - 1))
+        return lambda_call("list_filter", moments, condition, (_ELEMENT, _POSITION))
 
 
 def _transform(clause: Clause, node: exp.Expr, values: Expression, body: Expression) -> Expression:
     with clause.source.errors_at(node):
-        return lambda_call("list_transform", values, body, (_PARAMETER, _PARAMETER - 1))
+        return lambda_call("list_transform", values, body, (_ELEMENT, _POSITION))

@@ -256,7 +256,7 @@ def _unhex_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression
 
 
 def _split(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    """Read ``split(text, pattern[, limit])``; a limit that is not positive is none."""
+    """Read ``split(text, pattern[, limit])``; a limit of 0 or less is no limit."""
     if not 2 <= len(arguments) <= 3:
         raise count_error(clause, node, "2 to 3")
     value, pattern, *limit = coerce(clause, node, arguments, "tti")
@@ -271,7 +271,7 @@ def _split(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Express
 def _sentences(
     clause: Clause, node: exp.Expr, value: Expression, *language: Expression
 ) -> Expression:
-    """Read ``sentences(text[, language, country])``; the words end where letters do."""
+    """Read ``sentences(text[, language, country])``; the language has no effect."""
     for part in language:
         literal_text(clause, node, part, "a language")
     return clause.call(node, "sentences", *coerce(clause, node, [value], "t"))
