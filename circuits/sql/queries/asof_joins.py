@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyarrow import types as arrow
 from sqlglot import exp
@@ -66,6 +66,14 @@ class AsofJoin:
     is_left: bool
 
 
+class _Comparison(NamedTuple):
+    """A comparison of a value of the left side with one of the right side, over its own columns."""
+
+    left: Expression
+    right: Expression
+    function: str
+
+
 def read_system_time(source: SqlSource, node: exp.Expr) -> exp.Expr | None:
     """Return the time of ``FOR SYSTEM_TIME AS OF time``; None if a table has none."""
     version = node.args.get("version")
@@ -100,21 +108,20 @@ def read_match(
     """
     source = clause.source
     keys: list[tuple[Expression, Expression]] = []
-    times: list[tuple[Expression, Expression, str]] = []
+    time_comparison: _Comparison | None = None
     for node, condition in _read_conditions(clause, join, width, equalities, system_time, right):
-        sides = _sides(condition, width)
-        if sides is None or (sides[2] != "eq" and sides[2] not in _EXCHANGED):
+        comparison = _split_comparison(condition, width)
+        if comparison is None or comparison.function not in ("eq", *_EXCHANGED):
             raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
-        left_side, right_side, function = sides
-        if function == "eq":
-            keys.append((left_side, right_side))
-        elif times:
+        if comparison.function == "eq":
+            keys.append((comparison.left, comparison.right))
+        elif time_comparison is not None:
             raise source.unsupported(node, "a second comparison in an ASOF join", _ADVICE)
         else:
-            times.append(sides)
-    if not times:
+            time_comparison = comparison
+    if time_comparison is None:
         raise source.error(join.this, f"ASOF JOIN without a comparison of times; {_ADVICE}")
-    left_time, right_time, comparison = times[0]
+    left_time, right_time, function = time_comparison
     data_type = left_time.type
     if not (
         arrow.is_integer(data_type) or arrow.is_date(data_type) or arrow.is_timestamp(data_type)
@@ -129,7 +136,7 @@ def read_match(
         tuple(right for _, right in keys),
         left_time,
         right_time,
-        comparison,
+        function,
     )
 
 
@@ -170,32 +177,32 @@ def _read_system_time_condition(
     right: Sequence[ScopeColumn],
     width: int,
 ) -> Expression:
-    times = [column for column in right if arrow.is_timestamp(column.value.type)]
-    if len(times) != 1:
+    timestamps = [column for column in right if arrow.is_timestamp(column.value.type)]
+    if len(timestamps) != 1:
         raise clause.source.unsupported(
             join.this,
-            f"FOR SYSTEM_TIME AS OF a table with {len(times)} timestamp columns",
+            f"FOR SYSTEM_TIME AS OF a table with {len(timestamps)} timestamp columns",
             "write ASOF JOIN ... ON a.k = t.k AND a.ts >= t.ts with the time of its versions",
         )
-    right_time = shift_columns(times[0].value, width)
+    right_time = shift_columns(timestamps[0].value, width)
     return clause.call(system_time, "ge", clause.read(system_time), right_time)
 
 
-def _sides(condition: Expression, width: int) -> tuple[Expression, Expression, str] | None:
-    """Return the left side, the right side over its own columns, and the comparison."""
+def _split_comparison(condition: Expression, width: int) -> _Comparison | None:
+    """Return a comparison of the two sides of a join; None for any other condition."""
     if not isinstance(condition, Call) or len(condition.arguments) != 2:
         return None
     first, second = condition.arguments
-    comparison = condition.function
+    function = condition.function
     if is_correlated(condition):
         return None
     if any(index >= width for index in columns_of(first)):
         first, second = second, first
-        comparison = _EXCHANGED.get(comparison, comparison)
+        function = _EXCHANGED.get(function, function)
     is_split = all(index < width for index in columns_of(first)) and all(
         index >= width for index in columns_of(second)
     )
-    return (first, shift_columns(second, -width), comparison) if is_split else None
+    return _Comparison(first, shift_columns(second, -width), function) if is_split else None
 
 
 def join_asof(join: AsofJoin) -> PlanNode:
@@ -208,10 +215,10 @@ def join_asof(join: AsofJoin) -> PlanNode:
     order = (*right_keys, right_time)
     right_columns = columns(right)
     names = tuple(right.fields[index].name for index in order)
-    times = Map(right, tuple(right_columns[index] for index in order), names)
+    right_times = Map(right, tuple(right_columns[index] for index in order), names)
     matched = LatestTime(
         left,
-        times,
+        right_times,
         tuple(left_keys),
         left_time,
         strict=match.comparison in ("gt", "lt"),
@@ -219,12 +226,13 @@ def join_asof(join: AsofJoin) -> PlanNode:
     )
     first_rows = TopK(right, tuple(dict.fromkeys(order)), (), 1)
     width = len(matched.fields)
+    matched_time = width - 1
     product = CrossJoin((matched, first_rows))
     both = columns(product)
     predicate = functions.conjunction(
         [
             functions.call("eq", both[left_column], both[width + right_column])
-            for left_column, right_column in zip((*left_keys, width - 1), order, strict=True)
+            for left_column, right_column in zip((*left_keys, matched_time), order, strict=True)
         ]
     )
     joined: PlanNode = Filter(product, predicate)

@@ -122,7 +122,7 @@ def _select_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_S
     table = ""
     if isinstance(selector, exp.Column) and isinstance(selector.this, exp.Star):
         table, selector = selector.table, selector.this
-    columns = [
+    columns = [  # without a table, those that an unqualified name can reach
         column
         for column in scope.columns
         if (column.is_of_table(table) if table else not column.is_shadowed)
@@ -130,9 +130,9 @@ def _select_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_S
     if isinstance(selector, exp.Star) and not any(
         selector.args.get(part) for part in ("replace", "rename")
     ):
-        kept = [name.casefold() for name, _ in scope.expand_star(selector, table)]
+        star_names = [name.casefold() for name, _ in scope.expand_star(selector, table)]
         selection = [
-            _SelectedColumn(column) for column in columns if column.name.casefold() in kept
+            _SelectedColumn(column) for column in columns if column.name.casefold() in star_names
         ]
     elif isinstance(selector, exp.Literal) and selector.is_string:
         try:
@@ -190,7 +190,8 @@ def _holds_for_name(condition: exp.Expr, name: str) -> bool:
         ) and _is_text(condition.expression):
             text = condition.expression.name
             if isinstance(condition, exp.EQ | exp.NEQ):
-                return bool(name == text) == isinstance(condition, exp.EQ)
+                is_equal = bool(name == text)
+                return is_equal if isinstance(condition, exp.EQ) else not is_equal
             if not isinstance(condition, exp.SimilarTo):
                 parts = {"%": ".*", "_": "."}
                 text = "".join(parts.get(letter, re.escape(letter)) for letter in text)

@@ -15,8 +15,8 @@ and in any clause, and the subqueries in it are planned in the same way.
 The common forms of EXISTS, IN and single aggregates need no domain
 (`circuits.sql.queries.subqueries`). They are tried first.
 
-Cost: D is maintained as any DISTINCT; a change of an outer row with values that D has already
-changes nothing below.
+Cost: D is maintained as any DISTINCT. If D already has the values of a new outer row, nothing below
+D changes.
 
 Reference: Neumann, Kemper. Unnesting Arbitrary Queries. BTW 2015.
 """

@@ -33,7 +33,7 @@ __all__ = ["filter_by_disjunction", "is_splittable"]
 def is_splittable(node: exp.Expr) -> bool:
     """Return whether a condition can be split: it has a membership condition inside AND, OR or NOT.
 
-    It must not contain other subqueries. Their values are joined to all rows before WHERE, and a
+    It must not contain other subqueries: the value of such a subquery is joined to all rows, and a
     part of a split has only some of the rows.
     """
     return has_membership(node) and not _has_other_query(node)

@@ -176,7 +176,7 @@ def _plan_known_parts(
     environment = _with_references(equation, names, known_fields)
     source = environment.source
     if len(readable) == len(parts):
-        readable = [equation.query]
+        readable = [equation.query]  # nothing is left out
     plans = []
     for part in readable:
         derived = environment.queries.plan_query(environment, part)
@@ -213,7 +213,8 @@ def _with_references(
             alias = exp.TableAlias(this=exp.to_identifier(name))
             reference = DerivedTable(RecursiveReference(name, known_fields[name]))
             cte = exp.CTE(this=exp.Select(), alias=alias)
-            # The plan without bounds is given, so the empty ``cte`` is never planned.
+            # The plan that is given, for a query without bounds of a row_number(), is not made
+            # again, so the empty ``cte`` is never planned.
             tables[name.casefold()] = CommonTable(cte, environment, plans={(): reference})
     return replace(environment, common_tables=tables)
 

@@ -41,8 +41,8 @@ _BOUNDS: Final = {
     for kind in ("tumble", "hop", "session")
     for bound in ("start", "end", "rowtime")
 }
-# A SELECT is planned several times, but its calls are replaced once. The key is in the ``meta`` of
-# the SELECT, with the call of the window, and in that of each column that replaces a call.
+# A key of ``meta``. The value for a SELECT is the call of the window; for a column that replaces a
+# call, it is True. A SELECT may be planned several times, but its calls are replaced only once.
 _CALL: Final = "group_window"
 
 
@@ -162,7 +162,7 @@ def _replace_calls(
                 )
             _replace(node, kind, bound, arguments)
         elif isinstance(node, exp.Column) and node.table.lower() == kind and "gap" in arguments:
-            if node.name.lower() == "end":
+            if node.name.lower() == "end":  # session_window.end is an aggregate, not a column
                 _replace(node, kind, "end", arguments)
         elif (
             isinstance(node, exp.Column)

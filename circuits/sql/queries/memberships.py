@@ -134,7 +134,7 @@ class _Comparison(NamedTuple):
 
 
 def _read_comparison(builder: SelectBuilder, node: exp.Expr) -> _Comparison:
-    """Read IN, or a comparison with ANY or ALL of a subquery, without the compared values."""
+    """Read IN, or a comparison with ANY or ALL; the nodes of the compared values are not read."""
     source = builder.source
     query: exp.Expr | None
     is_all, function = False, "eq"
@@ -254,6 +254,7 @@ class _Membership:
     def join(
         self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
     ) -> tuple[PlanNode, Expression]:
+        """Implement `SubqueryValue.join`."""
         width = len(plan.fields)
 
         def renumber(column: Column) -> Expression:
@@ -265,7 +266,8 @@ class _Membership:
         links = [substitute(part, renumber) for part in self.inner.correlated_conditions]
         comparisons = [substitute(part, renumber) for part in self.comparisons]
         joined, value = _join_flag(plan, inner, [*links, *comparisons], width)
-        true_or_null, can_be_null = [], False  # each comparison, or that one of its sides is NULL
+        true_or_null = []  # each comparison, by OR with the conditions that a side of it is NULL
+        can_be_null = False
         for comparison in comparisons:
             assert isinstance(comparison, Call)
             nulls = [
@@ -323,12 +325,12 @@ def _join_flag(
     if only_equalities:
         sides = tuple(dict.fromkeys(side for _, _, side in pairs))
         names = tuple(f"key_{number}" for number in range(len(sides)))
-        marked = Map(filter_all(inner, filters), (*sides, true), (*names, "found"))
+        flagged = Map(filter_all(inner, filters), (*sides, true), (*names, "found"))
         links = [
             call(function, left, Column(width + sides.index(side), side.type))
             for function, left, side in pairs
         ]
-        plan = OuterJoin(plan, Distinct(marked), conjunction(links))
+        plan = OuterJoin(plan, Distinct(flagged), conjunction(links))
         return plan, _is_found(width + len(sides))
     used = sorted({c for part in conditions for c in columns_of(part) if c < inner_start})
     keys = [columns(plan)[column] for column in used]
@@ -342,9 +344,9 @@ def _join_flag(
 
     predicate = conjunction([substitute(part, renumber) for part in conditions])
     matching = Semijoin(rows, inner, predicate)
-    marked = Map(matching, (*columns(matching), true), (*names, "found"))
+    flagged = Map(matching, (*columns(matching), true), (*names, "found"))
     links = links_between(keys, columns(matching), width)
-    return OuterJoin(plan, marked, conjunction(links)), _is_found(width + len(used))
+    return OuterJoin(plan, flagged, conjunction(links)), _is_found(width + len(used))
 
 
 def _is_found(index: int) -> Expression:

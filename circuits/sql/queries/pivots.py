@@ -26,12 +26,12 @@ from circuits.sql.syntax.source import SqlSource
 
 __all__ = ["apply_pivots", "plan_pivot_statement"]
 
-#: The name of the rows below a PIVOT in the SELECT that it becomes.
+#: The table name of the rows to pivot, in the SELECT that replaces a PIVOT.
 PIVOTED = "pivoted"
 
 
-class _Value(NamedTuple):
-    """A value that a PIVOT makes columns of: its name and its condition."""
+class _PivotValue(NamedTuple):
+    """One of the values of a PIVOT: its name in column names, and the condition of its rows."""
 
     name: str
     condition: exp.Expr
@@ -55,7 +55,7 @@ def plan_pivot_statement(environment: Environment, node: exp.Pivot) -> DerivedTa
 def _apply_pivot(environment: Environment, pivot: exp.Pivot, derived: DerivedTable) -> DerivedTable:
     source = environment.source
     if derived.domain is not None:
-        raise source.unsupported(pivot, "PIVOT of a correlated query", "pivot in a query around")
+        raise source.unsupported(pivot, "PIVOT of a correlated query", "pivot outside of it")
     source.mark_read(pivot)
     names = [field.name for field in derived.plan.fields]
     query: exp.Expr
@@ -113,9 +113,9 @@ def _pivot_item(
     """Return an aggregate over the rows of one value, with its name."""
     alias = aggregate.alias if isinstance(aggregate, exp.Alias) else ""
     call = aggregate.this if isinstance(aggregate, exp.Alias) else aggregate
-    is_named = count > 1 or (bool(alias) and not source.is_spark)
+    has_suffix = count > 1 or (bool(alias) and not source.is_spark)
     suffix = alias or source.text_of(call).lower()
-    name = f"{prefix}_{suffix}" if is_named else prefix
+    name = f"{prefix}_{suffix}" if has_suffix else prefix
     value: exp.Expr = exp.Filter(this=call.copy(), expression=exp.Where(this=condition.copy()))
     if source.is_spark and not isinstance(call, _LISTS):
         rows = exp.Filter(
@@ -127,32 +127,32 @@ def _pivot_item(
     return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
 
 
-def _read_values(source: SqlSource, pivot: exp.Pivot, field: exp.Expr) -> Iterator[_Value]:
+def _read_values(source: SqlSource, pivot: exp.Pivot, field: exp.Expr) -> Iterator[_PivotValue]:
     """Yield the values of ``k IN ('x', 'y' AS z)``."""
     if not isinstance(field, exp.In) or not field.expressions:
         raise source.unsupported(
             field, "PIVOT without values", "write the values: ... IN ('x', 'y')", "pivot"
         )
-    subject = field.this.unnest()
-    subjects = subject.expressions if isinstance(subject, exp.Tuple) else [subject]
+    compared = field.this.unnest()
+    compared_columns = compared.expressions if isinstance(compared, exp.Tuple) else [compared]
     for item in field.expressions:
         alias = item.alias if isinstance(item, exp.PivotAlias | exp.Alias) else ""
         value = item.this if isinstance(item, exp.PivotAlias | exp.Alias) else item
         value = value.unnest()
         values = value.expressions if isinstance(value, exp.Tuple) else [value]
-        if len(values) != len(subjects):
+        if len(values) != len(compared_columns):
             raise source.error(field, "PIVOT compares different numbers of values")
         parts = []
-        for compared, constant in zip(subjects, values, strict=True):
+        for column, constant in zip(compared_columns, values, strict=True):
             if isinstance(constant, exp.Column):  # DuckDB: IN (x) is IN ('x')
                 constant = exp.Literal.string(constant.name)
             if not isinstance(constant, exp.Literal | exp.Null | exp.Boolean | exp.Neg | exp.Cast):
                 raise source.unsupported(field, "a PIVOT value that is not a constant")
-            parts.append(exp.NullSafeEQ(this=compared.copy(), expression=constant.copy()))
+            parts.append(exp.NullSafeEQ(this=column.copy(), expression=constant.copy()))
         condition: exp.Expr = parts[0]
         for part in parts[1:]:
             condition = exp.And(this=condition, expression=part)
-        yield _Value(alias or "_".join(_name_of(other) for other in values), condition)
+        yield _PivotValue(alias or "_".join(_name_of(other) for other in values), condition)
 
 
 def _name_of(value: exp.Expr) -> str:
@@ -175,7 +175,7 @@ def _unpivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) ->
         into, items = pivot.args.get("into"), pivot.expressions
         name = into.this.name if into else "name"
         value_names = [part.name for part in into.expressions] if into else ["value"]
-    groups: list[tuple[str, list[str]]] = []
+    groups: list[tuple[str, list[str]]] = []  # the value of the name column, and the columns
     for item in items:
         alias = ""
         if isinstance(item, exp.PivotAlias | exp.Alias):

@@ -13,8 +13,8 @@ linear in ``r``: it names ``r`` once, and joins, filters and computes. An operat
 rows of ``r`` (an aggregate, a second reference, EXCEPT, NOT EXISTS, the optional side of an outer
 join) would give different results, or not terminate, so it raises an error.
 
-The types of the columns are common to the base query and the steps, whose types depend on them. So
-the plan is built again with the types found, until they no longer change.
+The columns have the common types of the base query and the steps. The types of the steps depend on
+those of the columns. So the plan is built again with the types found, until they no longer change.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def plan_recursive(table: CommonTable) -> DerivedTable:
     for _ in range(MAX_TYPE_ITERATIONS):
         plans: list[PlanNode] = [base]
         reference = DerivedTable(RecursiveReference(name, fields))
+        # The plan that is given, for a query without bounds of a row_number(), is not made again.
         recursive_table = replace(table, recursive=False, plans={(): reference})
         step_environment = replace(
             environment,

@@ -53,7 +53,7 @@ __all__ = ["check_monotone", "read_mode"]
 Direction = int | None
 BETTER_DIRECTION: Final = {"min": -1, "max": 1}
 LIMITING_FUNCTIONS: Final = {-1: "least", 1: "greatest"}
-#: Comparisons that are true if the left side is small enough, and those for the right side.
+#: Comparisons that stay true if the left side gets smaller; those that do if the right side does.
 SMALLER_LEFT: Final = frozenset({"lt", "le"})
 SMALLER_RIGHT: Final = frozenset({"gt", "ge"})
 ADVICE: Final = "write USING KEY (k, min(v)) or (k, max(v)), with all columns but one as keys"
@@ -74,7 +74,7 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
     if not keys:
         return None
     positions = {name.casefold(): index for index, name in enumerate(names)}
-    unread = set(positions.values())
+    unnamed = set(positions.values())  # the columns that USING KEY does not name
     mode: DistinctMode | None = None
     for key in keys:
         column = key.this if isinstance(key, exp.Min | exp.Max) else key
@@ -86,7 +86,7 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
             raise source.error(
                 column, f"unknown column {column.name!r} in USING KEY; columns: {', '.join(names)}"
             )
-        unread.discard(position)
+        unnamed.discard(position)
         if column is key:
             continue
         source.allow_arguments(key, "this")
@@ -94,9 +94,9 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
             raise source.unsupported(key, "a second min or max in USING KEY", ADVICE)
         kind: Literal["min", "max"] = "min" if isinstance(key, exp.Min) else "max"
         mode = DistinctMode(kind, position, keeps_null=True)
-    if mode is None or unread:
-        missing = ", ".join(names[position] for position in sorted(unread))
-        construct = f"USING KEY without {missing}" if unread else "USING KEY without min or max"
+    if mode is None or unnamed:
+        missing = ", ".join(names[position] for position in sorted(unnamed))
+        construct = f"USING KEY without {missing}" if unnamed else "USING KEY without min or max"
         raise source.unsupported(keys[0], construct, ADVICE)
     return mode
 
@@ -104,7 +104,7 @@ def read_mode(source: SqlSource, node: exp.CTE, names: Sequence[str]) -> Distinc
 def check_monotone(
     source: SqlSource, node: exp.CTE, body: PlanNode, name: str, mode: DistinctMode
 ) -> None:
-    """Refuse a recursion in which a better value could lead to a worse one, or has no order.
+    """Refuse a recursion whose values have no order, or in which a better one may lead to a worse.
 
     Args:
         source: The text.
@@ -188,9 +188,9 @@ class _DirectionReader:
                 self._check(_is_constant(predicate, both))
                 return both[: len(plan.fields)]
             case Unnest(child):
-                below = self.read(child)
-                self._check(below[-1] == 0)
-                return (*below[:-1], *(0,) * (len(plan.fields) - len(below) + 1))
+                *others, unnested_list = self.read(child)
+                self._check(unnested_list == 0)
+                return (*others, *(0,) * (len(plan.fields) - len(others)))
         self._check(all(direction == 0 for child in plan.inputs for direction in self.read(child)))
         return (0,) * len(plan.fields)
 
@@ -234,6 +234,7 @@ def _direction(expression: Expression, directions: Sequence[Direction]) -> Direc
             return _combine([_direction(left, directions), _reverse(_direction(right, directions))])
         case Call("add" | "least" | "greatest" as function, arguments):
             direction = _combine([_direction(argument, directions) for argument in arguments])
+            # A sum follows its terms in either direction, least() only down, greatest() only up.
             is_monotone = function in ("add", LIMITING_FUNCTIONS.get(direction or 0))
             return direction if is_monotone else None
         case Call("multiply" | "divide", (argument, LiteralValue(value))):

@@ -114,6 +114,7 @@ class _ScalarValue:
     def join(
         self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
     ) -> tuple[PlanNode, Expression]:
+        """Implement `SubqueryValue.join`."""
         width = len(plan.fields)
         outer_values = [rewrite(value) for value in self.outer_values]
         links = links_between(outer_values, columns(self.plan)[: len(outer_values)], width)
@@ -163,11 +164,11 @@ def _join_simple_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNod
     query = strip_parentheses(node)
     clause = builder.clause("a scalar subquery")
     if isinstance(query, exp.Select) and is_grouped(query) and len(query.expressions) == 1:
-        other_clauses = (
+        refused_clauses = (
             *("group", "having", "distinct", "qualify"),
             *("limit", "offset", "order", "with_"),
         )
-        if not any(query.args.get(name) for name in other_clauses):
+        if not any(query.args.get(name) for name in refused_clauses):
             return _join_aggregate(builder, clause, query)
     if not isinstance(query, exp.Query):
         raise source.unsupported(node, f"{query.key.upper()} as a value")

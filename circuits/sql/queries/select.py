@@ -85,7 +85,7 @@ USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 @dataclass(frozen=True)
 class _Item:
-    """A column of the list; ``value`` is an expression over FROM and WHERE, not yet over groups."""
+    """A column of the list; ``value`` is an expression over the rows before grouping."""
 
     name: str
     node: exp.Expr
@@ -96,21 +96,21 @@ def read_from_and_where(
     environment: Environment, node: exp.Select, parent: Scope | None = None
 ) -> SelectBuilder:
     """Read FROM and WHERE."""
-    bounds = find_row_number_conditions(environment, node)
+    numbered = find_row_number_conditions(environment, node)
     replace_session_end(node)
-    builder = read_from_clause(environment, node, parent, bounds.bounds_by_table)
+    builder = read_from_clause(environment, node, parent, numbered.bounds_by_table)
     aliases: dict[str, exp.Expr | None] = {}
     builder.aliases = aliases
     for item in node.expressions:
         if isinstance(item, exp.Alias):
             add_alias(aliases, item)
     where = node.args.get("where")
-    for column in bounds.column_by_condition.values():
+    for column in numbered.column_by_condition.values():
         # FROM applies these conditions. This only checks that the name is not ambiguous.
         builder.scope.find_own_column(column)
     if where is not None:
         environment.source.allow_arguments(where, "this")
-        restrict(builder, where.this, "WHERE", frozenset(bounds.column_by_condition))
+        restrict(builder, where.this, "WHERE", frozenset(numbered.column_by_condition))
     add_group_window(builder, node)
     return builder
 
@@ -185,7 +185,7 @@ class _SelectReader:
         return self._over_windows(selection) if self.windows else selection
 
     def _over_windows(self, selection: Selection) -> Selection:
-        """Add the window functions to the plan, and return all expressions over their results."""
+        """Add the window functions to the plan, and let all expressions read their results."""
         if selection.correlated_conditions:
             raise self.source.correlated(
                 self.node,
@@ -242,7 +242,7 @@ class _SelectReader:
                     self.source.allow_arguments(column, "this", "table")
                 self.source.allow_arguments(part, "this", "expression", "low", "high")
                 bounded.append((value, bound.kept_numbers))
-        return bounded[0] if bounded else (None, RowNumberRange(1, 1))
+        return bounded[0] if bounded else (None, RowNumberRange(1, 1))  # the range is not used
 
     def _read_row_number(self) -> BoundedRowNumber | None:
         if self.row_number is None:
@@ -265,7 +265,7 @@ class _SelectReader:
             if generated is not None:
                 items += [_Item(name, node, value) for name, value in generated]
                 if isinstance(node, exp.Alias):
-                    aliases_before[node.alias.casefold()] = None  # rows, which no item can name
+                    aliases_before[node.alias.casefold()] = None  # other items cannot use it
             elif isinstance(node, exp.Star):
                 items += self._read_star(clause, node, node, scope.expand_star(node))
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -559,6 +559,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     if row_number is None:
         for condition in selection.filters:
             plan = Filter(plan, condition)
+    # `_select_numbered_rows` replaces this 0 by the row number.
     values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
     plan = _map_columns(plan, values, _column_names(selection))
     if row_number is not None:

@@ -78,7 +78,7 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
 
 
 def _align_by_name(plans: Sequence[PlanNode], domain_width: int) -> list[PlanNode]:
-    """Return the plans with the columns of all, in the order of their names' first occurrence.
+    """Return the plans with equal columns: those of the first plan, then those of the second only.
 
     A column that a plan does not have is NULL. The columns of the domain come first.
     """
@@ -103,7 +103,7 @@ def _align_by_name(plans: Sequence[PlanNode], domain_width: int) -> list[PlanNod
 def _cast_to_text(
     source: SqlSource, node: exp.SetOperation, plans: Sequence[PlanNode]
 ) -> list[PlanNode]:
-    """Return the two plans, with the other values cast to text in columns that mix them with text.
+    """Return the two plans; where a text meets a value of another type, this is cast to text.
 
     Raises:
         UnsupportedSqlError: A plan to cast is itself a set operation. DuckDB casts the columns of

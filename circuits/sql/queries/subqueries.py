@@ -67,7 +67,7 @@ def add_condition_keys(grouping: Grouping, node: exp.Expr, condition: Expression
         UnsupportedSqlError: The condition is not an equality of an inner with an outer value.
     """
     if all(map(is_outer_column, columns_of(condition))):
-        return condition
+        return condition  # it does not read the subquery's rows
     if isinstance(condition, Call) and condition.function in ("eq", "same"):
         for inner, outer in (condition.arguments, condition.arguments[::-1]):
             outer_columns = columns_of(outer)
@@ -86,6 +86,12 @@ def read_subquery(
     builder: SelectBuilder, query: exp.Expr, *, exists: bool = False, may_correlate: bool = True
 ) -> Subquery:
     """Return a subquery, with its correlated conditions.
+
+    Args:
+        builder: The rows of the enclosing query.
+        query: The subquery.
+        exists: True if only the existence of its rows is used, as by EXISTS.
+        may_correlate: False to refuse a correlated subquery.
 
     Raises:
         CorrelatedSqlError: It is correlated, and ``may_correlate`` is False.

@@ -166,7 +166,7 @@ class _FromReader:
 
         The items are joined at the end. But a correlated item and a table function read all items
         before them, so from the first of them on each item is joined to those before it at once. In
-        a correlated SELECT this is so from the start.
+        a correlated SELECT every item is joined at once.
         """
         items = [self._read_joined_item(first, [])]
         joins_at_once = self.domain is not None
@@ -230,7 +230,8 @@ class _FromReader:
         self._check_distinct_names(left, right, node)
         builder = left.copy()
         builder.append_columns_of(right)
-        links = links_between(*right.link_sides, offset=left.width)
+        outer_values, domain_columns = right.link_sides
+        links = links_between(outer_values, domain_columns, left.width)
         builder.plan = filter_all(CrossJoin((left.plan, right.plan)), links)
         return builder
 
@@ -414,7 +415,8 @@ class _FromReader:
         self._check_distinct_names(left, right, join.this)
         joined = left.copy()
         joined.append_columns_of(right)
-        links = links_between(*right.link_sides, offset=left.width)
+        outer_values, domain_columns = right.link_sides
+        links = links_between(outer_values, domain_columns, left.width)
         if kind in ("right", "full") and self.domain is not None:
             joined.domain_columns = self._domain_columns_of_join(kind, left, right)
         using = self._read_using(join, left.scope_columns, right.scope_columns)

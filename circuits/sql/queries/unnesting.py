@@ -42,8 +42,8 @@ __all__ = [
     "zip_generators",
 ]
 
-# The kind of each generator, and whether it keeps rows without elements: by the class of its node,
-# and by its name for functions that sqlglot does not know.
+# The kind of each generator, and whether it keeps rows without elements: by the name of its node's
+# class, and by the name of the function if sqlglot has no class for it.
 _CLASSES: Final[dict[str, tuple[str, bool]]] = {
     "Explode": ("explode", False),
     "ExplodeOuter": ("explode", True),
@@ -82,6 +82,11 @@ def is_generator(node: exp.Expr) -> bool:
     return kind is not None and kind[0] != "series"
 
 
+def _is_explode(node: exp.Expr) -> bool:
+    kind = _generator_kind(node)
+    return kind is not None and kind[0] == "explode"
+
+
 def is_table_function(node: exp.Expr) -> bool:
     """Return whether an item of FROM is UNNEST or a function that makes rows."""
     if isinstance(node, exp.Unnest):
@@ -95,7 +100,10 @@ def is_table_function(node: exp.Expr) -> bool:
 
 
 def _generators_of_lateral(node: exp.Lateral) -> list[exp.Expr] | None:
-    """Return the list of ``LATERAL (SELECT unnest(a))``: a SELECT of one generator and no FROM."""
+    """Return the SELECT list of ``LATERAL (SELECT unnest(a))``; None for any other LATERAL.
+
+    The list is one generator, and the SELECT has no other clause.
+    """
     query = node.this.this if isinstance(node.this, exp.Subquery) else None
     if not isinstance(query, exp.Select) or len(query.expressions) != 1:
         return None
@@ -170,10 +178,8 @@ def _add_to_scope(builder: SelectBuilder, node: exp.Expr, generated: _Generated)
         if not alias_names and len(names) == 1 and alias.name and not source.is_spark:
             # In DuckDB, the alias of a function in FROM is also the name of its only column.
             names = [alias.name]
-    if (
-        any(column.table.casefold() == table.casefold() for column in builder.scope_columns)
-        and alias is not None
-    ):
+    other_tables = {column.table.casefold() for column in builder.scope_columns}
+    if alias is not None and table.casefold() in other_tables:
         raise source.error(node, f"two tables in FROM are called {table!r}; give one an alias")
     builder.scope_columns += tuple(
         ScopeColumn(table, name, value) for name, value in zip(names, generated.values, strict=True)
@@ -181,9 +187,9 @@ def _add_to_scope(builder: SelectBuilder, node: exp.Expr, generated: _Generated)
 
 
 def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Expression]] | None:
-    """Apply a generator of the SELECT list to the rows, and return its columns; None if it is none.
+    """Apply a generator of the SELECT list to the rows, and return its columns.
 
-    The node is the generator itself, with an alias or several.
+    The node may have one alias or several. The result is None for a node that is not a generator.
     """
     source, names = builder.source, []
     function = node
@@ -192,7 +198,7 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
         names = [name.name for name in node.expressions]
     elif isinstance(node, exp.Alias):
         function, names = node.this, [node.alias]
-    if id(function) in builder.generated:
+    if id(function) in builder.generated:  # `zip_generators` has applied it
         name, value = builder.generated[id(function)]
         source.allow_arguments(node, "this", "alias")
         return [(names[0] if names else name, value)]
@@ -238,9 +244,7 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
             )
     if len(generators) < 2:
         return
-    if source.is_spark or any(
-        (_generator_kind(node) or ("", False))[0] != "explode" for node in generators
-    ):
+    if source.is_spark or not all(map(_is_explode, generators)):
         raise source.unsupported(
             generators[1], "a second function of this kind in one SELECT list", "use it in FROM"
         )

@@ -43,6 +43,7 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                 row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
             )
     fields: list[Field] = []
+    first_number = 1 if source.is_spark else 0
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
             # coalesce casts a string literal to a date if other arguments are dates.
@@ -52,17 +53,17 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                     row_values[number] = functions.call(
                         "cast", row_values[number], type=common_type
                     )
-        fields.append(Field(f"col{number + source.is_spark}", common_type))
+        fields.append(Field(f"col{first_number + number}", common_type))
     if domain is not None:
         return DerivedTable(_map_each_row(domain.plan, rows, fields), domain=domain)
     for values in rows:
         for value in values:
             if not isinstance(value, Literal) and not is_nested(value.type):
                 raise source.unsupported(node, f"{value} in VALUES", "write constants")
-    constants = [tuple(v.value for v in values if isinstance(v, Literal)) for values in rows]
-    if any(len(values) < len(fields) for values in constants):
+    if not all(isinstance(value, Literal) for values in rows for value in values):
         # Lists, structs and maps are calls.
         return DerivedTable(_map_each_row(Values((), ((),)), rows, fields))
+    constants = [tuple(v.value for v in values if isinstance(v, Literal)) for values in rows]
     return DerivedTable(Values(tuple(fields), tuple(constants)))
 
 

@@ -56,7 +56,7 @@ def hopping(plan: PlanNode, time: Expression, size: int, slide: int, offset: int
 def cumulating(
     plan: PlanNode, time: Expression, step: int, size: int, offset: int
 ) -> WindowColumns:
-    """Return the windows that start with a window of ``size`` and end after each ``step`` of it.
+    """Return, for each tumbling window of ``size``, the windows from its start to each ``step``.
 
     For each row they are its hopping windows of ``size`` and slide ``step`` that start at or before
     the start of its tumbling window of ``size``, and they are cut at this start.
@@ -80,7 +80,8 @@ def session(
     end = start
     if with_end:
         plan = SessionBound(plan, tuple(dict.fromkeys(key_columns)), time_column, gap, last=True)
-        end = _shift(columns(plan)[-1], gap)
+        last_time = columns(plan)[-1]
+        end = _shift(last_time, gap)
     return WindowColumns(plan, start, end)
 
 

@@ -103,7 +103,7 @@ def _with_bounds(plan: PlanNode, window: WindowColumns, select: exp.Select | Non
     width = len(plan.fields)
     values: list[Expression] = [*columns(window.plan)[:width], window.start]
     names = [*(field.name for field in plan.fields), "window_start"]
-    if window.end != window.start:
+    if window.end != window.start:  # else the end of a session is not computed
         values.append(window.end)
         names.append("window_end")
         if _reads(select, "window_time"):
@@ -213,12 +213,12 @@ def replace_session_end(select: exp.Select) -> None:
     needed = {"window_start", *(key.name.lower() for key in keys)}
     if not needed <= set(group_names) or "window_end" not in group_names:
         return
-    kept = [
+    remaining_keys = [
         node
         for node in group.expressions
         if not (isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time"))
     ]
-    group.set("expressions", kept)
+    group.set("expressions", remaining_keys)
     references = [
         node
         for part in (*select.expressions, *map(select.args.get, ("having", "order", "qualify")))
