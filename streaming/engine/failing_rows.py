@@ -48,7 +48,8 @@ Tables = Mapping[str, pa.Table]
 Attempt = Callable[[Tables], object]
 
 MAX_FAILING_ROWS: Final = 1000  # isolated in one micro-batch
-# The limit on the rows of all tried steps: per row of the micro-batch, and for a small micro-batch.
+# The limit on the rows of all tried steps together: this many per row of the micro-batch, and at
+# least MIN_TRIED_ROWS_LIMIT.
 MAX_TRIED_ROWS_PER_ROW: Final = 100
 MIN_TRIED_ROWS_LIMIT: Final = 20_000_000
 STEP_COST_ROWS: Final = 2000  # the fixed cost of a step, as a number of rows
@@ -156,7 +157,14 @@ class _Search:
         return None
 
     def keep_good(self, others: Tables, name: str, table: pa.Table, *, alone: bool) -> pa.Table:
-        """Return the rows of a table whose steps succeed, alone or together with other rows."""
+        """Return the rows of a table whose steps succeed.
+
+        Args:
+            others: Rows of the other relations, which belong to every tried step.
+            name: The relation of the table.
+            table: The rows to try.
+            alone: True to try each part by itself; False to try it with the good rows before it.
+        """
         good = [table.slice(0, 0)]
         pending = [(0, table.num_rows)]  # a stack of parts: first row and number of rows
         while pending and self.is_complete:

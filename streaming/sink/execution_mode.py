@@ -55,7 +55,7 @@ def check_outputs(mode: ExecutionMode, outputs: Iterable[Output]) -> None:
 def resolve_mode(
     circuit: Circuit, mode: ExecutionMode, cells: int | None
 ) -> tuple[ExecutionMode, int | None]:
-    """Return the mode and the number of cells that are used; warn if they differ."""
+    """Return the mode and the number of cells to use; warn if they are not the given ones."""
     if mode == "distributed" and circuit.recursions:
         names = ", ".join(repr(name) for views in circuit.recursions for name in views)
         log.warning(

@@ -32,6 +32,7 @@ from streaming.targets.target import Target, ViewDelta
 
 __all__ = ["MODE_KEY", "OnDelta", "Output", "OutputRouting", "Outputs", "route_outputs"]
 
+#: A function that is called with the changes of a view in a micro-batch, and its batch id.
 OnDelta = Callable[[DataFrame, int], object]
 
 #: The metadata key of the mode of a published table; the value is ``str(OutputMode)``.
@@ -136,6 +137,14 @@ class OutputRouting:
         """Write a published table to the target of its view, if the view has one.
 
         An error of the target is raised unchanged.
+
+        Args:
+            view: The view.
+            batch_id: The micro-batch.
+            table: The table.
+            state_id: As for `ViewDelta`.
+            files: As for `ViewDelta`.
+            session: Makes the DataFrame for a target that is a function.
 
         Raises:
             TargetError: The micro-batch is replayed, and was published in another mode before.

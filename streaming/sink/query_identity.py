@@ -58,13 +58,15 @@ class QueryIdentity:
             for name, input_options in options.items()
             if input_options.time_column is not None
         }
-        timestamps = {name: type for name, type in types.items() if pa.types.is_timestamp(type)}
-        if self._checkpoint is None or not timestamps:
+        timestamp_types = {
+            name: type for name, type in types.items() if pa.types.is_timestamp(type)
+        }
+        if self._checkpoint is None or not timestamp_types:
             return {}
         watermark = self._checkpoint.watermark(batch_id)
         if watermark is None:
             return {}
         return {
             name: watermark if type.tz else watermark.replace(tzinfo=None)
-            for name, type in timestamps.items()
+            for name, type in timestamp_types.items()
         }

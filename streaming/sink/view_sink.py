@@ -223,12 +223,12 @@ class ViewSink:
         self._is_current = False
         self._missing_deletions_logged: set[str] = set()  # names of inputs
         self._state_labels = state_labels(self._circuit)
-        unordered = {
+        unordered_inputs = {  # no column says which of two upserts of a key is the newer one
             name
             for name, options in self._circuit.input_options.items()
             if options.keys and options.sequence is None
         }
-        self._order = OrderCheck(self._feed, unordered)
+        self._order = OrderCheck(self._feed, unordered_inputs)
 
     @property
     def circuit(self) -> Circuit:
@@ -335,7 +335,7 @@ class ViewSink:
             UnknownViewError: The view is unknown or not materialized.
             StateDamagedError: The newest version of the state directory is damaged.
         """
-        contents = ViewDelta(name, -1, self.table(name), "complete")
+        contents = ViewDelta(name, batch_id=-1, table=self.table(name), mode="complete")
         return frame_of(session or SparkSession.active(), contents)
 
     def table(self, name: str) -> pa.Table:

@@ -175,8 +175,8 @@ def _unknown_relations(
         ),
         f"relation is NULL; inputs are {', '.join(inputs)}",
     )
-    not_of_row = (RELATION, WEIGHT, SEQUENCE, ERROR, RAW) if has_envelope else (RELATION, WEIGHT)
-    columns = [name for name in table.column_names if name not in not_of_row]
+    added_columns = (RELATION, WEIGHT, SEQUENCE, ERROR, RAW) if has_envelope else (RELATION, WEIGHT)
+    columns = [name for name in table.column_names if name not in added_columns]
     return DeadLetters.from_rows(tags, table.select(columns), reasons, _dead_letter_weights(table))
 
 
@@ -250,10 +250,10 @@ class _RelationRows:
         columns: dict[str, Any] = {}
         for field in self.schema.fields:
             # Of a deleted key only the key columns are checked.
-            checked = ~deleted if field.name not in self.key else np.ones(size, np.bool_)
+            is_checked = ~deleted if field.name not in self.key else np.ones(size, np.bool_)
             if field.name not in table.column_names:
                 # Only a micro-batch that consists of deleted keys may lack a column.
-                if checked.any() or not size:
+                if is_checked.any() or not size:
                     raise self._missing_column_error(field.name)
                 columns[field.name] = pa.nulls(size, field.type)
                 continue
@@ -263,11 +263,11 @@ class _RelationRows:
                 raise SchemaError(
                     f"relation {self.name!r}: column {field.name!r}: {error}"
                 ) from error
-            if (invalid & checked).any():
+            if (invalid & is_checked).any():
                 reason = f"column {field.name!r} has a value that is not a valid {field.type}"
-                reasons.append((invalid & checked, reason))
+                reasons.append((invalid & is_checked, reason))
             if (not field.nullable or field.name in self.key) and column.null_count:
-                nulls = np.asarray(pc.is_null(column).to_numpy(), np.bool_) & checked & ~invalid
+                nulls = np.asarray(pc.is_null(column).to_numpy(), np.bool_) & is_checked & ~invalid
                 if nulls.any():
                     reasons.append((nulls, f"column {field.name!r} is NULL and must not be"))
             columns[field.name] = column

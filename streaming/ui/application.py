@@ -171,6 +171,8 @@ def application(
 class RateLimiter:
     """Delays requests beyond a rate, because responses take time from the sink.
 
+    Each request takes the next slot of time, of ``1 / per_second`` seconds.
+
     Args:
         per_second: The maximum rate in the long run.
         burst: The maximum number of requests without a delay.

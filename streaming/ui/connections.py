@@ -46,7 +46,7 @@ __all__ = ["Connection", "Connections", "Limits", "accept"]
 log = logging.getLogger(__name__)
 
 ACCEPT_PAUSE_S: Final = 0.004  # after an accepted connection
-BUSY_PAUSE_S: Final = 0.01  # after a connection for which another one, or itself, was closed
+BUSY_PAUSE_S: Final = 0.01  # after a connection if a limit was reached, so that one was closed
 RETRY_S: Final = 0.5  # after accepting has failed
 #: The errors that accepting raises while the process or the machine lacks resources.
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

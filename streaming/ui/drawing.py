@@ -65,12 +65,12 @@ class Drawing:
             {"from": index_of[start], "to": index_of[end], "bends": layout.bends[start, end]}
             for start, end in edges
         ]
-        names = {operator: name for name, operator in graph.views.items()}
+        view_of_operator = {operator: name for name, operator in graph.views.items()}
         # The view that each `Integrate` node stores, by the name of the node.
         materialized = {
-            node.name: names[node.inputs[0]]
+            node.name: view_of_operator[node.inputs[0]]
             for node in graph.nodes
-            if isinstance(node.operator, Integrate) and node.inputs[0] in names
+            if isinstance(node.operator, Integrate) and node.inputs[0] in view_of_operator
         }
         picture = {
             "boxes": boxes,

@@ -62,7 +62,7 @@ class EventTexts:
         version = self._history.version
         if key not in self._tasks or self._tasks[key][0] != version:
             tasks = self._tasks.items()
-            for old_key in [key for key, (created, _) in tasks if created != version]:
+            for old_key in [old for old, (created, _) in tasks if created != version]:
                 del self._tasks[old_key]
             task = asyncio.create_task(asyncio.to_thread(self._format, key))
             self._tasks[key] = version, task

@@ -55,7 +55,16 @@ MAX_TABLE_ROWS: Final = 1000
 
 @dataclass(frozen=True)
 class LastChange:
-    """The last change of a view. A small table is kept, and formatted on request."""
+    """The last published table of a view that was not empty.
+
+    Attributes:
+        batch: The micro-batch.
+        mode: The output mode of the view.
+        inserted: The sum of the positive weights.
+        deleted: The sum of the negative weights, as a positive number.
+        count: The number of rows of the table.
+        rows: The table if it is small, to be formatted on request; else its first rows as texts.
+    """
 
     batch: int
     mode: str
@@ -118,7 +127,8 @@ class History(SinkObserver):
                 self._matches[view] = Matches(pattern, names)
         self._recent: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_BATCHES)
         self._timeline: list[dict[str, Any]] = []
-        self._stride, self._batches = 1, 0
+        self._batches = 0
+        self._stride = 1  # micro-batches for each point of the timeline
         self._newest: dict[str, LastChange] = {}
         self._state: list[dict[str, Any]] = []
         self._operators: list[tuple[int, float]] = []

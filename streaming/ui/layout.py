@@ -70,7 +70,7 @@ def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Lay
     for node in nodes:
         layers[layer[node]].append(node)
     chains: dict[tuple[int, int], list[int]] = {}
-    short_edges: list[tuple[int, int]] = []
+    short_edges: list[tuple[int, int]] = []  # the parts of edges between neighbouring layers
     bend = -1
     for start, end in edges:
         chain = [start]
@@ -135,6 +135,7 @@ def _crossings(layers: Sequence[Sequence[int]], successors: Mapping[int, list[in
         ends: list[int] = []
         for node in layer:
             targets = sorted(index_of[n] for n in successors.get(node, []) if n in index_of)
+            # The edges of earlier nodes that end to the right of a target cross the edge to it.
             count += sum(len(ends) - bisect_right(ends, target) for target in targets)
             for target in targets:
                 insort(ends, target)

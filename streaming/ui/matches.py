@@ -31,7 +31,7 @@ class _Match:
     Attributes:
         nodes: The values of the nodes, as texts.
         batch: The last micro-batch that inserted the match.
-        weight: The sum of the changes of the row's weight since the match was first retained.
+        weight: The sum of the row's weights in all deltas since the match was first retained.
         columns: Short Arrow arrays, one for each column that identifies a match.
         index: The index of the match's values in ``columns``.
     """
@@ -88,14 +88,14 @@ class Matches:
         already_counted = frozenset(self._retained)
         columns = [_take(table, name, row_numbers).combine_chunks() for name in key_columns]
         nodes = row_texts([_take(table, name, row_numbers) for name in self.names])
-        for index, (row, match) in enumerate(zip(keys_of(columns), nodes, strict=True)):
+        for index, (key, match_nodes) in enumerate(zip(keys_of(columns), nodes, strict=True)):
             weight = int(weights[row_numbers[index]])
-            previous = self._retained.pop(row, None)
+            previous = self._retained.pop(key, None)
             if previous is not None:  # it becomes the newest
-                weight = previous.weight if row in already_counted else previous.weight + weight
-            self._retained[row] = _Match(match, batch_id, weight, columns, index)
-        for row in list(self._retained)[:-MAX_MATCHES]:
-            del self._retained[row]
+                weight = previous.weight if key in already_counted else previous.weight + weight
+            self._retained[key] = _Match(match_nodes, batch_id, weight, columns, index)
+        for key in list(self._retained)[:-MAX_MATCHES]:
+            del self._retained[key]
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the matches as JSON values, oldest first."""
@@ -107,12 +107,12 @@ class Matches:
     ) -> None:
         """Add changes to the weights of the retained matches; remove the deleted matches."""
         row_numbers = self._candidates(table, key_columns)
-        rows = keys_of([_take(table, name, row_numbers) for name in key_columns])
-        for row, weight in zip(rows, weights[row_numbers].tolist(), strict=True):
-            match = self._retained.get(row)
+        row_keys = keys_of([_take(table, name, row_numbers) for name in key_columns])
+        for key, weight in zip(row_keys, weights[row_numbers].tolist(), strict=True):
+            match = self._retained.get(key)
             if match is not None:
                 match.weight = 0 if is_upsert else match.weight + weight
-        self._retained = {row: match for row, match in self._retained.items() if match.weight > 0}
+        self._retained = {key: match for key, match in self._retained.items() if match.weight > 0}
 
     def _candidates(self, table: pa.Table, key_columns: Sequence[str]) -> Int64Array:
         """Return the indices of all rows that may be rows of retained matches."""
@@ -121,13 +121,12 @@ class Matches:
             if len(row_numbers) <= MAX_MATCHES:
                 break
             column = _take(table, name, row_numbers)
-            retained = [
+            retained_values = [  # arrays of length 1
                 match.columns[number].slice(match.index, 1) for match in self._retained.values()
             ]
             try:
-                is_candidate = pc.is_in(
-                    column, pa.concat_arrays([match.cast(column.type) for match in retained])
-                )
+                value_set = pa.concat_arrays([v.cast(column.type) for v in retained_values])
+                is_candidate = pc.is_in(column, value_set)
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a type that Arrow cannot hash
                 continue
             row_numbers = row_numbers[is_candidate.to_numpy()]

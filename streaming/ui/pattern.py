@@ -103,7 +103,7 @@ def _has_ring(nodes: int, edges: Iterable[tuple[int, int]]) -> bool:
     undirected_edges = {frozenset(edge) for edge in edges}
     for edge in undirected_edges:
         start, *end = edge
-        if not end:
+        if not end:  # from a node to itself
             continue
         if root(start) == root(end[0]):
             return True

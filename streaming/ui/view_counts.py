@@ -46,6 +46,7 @@ class ViewCounts:
         self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][
             :MAX_NUMBERS
         ]
+        #: True if the view is the single row of an aggregate, with numbers in it.
         self.is_single = bool(self._columns) and is_single(circuit.graph, view)
         #: The names of the numbers.
         self.names = self._columns if self.is_single else ["rows"]
@@ -77,7 +78,7 @@ class ViewCounts:
         is_first, self._has_begun = not self._has_begun, True
         # A replayed table was counted when it was published. But if it is the first table here, an
         # earlier process published it, and this process has not counted it yet.
-        is_counted = replayed and not is_first
+        was_counted = replayed and not is_first
         if is_first and not self.is_single and not self._is_materialized:
             self.is_partial = batch_id > 0 or self._was_stepped
         if self.is_single:
@@ -85,18 +86,18 @@ class ViewCounts:
         elif mode == "complete":
             self._numbers, self.is_partial = _row_count(int(weights.sum())), False
         elif self._is_materialized:
-            self._update_total(weights, mode, is_first=is_first, is_counted=is_counted)
-        elif not is_counted:
+            self._update_total(weights, mode, is_first=is_first, was_counted=was_counted)
+        elif not was_counted:
             self.change += int(weights.sum())
             self._numbers = [None] if self.is_partial else _row_count(self.change)
         return self._numbers
 
     def _update_total(
-        self, weights: Int64Array, mode: str, *, is_first: bool, is_counted: bool
+        self, weights: Int64Array, mode: str, *, is_first: bool, was_counted: bool
     ) -> None:
         if is_first or mode == "upsert":
             self._total = self._sum_weights()
-        elif not is_counted:
+        elif not was_counted:
             self._total += int(weights.sum())
         self._numbers = _row_count(self._total)
 
