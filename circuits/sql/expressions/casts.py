@@ -49,18 +49,18 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         cast = clause.call(node, "try", cast) if is_lenient else cast
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
-    invalid_literal = source.error(
+    literal_error = source.error(
         node, f"{value} is not a valid {target}; correct it, or use TRY_CAST"
     )
     if source.is_spark and _is_invalid_spark_integer(value, target):
-        raise invalid_literal
+        raise literal_error
     if isinstance(value, Literal) and isinstance(cast, Call):
         # The cast of a literal is folded to a literal, unless its value has no Python equivalent
         # (a date in the year 20000) or its evaluation fails. The latter is an error now.
         try:
             evaluate(cast, (), 1)
         except EvaluationError:
-            raise invalid_literal from None
+            raise literal_error from None
     return cast
 
 

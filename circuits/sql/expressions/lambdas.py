@@ -45,6 +45,7 @@ def _read_lambda(
         raise clause.source.error(
             node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
         )
+    # The number of lambdas around this one.
     level = len({c.index // LEVEL_COLUMNS for c in clause.parameters.values()})
     first = FIRST_PARAMETER + level * LEVEL_COLUMNS
     parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
@@ -120,13 +121,16 @@ def read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
     name = node.expression.name.casefold()
 
     def as_lambda(body: exp.Expr) -> exp.Lambda:
-        def rename(part: exp.Expr) -> exp.Expr:
+        def name_parameter(part: exp.Expr) -> exp.Expr:
+            """Replace a column with the name of the variable by its identifier, a parameter."""
             if isinstance(part, exp.Column) and not part.table and part.name.casefold() == name:
                 name_node: exp.Expr = part.this
                 return name_node
             return part
 
-        function = exp.Lambda(this=body.transform(rename), expressions=[exp.to_identifier(name)])
+        function = exp.Lambda(
+            this=body.transform(name_parameter), expressions=[exp.to_identifier(name)]
+        )
         clause.source.mark_read(body)
         return function
 

@@ -172,7 +172,10 @@ def _read_coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
 
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {
-    **{kind: _function_reader(*row) for kind, row in SIMPLE_FUNCTIONS.items()},
+    **{
+        node_class: _function_reader(function, *argument_names)
+        for node_class, (function, *argument_names) in SIMPLE_FUNCTIONS.items()
+    },
     exp.Coalesce: _read_coalesce,
     exp.Concat: _read_concat,
     exp.DPipe: _read_pipe,

@@ -82,10 +82,10 @@ def plan_correlated_query(
         domain = _make_domain(builder.plan, scope, values)
         environment = replace(builder.environment, domain=domain, unsupported_scope=None)
         derived = environment.queries.plan_query(environment, query, row_number_bounds)
-        used = sorted(domain.used)
-        if derived.domain is None or len(used) == len(values):
+        used_indices = sorted(domain.used)
+        if derived.domain is None or len(used_indices) == len(values):
             return CorrelatedQuery(derived, values if derived.domain is not None else ())
-        values = tuple(values[index] for index in used)
+        values = tuple(values[index] for index in used_indices)
 
 
 def _candidates(scope: Scope, query: exp.Expr) -> tuple[Expression, ...]:

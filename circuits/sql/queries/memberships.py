@@ -312,23 +312,23 @@ def _join_flag(
     """
     width = len(plan.fields)
     true = Literal(True, pa.bool_())
-    pairs: list[tuple[str, Expression, Expression]] = []
+    equalities: list[tuple[str, Expression, Expression]] = []  # function, outer and inner side
     filters: list[Expression] = []
     only_equalities = True
     for part in conjuncts(conditions):
         if all(column >= inner_start for column in columns_of(part)):
             filters.append(shift_columns(part, -inner_start))
-        elif pair := _split_equality(part, inner_start):
-            pairs.append(pair)
+        elif equality := _split_equality(part, inner_start):
+            equalities.append(equality)
         else:
             only_equalities = False
     if only_equalities:
-        sides = tuple(dict.fromkeys(side for _, _, side in pairs))
+        sides = tuple(dict.fromkeys(side for _, _, side in equalities))
         names = tuple(f"key_{number}" for number in range(len(sides)))
         flagged = Map(filter_all(inner, filters), (*sides, true), (*names, "found"))
         links = [
             call(function, left, Column(width + sides.index(side), side.type))
-            for function, left, side in pairs
+            for function, left, side in equalities
         ]
         plan = OuterJoin(plan, Distinct(flagged), conjunction(links))
         return plan, _is_found(width + len(sides))

@@ -146,6 +146,7 @@ class _FromReader:
         parent: Scope | None,
         bounds_by_table: Mapping[int, RowNumberBounds],
     ) -> None:
+        # Queries in FROM are first planned without the domain, as if they were not correlated.
         self.environment = replace(environment, domain=None)
         self.source = environment.source
         self.domain = environment.domain
