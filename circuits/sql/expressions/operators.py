@@ -103,7 +103,7 @@ def _read_position(clause: Clause, node: exp.StrPosition) -> Expression:
 
 
 def _read_zone(clause: Clause, node: exp.AtTimeZone) -> Expression:
-    """Read AT TIME ZONE, between the local time of a zone and a moment with a zone."""
+    """Read AT TIME ZONE: from the local time of a zone to a moment with a zone, or back."""
     value, zone = clause.read_arguments(node, "this", "zone")
     data_type = value.type
     if not arrow.is_timestamp(data_type):
