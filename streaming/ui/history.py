@@ -129,7 +129,7 @@ class History(SinkObserver):
         self._timeline: list[dict[str, Any]] = []
         self._batches = 0
         self._stride = 1  # micro-batches for each point of the timeline
-        self._newest: dict[str, LastChange] = {}
+        self._last_changes: dict[str, LastChange] = {}
         self._state: list[dict[str, Any]] = []
         self._operators: list[tuple[int, float]] = []
         self._sample_time, self._sample_seconds = float("-inf"), 0.0
@@ -148,7 +148,7 @@ class History(SinkObserver):
         """
         with self._measure_time():
             start, batch_id = self._timer(), published.batch_id
-            values, newest = {}, {}
+            values, last_changes = {}, {}
             for view, table in published.outputs.items():
                 mode = output_mode_of(table)
                 weights = weights_of(table)
@@ -157,7 +157,7 @@ class History(SinkObserver):
                 )
                 values[view] = list(counts)
                 if table.num_rows:
-                    newest[view] = LastChange.of(table, weights, batch_id, mode)
+                    last_changes[view] = LastChange.of(table, weights, batch_id, mode)
                     if view in self._matches:
                         with self._lock:  # readers see a change completely or not at all
                             self._matches[view].update(
@@ -182,7 +182,7 @@ class History(SinkObserver):
                 "values": values,
             }
             with self._lock:
-                self._newest |= newest
+                self._last_changes |= last_changes
                 if is_sampled:
                     self._state, self._operators = state, operators
                 self._recent.append(entry)
@@ -236,7 +236,7 @@ class History(SinkObserver):
             "batches": self._batches,
             "partial": [view for view, counts in self._counts.items() if counts.is_partial],
             "status": self._status,
-            "newest": {view: newest.to_json() for view, newest in self._newest.items()},
+            "newest": {view: change.to_json() for view, change in self._last_changes.items()},
             "matches": {view: matches.to_json() for view, matches in self._matches.items()},
             "state": self._state,
             "operators": self._operators,

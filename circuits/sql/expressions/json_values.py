@@ -20,7 +20,7 @@ __all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "is_json"]
 
 
 def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
-    """Return the argument for a constant path: a JSON text of its steps. None without a path."""
+    """Return the argument for a constant path: a JSON text of its steps; [] without a path."""
     if path is None:
         return []
     steps: list[str | int] = []

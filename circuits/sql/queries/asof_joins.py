@@ -66,7 +66,7 @@ class AsofJoin:
     is_left: bool
 
 
-class _Comparison(NamedTuple):
+class _SideComparison(NamedTuple):
     """A comparison of a value of the left side with one of the right side, over its own columns."""
 
     left: Expression
@@ -108,7 +108,7 @@ def read_match(
     """
     source = clause.source
     keys: list[tuple[Expression, Expression]] = []
-    time_comparison: _Comparison | None = None
+    time_comparison: _SideComparison | None = None
     for node, condition in _read_conditions(clause, join, width, equalities, system_time, right):
         comparison = _split_comparison(condition, width)
         if comparison is None or comparison.function not in ("eq", *_EXCHANGED):
@@ -188,7 +188,7 @@ def _read_system_time_condition(
     return clause.call(system_time, "ge", clause.read(system_time), right_time)
 
 
-def _split_comparison(condition: Expression, width: int) -> _Comparison | None:
+def _split_comparison(condition: Expression, width: int) -> _SideComparison | None:
     """Return a comparison of the two sides of a join; None for any other condition."""
     if not isinstance(condition, Call) or len(condition.arguments) != 2:
         return None
@@ -202,7 +202,7 @@ def _split_comparison(condition: Expression, width: int) -> _Comparison | None:
     is_split = all(index < width for index in columns_of(first)) and all(
         index >= width for index in columns_of(second)
     )
-    return _Comparison(first, shift_columns(second, -width), function) if is_split else None
+    return _SideComparison(first, shift_columns(second, -width), function) if is_split else None
 
 
 def join_asof(join: AsofJoin) -> PlanNode:

@@ -108,12 +108,12 @@ _LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
 
 
 def _pivot_item(
-    source: SqlSource, aggregate: exp.Expr, condition: exp.Expr, prefix: str, count: int
+    source: SqlSource, aggregate: exp.Expr, condition: exp.Expr, prefix: str, aggregate_count: int
 ) -> exp.Expr:
     """Return an aggregate over the rows of one value, with its name."""
     alias = aggregate.alias if isinstance(aggregate, exp.Alias) else ""
     call = aggregate.this if isinstance(aggregate, exp.Alias) else aggregate
-    has_suffix = count > 1 or (bool(alias) and not source.is_spark)
+    has_suffix = aggregate_count > 1 or (bool(alias) and not source.is_spark)
     suffix = alias or source.text_of(call).lower()
     name = f"{prefix}_{suffix}" if has_suffix else prefix
     value: exp.Expr = exp.Filter(this=call.copy(), expression=exp.Where(this=condition.copy()))

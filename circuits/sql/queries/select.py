@@ -80,7 +80,7 @@ SELECT_ARGUMENTS: Final = (
     *("order", "limit", "offset", "with_", "laterals", "windows"),
 )
 CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
-USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
+WHERE_ADVICE: Final = "name the columns of the enclosing query in WHERE only"
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _SelectReader:
         self.aliases = dict(builder.aliases)
         self.grouping = Grouping(builder) if is_grouped(node) else None
         self.windows = Windows(self._named_windows())
-        self.qualify_parts: list[exp.Expr] = []
+        self.qualify_parts: list[exp.Expr] = []  # except the bound of ``self.row_number``
         self.row_number, self.kept_numbers = self._find_row_number(row_number_bounds)
         self.items = self._read_items()
 
@@ -172,15 +172,15 @@ class _SelectReader:
             self.node,
             self.source,
             self._apply_having(plan, having),
-            tuple(item.name for item in self.items),
-            tuple(self._over_groups(item.node, item.value) for item in self.items),
-            tuple(self._over_groups(self.node, part) for part in correlated_conditions),
-            row_number and row_number.map(lambda value: self._over_groups(self.node, value)),
-            tuple(map(self._sort_key_over_groups, order_by)),
-            tuple(self._over_groups(part, condition) for part, condition in filters),
-            self.builder.domain,
-            tuple(self._over_groups(self.node, c) for c in self.builder.domain_columns),
-            tuple(self._over_groups(self.node, key) for key in distinct_on),
+            names=tuple(item.name for item in self.items),
+            outputs=tuple(self._over_groups(item.node, item.value) for item in self.items),
+            correlated_conditions=tuple(map(self._value_over_groups, correlated_conditions)),
+            row_number=row_number and row_number.map(self._value_over_groups),
+            order_by=tuple(key.map(self._value_over_groups) for key in order_by),
+            filters=tuple(self._over_groups(part, condition) for part, condition in filters),
+            domain=self.builder.domain,
+            domain_columns=tuple(map(self._value_over_groups, self.builder.domain_columns)),
+            distinct_on=tuple(map(self._value_over_groups, distinct_on)),
         )
         return self._over_windows(selection) if self.windows else selection
 
@@ -195,7 +195,7 @@ class _SelectReader:
         columns_read = {index for value in selection.expressions for index in columns_of(value)}
         selection.plan = self.windows.plan(
             selection.plan,
-            lambda value: self._over_groups(self.node, value),
+            self._value_over_groups,
             columns_read,
             selection.domain_columns,
         )
@@ -384,7 +384,7 @@ class _SelectReader:
             else:
                 value = clause.read(node)
             if is_correlated(value):
-                raise self.source.correlated(node, "a correlated GROUP BY", USE_WHERE)
+                raise self.source.correlated(node, "a correlated GROUP BY", WHERE_ADVICE)
             if self.source.is_spark and "map<" in str(value.type):
                 raise self.source.unsupported(
                     node, "GROUP BY of a map in dialect spark", "group by map_entries() of it"
@@ -409,7 +409,7 @@ class _SelectReader:
             outer_keys = range(len(self.builder.domain_columns))
             if any(key in outer_keys for keys in sets for key in keys):
                 raise self.source.unsupported(
-                    group, "a grouping set with a column of the enclosing query", USE_WHERE
+                    group, "a grouping set with a column of the enclosing query", WHERE_ADVICE
                 )
             grouping.add_sets(sets)
 
@@ -431,7 +431,7 @@ class _SelectReader:
         for node, condition in conditions:
             over_groups = self._over_groups(node, condition)
             if is_correlated(over_groups):
-                raise self.source.correlated(node, "a correlated HAVING", USE_WHERE)
+                raise self.source.correlated(node, "a correlated HAVING", WHERE_ADVICE)
             for part in conjuncts([factor_out_common(over_groups)]):
                 plan = Filter(plan, part)
         return plan
@@ -449,7 +449,7 @@ class _SelectReader:
                 "a correlated aggregate in EXISTS or IN",
                 "compare with it as a scalar subquery, as x = (SELECT max(y) ...)",
             )
-        return [add_condition_keys(self.grouping, *part) for part in correlated]
+        return [add_condition_keys(self.grouping, node, part) for node, part in correlated]
 
     def _read_order_by(self) -> tuple[SortKey, ...]:
         order = self.node.args.get("order")
@@ -517,8 +517,8 @@ class _SelectReader:
     def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
         return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
 
-    def _sort_key_over_groups(self, key: SortKey) -> SortKey:
-        return key.map(lambda value: self._over_groups(self.node, value))
+    def _value_over_groups(self, value: Expression) -> Expression:
+        return self._over_groups(self.node, value)
 
 
 def _is_number(node: exp.Expr) -> bool:
@@ -551,7 +551,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     if limit is not None or selection.distinct_on:
         hidden += order_by
     if any(map(is_correlated, [*selection.outputs, *hidden, *order_by])):
-        raise source.correlated(node, "a correlated subquery of this form", USE_WHERE)
+        raise source.correlated(node, "a correlated subquery of this form", WHERE_ADVICE)
     hidden = [value for value in dict.fromkeys(hidden) if value not in outputs]
     expressions = [*outputs, *hidden]
     width = len(outputs)

@@ -176,7 +176,7 @@ class _FromReader:
         for join, follows_comma in zip(joins, follow_comma, strict=True):
             if is_table_function(join.this):
                 joins_at_once = joins_at_once or follows_comma
-                items = [self._unnest(self._merge(items, first), join)]
+                items = [self._unnest(self._cross_all(items, first), join)]
                 continue
             is_comma = self._is_comma(join)
             keeps_right_rows = not is_comma and join.side in ("RIGHT", "FULL")
@@ -189,14 +189,14 @@ class _FromReader:
             right = self._read_joined_item(join.this, items)
             joins_at_once = joins_at_once or right.is_linked
             if joins_at_once:
-                items = [self._merge(items, join.this)]
+                items = [self._cross_all(items, join.this)]
             if not is_comma:
                 items[-1] = self._join(items[-1], join, right)
             elif joins_at_once:
                 items[-1] = self._cross(items[-1], right, join.this)
             else:
                 items.append(right)
-        return self._merge(items, first)
+        return self._cross_all(items, first)
 
     def _unnest(self, builder: SelectBuilder, join: exp.Join) -> SelectBuilder:
         """Apply UNNEST or a function that makes rows to the items before it."""
@@ -219,7 +219,7 @@ class _FromReader:
             restrict(builder, on, "JOIN ... ON")
         return builder
 
-    def _merge(self, items: list[SelectBuilder], node: exp.Expr) -> SelectBuilder:
+    def _cross_all(self, items: list[SelectBuilder], node: exp.Expr) -> SelectBuilder:
         """Return the cross join of the items."""
         builder = items[0]
         for right in items[1:]:
@@ -367,7 +367,7 @@ class _FromReader:
         return _NamedTable(correlated.derived, node.alias, correlated.outer_values)
 
     def _left_side(self, left: list[SelectBuilder]) -> SelectBuilder:
-        return self._merge(left, exp.Null()) if left else self.start()
+        return self._cross_all(left, exp.Null()) if left else self.start()
 
     def _row_number_bounds(self, node: exp.Expr) -> RowNumberBounds:
         return self.bounds_by_table.get(id(node), NO_BOUNDS)
@@ -446,11 +446,13 @@ class _FromReader:
             raise source.correlated(
                 join.this, f"a correlated condition inside of a {kind} join", "use it in WHERE"
             )
-        name = f"{kind.upper()} JOIN ... ON"
+        clause_name = f"{kind.upper()} JOIN ... ON"
         if on is not None and has_query(on):
-            joined.plan = self._join_by_subqueries(kind, left, right, joined, equalities, on, name)
+            joined.plan = self._join_by_subqueries(
+                kind, left, right, joined, equalities, on, clause_name
+            )
         else:
-            clause = self.environment.clause(name, joined.read_column)
+            clause = self.environment.clause(clause_name, joined.read_column)
             parts = [*equalities, *([clause.read_condition(on)] if on is not None else [])]
             predicate = functions.conjunction(parts)
             if is_correlated(predicate):
@@ -486,7 +488,7 @@ class _FromReader:
         joined: SelectBuilder,
         equalities: list[Expression],
         on: exp.Expr,
-        name: str,
+        clause_name: str,
     ) -> PlanNode:
         """Return an outer, semi or anti join whose condition has subqueries.
 
@@ -501,7 +503,7 @@ class _FromReader:
         # ``matches`` leaves out.
         fields = inner.plan.fields
         inner.plan = filter_all(inner.plan, equalities)
-        restrict(inner, on, name)
+        restrict(inner, on, clause_name)
         if inner.correlated_conditions:
             raise self.source.correlated(
                 on, f"a column of the enclosing query in a {kind} join's condition"

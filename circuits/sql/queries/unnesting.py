@@ -151,9 +151,9 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             )
         value = clause.read(function.expressions[0])
         first_position = 1 if ordinality else None
-        default = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
-        default += ["ordinality"] if ordinality else []
-        generated = _unnest(builder, node, value, default, first_position, outer)
+        default_names = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
+        default_names += ["ordinality"] if ordinality else []
+        generated = _unnest(builder, node, value, default_names, first_position, outer)
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)
     _add_to_scope(builder, node, generated)
@@ -289,10 +289,12 @@ def _apply_generator(
     if kind == "inline":
         return _apply_inline(builder, node, value, outer)
     is_map = pa.types.is_map(value.type)
-    default = ["key", "value"] if is_map else ["col" if source.is_spark else "unnest"]
+    default_names = ["key", "value"] if is_map else ["col" if source.is_spark else "unnest"]
     if kind == "posexplode":
-        return _unnest(builder, node, value, [*default, "pos"], 0, outer, position_before=True)
-    names = [*default, "ordinality"] if ordinality else default
+        return _unnest(
+            builder, node, value, [*default_names, "pos"], 0, outer, position_before=True
+        )
+    names = [*default_names, "ordinality"] if ordinality else default_names
     first_position = 1 if ordinality else None
     return _unnest(builder, node, value, names, first_position, outer)
 

@@ -123,7 +123,7 @@ def _timestamp_of(unit: int) -> Builder:
 
 
 def _make_timestamp(function: str, target: pa.DataType) -> Builder:
-    """Read ``make_timestamp`` of six numbers, or of a date and a time, and an optional zone."""
+    """Return the builder of ``make_timestamp``: six numbers, or a date and a time; maybe a zone."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if 1 <= len(arguments) <= 3:
@@ -154,7 +154,7 @@ def _make_time(
 
 
 def _to_time(*, lenient: bool) -> Builder:
-    """Read ``to_time(text[, format])``."""
+    """Return the builder of ``to_time(text[, format])``."""
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if not 1 <= len(arguments) <= 2:
