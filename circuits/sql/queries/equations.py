@@ -213,8 +213,8 @@ def _with_references(
             alias = exp.TableAlias(this=exp.to_identifier(name))
             reference = DerivedTable(RecursiveReference(name, known_fields[name]))
             cte = exp.CTE(this=exp.Select(), alias=alias)
-            # The plan that is given, for a query without bounds of a row_number(), is not made
-            # again, so the empty ``cte`` is never planned.
+            # The key () is for queries that do not bound a row_number(). A plan that is given is
+            # not made again, so the empty ``cte`` is never planned.
             tables[name.casefold()] = CommonTable(cte, environment, plans={(): reference})
     return replace(environment, common_tables=tables)
 

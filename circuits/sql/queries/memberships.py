@@ -266,7 +266,7 @@ class _Membership:
         links = [substitute(part, renumber) for part in self.inner.correlated_conditions]
         comparisons = [substitute(part, renumber) for part in self.comparisons]
         joined, value = _join_flag(plan, inner, [*links, *comparisons], width)
-        true_or_null = []  # each comparison, by OR with the conditions that a side of it is NULL
+        true_or_null = []  # for each comparison: it is true, or a side of it is NULL
         can_be_null = False
         for comparison in comparisons:
             assert isinstance(comparison, Call)

@@ -31,7 +31,7 @@ PIVOTED = "pivoted"
 
 
 class _PivotValue(NamedTuple):
-    """One of the values of a PIVOT: its name in column names, and the condition of its rows."""
+    """One of the values of a PIVOT: its part of column names, and the condition of its rows."""
 
     name: str
     condition: exp.Expr

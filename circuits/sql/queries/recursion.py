@@ -83,7 +83,8 @@ def plan_recursive(table: CommonTable) -> DerivedTable:
     for _ in range(MAX_TYPE_ITERATIONS):
         plans: list[PlanNode] = [base]
         reference = DerivedTable(RecursiveReference(name, fields))
-        # The plan that is given, for a query without bounds of a row_number(), is not made again.
+        # The key () is for queries that do not bound a row_number(). A plan that is given is not
+        # made again.
         recursive_table = replace(table, recursive=False, plans={(): reference})
         step_environment = replace(
             environment,

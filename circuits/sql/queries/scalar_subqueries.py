@@ -164,11 +164,12 @@ def _join_simple_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNod
     query = strip_parentheses(node)
     clause = builder.clause("a scalar subquery")
     if isinstance(query, exp.Select) and is_grouped(query) and len(query.expressions) == 1:
-        refused_clauses = (
+        # With one of these clauses, it is read like any other subquery.
+        other_clauses = (
             *("group", "having", "distinct", "qualify"),
             *("limit", "offset", "order", "with_"),
         )
-        if not any(query.args.get(name) for name in refused_clauses):
+        if not any(query.args.get(name) for name in other_clauses):
             return _join_aggregate(builder, clause, query)
     if not isinstance(query, exp.Query):
         raise source.unsupported(node, f"{query.key.upper()} as a value")

@@ -103,7 +103,7 @@ def _align_by_name(plans: Sequence[PlanNode], domain_width: int) -> list[PlanNod
 def _cast_to_text(
     source: SqlSource, node: exp.SetOperation, plans: Sequence[PlanNode]
 ) -> list[PlanNode]:
-    """Return the two plans; where a text meets a value of another type, this is cast to text.
+    """Return the two plans; a column that is a text in only one of them is cast to text.
 
     Raises:
         UnsupportedSqlError: A plan to cast is itself a set operation. DuckDB casts the columns of

@@ -56,7 +56,7 @@ def hopping(plan: PlanNode, time: Expression, size: int, slide: int, offset: int
 def cumulating(
     plan: PlanNode, time: Expression, step: int, size: int, offset: int
 ) -> WindowColumns:
-    """Return, for each tumbling window of ``size``, the windows from its start to each ``step``.
+    """Return the windows from the start of each tumbling window of ``size`` to each ``step`` in it.
 
     For each row they are its hopping windows of ``size`` and slide ``step`` that start at or before
     the start of its tumbling window of ``size``, and they are cut at this start.
