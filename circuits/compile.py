@@ -149,8 +149,10 @@ def compile_sql(
     check_type("text", text, str, "SQL as a text")
     check_type("name", name, str, "the name of the view as a text")
     check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
-    kinds = (bool, list, tuple, set, frozenset)
-    check_type("emit_on_window_close", emit_on_window_close, kinds, "a list of views, or True")
+    allowed_types = (bool, list, tuple, set, frozenset)
+    check_type(
+        "emit_on_window_close", emit_on_window_close, allowed_types, "a list of views, or True"
+    )
     text = add_window_close(text, emit_on_window_close, name=name, dialect=dialect)
     given = {} if schemas is None else arrow_schemas(schemas)  # some frames can be read only once
     declarations = declared_by(text, dialect)
@@ -180,15 +182,16 @@ def _with_declared_schemas(
 ) -> dict[str, pa.Schema]:
     """Return the schemas of all inputs.
 
-    A relation may be given and declared. If the types are equal, the declared schema is used, which
-    says which columns are NOT NULL; if they differ, the planner raises an error.
+    A relation may be both given by the caller and declared in the text. If the types are equal, the
+    declared schema is returned, because it says which columns are NOT NULL. If they differ, the
+    planner raises an error later.
     """
     schemas = dict(given)
     names = {name.casefold(): name for name in given}
     for table in declarations.inputs.values():
         name = names.get(table.name.casefold(), table.name)
-        declared = {field.name: field.type for field in table.fields}
-        if name not in given or {f.name: f.type for f in given[name]} == declared:
+        declared_types = {field.name: field.type for field in table.fields}
+        if name not in given or {f.name: f.type for f in given[name]} == declared_types:
             schemas[name] = table.schema
     return schemas
 

@@ -274,7 +274,7 @@ columns: name; the relation needs name, age and may have weight
         column_codecs = [codecs.codec(field.type) for field in self.fields]
         codes = [_NO_CODES] * len(column_codecs)
         nulls = _NO_CODES
-        # Codes in the order of the values come from no dictionary.
+        # Only codecs without a dictionary assign codes in the order of the values.
         no_dictionary = [codec.ordered for codec in column_codecs]
         for column in sorted(range(len(codes)), key=lambda column: not no_dictionary[column]):
             is_read = read_columns is None or column in read_columns

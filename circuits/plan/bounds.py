@@ -13,9 +13,9 @@ from circuits.plan.expressions import Call, Column, Expression
 from circuits.plan.frontier import ColumnBounds, least
 
 __all__ = [
+    "add_implied_bounds",
     "bounds_of_first",
     "bounds_of_keys",
-    "close_bounds",
     "common_bounds",
     "keep_bounds",
     "ordered_columns",
@@ -45,8 +45,8 @@ def common_bounds(alternatives: Sequence[ColumnBounds]) -> ColumnBounds:
     return {c: least(bounds[c] for bounds in alternatives) for c in sorted(common)}
 
 
-def close_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
-    """Return the bounds, and those that follow from ``low <= high`` for each pair ``low, high``."""
+def add_implied_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
+    """Return the bounds, and those that follow from ``low <= high`` for each pair of columns."""
     known = dict(bounds)
     size = -1
     while size < len(known):

@@ -4,7 +4,7 @@
 Join             an N-way join, by shared variables
 RowIdEncode      several columns replaced by one code, the row id
 RowIdDecode      row ids replaced by the columns that they encode
-PartialAggregate the values that an aggregate adds up, moved into weights
+PartialAggregate rows whose weights are the quantities that an aggregate adds up
 FinalAggregate   the aggregates, from partial aggregates after a join
 ================ =====================================================================
 
@@ -22,9 +22,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from circuits.plan.bounds import (
+    add_implied_bounds,
     bounds_of_first,
     bounds_of_keys,
-    close_bounds,
     common_bounds,
 )
 from circuits.plan.columns import (
@@ -87,7 +87,7 @@ class Join(NaryNode):
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         # A changed result contains a changed row of some input.
-        by_input = [self._bounds_with(changed, inputs) for changed in range(len(inputs))]
+        by_input = [self._bounds_of_matches(changed, inputs) for changed in range(len(inputs))]
         by_variable = common_bounds(by_input)
         return {
             column: by_variable[variable]
@@ -103,14 +103,14 @@ class Join(NaryNode):
     def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
         # A stored row is read when a row of another input changes and both agree.
         needed = []
-        for stored, variables in enumerate(self.variables):
-            changes = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != stored]
-            common = common_bounds(changes)
+        for number, variables in enumerate(self.variables):
+            others = [i for i in range(len(inputs)) if i != number]
+            common = common_bounds([self._bounds_of_matches(i, inputs) for i in others])
             needed.append({c: common[v] for c, v in enumerate(variables) if v in common})
         return needed
 
-    def _bounds_with(self, changed: int, inputs: Sequence[ColumnBounds]) -> ColumnBounds:
-        """Return bounds of the variables in results that contain a changed row of an input."""
+    def _bounds_of_matches(self, changed: int, inputs: Sequence[ColumnBounds]) -> ColumnBounds:
+        """Return bounds of the variables in results that contain a changed row of one input."""
         variables = self.variables[changed]
         known: dict[int, Frontier] = {}
         for column, frontier in inputs[changed].items():
@@ -133,7 +133,7 @@ class Join(NaryNode):
         size = -1
         while size < len(bounds):
             size = len(bounds)
-            bounds = dict(close_bounds(bounds, pairs))
+            bounds = dict(add_implied_bounds(bounds, pairs))
             for plan, variables in zip(self.inputs, self.variables, strict=True):
                 by_column = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
                 for column, frontier in plan.implied_bounds(by_column).items():
@@ -218,11 +218,12 @@ class RowIdDecode(UnaryNode):
 
 @dataclass(frozen=True)
 class PartialAggregate(_FirstColumnsNode):
-    """The first ``kept`` columns and a ``slot``; the weights are the values that are added up.
+    """The first ``kept`` columns and a ``slot``; the weight is the quantity to add up.
 
-    The slot tells the aggregates apart (`circuits.runtime.operators.aggregates.partial_aggregate`).
-    Their arguments are among the other columns of the input. All of them are linear (count, sum,
-    avg), and none is DISTINCT.
+    The slot says which quantity it is, a count or a sum
+    (`circuits.runtime.operators.aggregates.partial_aggregate`). The arguments of the aggregates are
+    among the other columns of the input. All aggregates are linear (count, sum, avg), and none is
+    DISTINCT.
     """
 
     aggregates: tuple[AggregateCall, ...]

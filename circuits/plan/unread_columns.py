@@ -27,31 +27,32 @@ __all__ = ["drop_unread_columns"]
 
 
 def drop_unread_columns(plan: PlanNode) -> PlanNode:
-    """Return the plan with calls over the columns that some node above them reads.
+    """Return the plan in which the input of each call has only the columns that are read.
 
-    All equal calls keep the same columns, so that they remain equal.
+    Equal calls keep the same columns, those that any of them needs, so that they remain equal.
     """
     hasher = PlanHasher()
     order = list(iter_nodes(plan))
     if not any(isinstance(node, UserCall) for node in order):
         return plan
-    read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
+    # The columns of each node that some node above it reads, by the structural hash of the node.
+    columns_read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
     for node in reversed(order):
-        needed = read.setdefault(hasher.hash(node), set())
-        for input, used in zip(node.inputs, _columns_read(node, needed), strict=True):
-            read.setdefault(hasher.hash(input), set()).update(used)
+        needed = columns_read.setdefault(hasher.hash(node), set())
+        for input, used in zip(node.inputs, _input_columns_read(node, needed), strict=True):
+            columns_read.setdefault(hasher.hash(input), set()).update(used)
     rebuilt: dict[int, PlanNode] = {}
     for node in order:
         inputs = [rebuilt[id(input)] for input in node.inputs]
         is_same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
         result = node if is_same else node.with_inputs(inputs)
         if isinstance(result, UserCall):
-            result = _narrow(result, read[hasher.hash(node)])
+            result = _narrow(result, columns_read[hasher.hash(node)])
         rebuilt[id(node)] = result
     return rebuilt[id(plan)]
 
 
-def _columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
+def _input_columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
     """Return the columns of each input that a node reads, if ``needed`` of its columns are read."""
     widths = [len(input.fields) for input in node.inputs]
     match node:
@@ -69,7 +70,8 @@ def _columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
         case TemporalFilter(_, value):
             return [needed | columns_of(value)]
         case UserCall(arguments=arguments):
-            return [(needed | set(arguments)) - {widths[0]}]
+            result_column = widths[0]
+            return [(needed | set(arguments)) - {result_column}]
         case CrossJoin():
             used = needed
         case Semijoin(_, _, predicate):

@@ -30,9 +30,12 @@ def drop_derived_keys(
         block: Its input.
 
     Returns:
-        The aggregate over the outputs of a block, that block, and the columns of ``plan`` as
-        expressions over the columns of the aggregate. The aggregate still has the input of
-        ``plan``; the caller replaces it by a plan of the block.
+        Three values:
+
+        - The aggregate. Its columns are numbered over the outputs of the block that is returned;
+          its ``input`` is still that of ``plan``, and the caller replaces it.
+        - The block that is the new input.
+        - The columns of ``plan`` as expressions over the columns of the aggregate.
     """
     keys = [block.outputs[key] for key in plan.keys]
     is_derived = [_is_derived(position, keys) for position in range(len(keys))]
@@ -46,8 +49,8 @@ def drop_derived_keys(
     results = [
         Column(len(kept) + position, call.type) for position, call in enumerate(plan.aggregates)
     ]
-    read = {*kept, *(column for call in plan.aggregates for column in _columns_read(call))}
-    positions = {column: position for position, column in enumerate(sorted(read))}
+    outputs_read = {*kept, *(column for call in plan.aggregates for column in _columns_read(call))}
+    positions = {column: position for position, column in enumerate(sorted(outputs_read))}
     aggregate = Aggregate(
         plan.input,
         tuple(positions[key] for key in kept),

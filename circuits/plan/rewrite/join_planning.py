@@ -63,8 +63,8 @@ def plan_block(block: SelectBlock) -> PlanNode:
 
     def result_column(column: Column) -> Expression:
         position = planner.position(column)
-        joined = Column(position, result.fields[position].type)
-        return joined if joined.type == column.type else call("cast", joined, type=column.type)
+        value = Column(position, result.fields[position].type)
+        return value if value.type == column.type else call("cast", value, type=column.type)
 
     residual = (substitute(predicate, result_column) for predicate in conditions.residual)
     outputs = [substitute(expression, result_column) for expression in block.outputs]
@@ -168,11 +168,11 @@ class _JoinPlanner:
         if len(self._block.atoms) == 1 or is_recursive(self._block.atoms[atom]):
             # The dictionary of row ids would get an entry for every iteration that a row ever had.
             return ()
-        joined = {slot for pair in self._equalities for slot in pair}
-        joined |= {slot for left, _, right in self._comparisons for slot in (left, right)}
-        joined |= {slot for _, keys in self._subtracted for slot in keys}
+        join_slots = {slot for pair in self._equalities for slot in pair}
+        join_slots |= {slot for left, _, right in self._comparisons for slot in (left, right)}
+        join_slots |= {slot for _, keys in self._subtracted for slot in keys}
         results = dict.fromkeys(self._result_slots.values())
-        encoded = tuple(slot for slot in results if slot[0] == atom and slot not in joined)
+        encoded = tuple(slot for slot in results if slot[0] == atom and slot not in join_slots)
         return encoded if len(encoded) >= MIN_ENCODED_COLUMNS else ()
 
     def _input(self, atom: int) -> tuple[PlanNode, tuple[Slot, ...]]:
@@ -215,8 +215,9 @@ class _JoinPlanner:
         variables = self._variables(())
         head: dict[int, list[Slot]] = {}
         for slot in self._result_slots.values():
-            joined = (slot[0], ROW_ID) if slot in self._encoded[slot[0]] else slot
-            head.setdefault(variables[joined], []).append(joined)
+            atom, _ = slot
+            input_slot = (atom, ROW_ID) if slot in self._encoded[atom] else slot
+            head.setdefault(variables[input_slot], []).append(input_slot)
         if len(self._block.atoms) == 1:
             return [[slot] for slot in self._inputs[0][1]]
         return list(head.values())

@@ -2,7 +2,7 @@
 
 ::
 
-    aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(project(partial(A) ⋈ B ⋈ …))
+    aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(π[key, slot](partial(A) ⋈ B ⋈ …))
 
 The partial aggregate of A has the values of ``x`` as weights of its rows. So the join adds up
 weights instead of enumerating its rows (`circuits.runtime.operators.aggregates.partial_aggregate`).
