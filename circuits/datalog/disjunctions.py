@@ -39,7 +39,7 @@ MAX_ALTERNATIVES: Final = 256
 def split_alternatives(
     items: Items, needed: Collection[str], outer: Collection[str], source: DatalogSource
 ) -> list[Items]:
-    """Return conjunctions whose disjunction is the conjunction ``items``.
+    """Return alternatives: conjunctions, at least one of which is true if ``items`` are true.
 
     Args:
         items: Flat items whose local variables have unique names, see `circuits.datalog.scope`.

@@ -365,7 +365,7 @@ class _FinalityCheck:
                 clause, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}"
             )
         for use in branches[0]:
-            # Rows of a group agree in all functions, so it suffices that retention respects one.
+            # Each of these functions has one value in a group, so retention needs only one of them.
             function = min((time.function for time in use.time_columns), key=_length_and_text)
             if not isinstance(function, Column):
                 self.group_functions.setdefault((use.input, function))

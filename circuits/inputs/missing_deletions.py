@@ -82,7 +82,7 @@ class MissingRowCounter:
         full_traces: dict[str, list[tuple[int, Trace]]] = {}
         partial_traces: dict[str, list[tuple[int, Trace]]] = {}
         for number, node in enumerate(nodes):
-            child = node.inputs[0] if len(node.inputs) == 1 else -1
+            child = node.inputs[0] if len(node.inputs) == 1 else -1  # the only input, if any
             if isinstance(node.operator, Integrate):
                 if child in input_of_node:
                     traces = full_traces if nodes[child].operator is None else partial_traces

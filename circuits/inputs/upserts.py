@@ -172,8 +172,8 @@ class UpsertInput:
         weights = np.repeat([-1, 1], [len(existing_groups), len(upserts)])
         exists_before_step = np.zeros(len(first), np.bool_)
         exists_before_step[existing_groups] = True
-        # True if the previous event leaves a row of its key. Events of one sequence happen at once,
-        # so a deletion finds its row also if the previous event is another deletion.
+        # True if a deletion may find a row after the previous event of its key: if that event is no
+        # deletion, or has the same sequence, so that their order is not known.
         exists_after_previous = np.append(True, ~deleted[:-1])[:n]
         if n:
             exists_after_previous |= np.append(False, events[k, 1:] == events[k, :-1])
@@ -201,9 +201,11 @@ class UpsertInput:
             deleted[1:] & deleted[:-1]
         )
         # NULL is the least code, so it comes first.
-        is_last_value_tied = (sequence[1:] == sequence[last[1:]]) & (sequence[:-1] == sequence[1:])
+        shares_last_sequence = (sequence[1:] == sequence[last[1:]]) & (
+            sequence[:-1] == sequence[1:]
+        )
         is_ambiguous = (
-            same_key[1:] & ~is_same_change & (is_last_value_tied | (sequence[first[1:]] == NULL))
+            same_key[1:] & ~is_same_change & (shares_last_sequence | (sequence[first[1:]] == NULL))
         )
         if not is_ambiguous.any():
             return
@@ -275,8 +277,8 @@ class UpsertInput:
             field = self._schema.fields[time_column]
             if field.name in table.column_names:
                 schema = Schema(self._schema.relation, (Field(field.name, field.type),))
-                (kept_codes,), _ = schema.to_codes(table.select([field.name]), self._codecs)
-                events[self.event_indices[time_column]] = kept_codes
+                (time_codes,), _ = schema.to_codes(table.select([field.name]), self._codecs)
+                events[self.event_indices[time_column]] = time_codes
         return events
 
     def _encode_sequences(self, table: pa.Table) -> Int64Array:
