@@ -156,17 +156,18 @@ class UpsertInput:
         Raises:
             UpsertError: Several different changes of a key could be the last.
         """
-        k, n = len(self.keys), events.shape[1]
+        key_count, event_count = len(self.keys), events.shape[1]
+        keys, sequence = events[:key_count], events[key_count]
         deleted = self.deletion_mask(events)
         # True for an event with the same key as the previous event.
-        same_key = np.concatenate(([False], (events[:k, 1:] == events[:k, :-1]).all(axis=0)))[:n]
+        same_key = np.append(False, (keys[:, 1:] == keys[:, :-1]).all(axis=0))[:event_count]
         # The events of one key are a group: its first event, its last event, each event's group.
         first = np.flatnonzero(~same_key)
-        last = np.append(first[1:], n)[: len(first)] - 1
+        last = np.append(first[1:], event_count)[: len(first)] - 1
         group = np.cumsum(~same_key) - 1
-        if len(first) < n:
+        if len(first) < event_count:
             self._check_order(events, same_key, first[group], last[group])
-        existing_groups, old_rows = self._look_up(np.ascontiguousarray(events[:k, last]), trace)
+        existing_groups, old_rows = self._look_up(np.ascontiguousarray(keys[:, last]), trace)
         upserts = last[~deleted[last]]
         rows = np.concatenate((old_rows, self.rows(events[:, upserts])), axis=1)
         weights = np.repeat([-1, 1], [len(existing_groups), len(upserts)])
@@ -174,9 +175,9 @@ class UpsertInput:
         exists_before_step[existing_groups] = True
         # True if a deletion may find a row after the previous event of its key: if that event is no
         # deletion, or has the same sequence, so that their order is not known.
-        exists_after_previous = np.append(True, ~deleted[:-1])[:n]
-        if n:
-            exists_after_previous |= np.append(False, events[k, 1:] == events[k, :-1])
+        exists_after_previous = np.append(True, ~deleted[:-1])[:event_count]
+        if event_count:
+            exists_after_previous |= np.append(False, sequence[1:] == sequence[:-1])
         exists = np.where(same_key, exists_after_previous, exists_before_step[group])
         unknown = np.flatnonzero(deleted & ~exists)
         return UpsertChanges(consolidated_rows(rows, weights), unknown)
@@ -195,11 +196,11 @@ class UpsertInput:
         Raises:
             UpsertError: As `changes`.
         """
-        k = len(self.keys)
-        sequence, deleted = events[k], self.deletion_mask(events)
-        is_same_change = (events[k + 1 :, 1:] == events[k + 1 :, :-1]).all(axis=0) | (
-            deleted[1:] & deleted[:-1]
-        )
+        key_count = len(self.keys)
+        sequence, content = events[key_count], events[key_count + 1 :]
+        deleted = self.deletion_mask(events)
+        is_same_change = (content[:, 1:] == content[:, :-1]).all(axis=0)
+        is_same_change |= deleted[1:] & deleted[:-1]
         # NULL is the least code, so it comes first.
         shares_last_sequence = (sequence[1:] == sequence[last[1:]]) & (
             sequence[:-1] == sequence[1:]
@@ -210,7 +211,7 @@ class UpsertInput:
         if not is_ambiguous.any():
             return
         index = int(is_ambiguous.argmax()) + 1
-        key = events[:k, index : index + 1]
+        key = events[:key_count, index : index + 1]
         values = first_row(self._key_schema.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
         del values["weight"]
         changes = int(last[index] - first[index]) + 1
@@ -259,10 +260,10 @@ class UpsertInput:
         sequence = self._encode_sequences(table)
         names = [name for name in table.column_names if name in self._schema.columns]
         codes, _ = self._schema.to_codes(table.select(names), self._codecs)
-        k = len(self.keys)
+        key_count = len(self.keys)
         ordered = [codes[column] for column in self.order]
         flags = np.zeros(table.num_rows, np.int64)
-        return np.array([*ordered[:k], sequence, flags, *ordered[k:]])
+        return np.array([*ordered[:key_count], sequence, flags, *ordered[key_count:]])
 
     def _encode_deletions(self, table: pa.Table, time_column: int | None) -> Int64Array:
         """Encode rows with a negative weight as events."""

@@ -47,14 +47,14 @@ def common_bounds(alternatives: Sequence[ColumnBounds]) -> ColumnBounds:
 
 def add_implied_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
     """Return the bounds, and those that follow from ``low <= high`` for each pair of columns."""
-    known = dict(bounds)
+    all_bounds = dict(bounds)
     size = -1
-    while size < len(known):
-        size = len(known)
+    while size < len(all_bounds):
+        size = len(all_bounds)
         for low, high in pairs:
-            if low in known:
-                known.setdefault(high, known[low])
-    return known
+            if low in all_bounds:
+                all_bounds.setdefault(high, all_bounds[low])
+    return all_bounds
 
 
 def ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, int]]:

@@ -96,8 +96,8 @@ class Join(NaryNode):
         }
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        known = {self.head[column]: frontier for column, frontier in bounds.items()}
-        by_variable = self._close_variables(known)
+        known_bounds = {self.head[column]: frontier for column, frontier in bounds.items()}
+        by_variable = self._close_variables(known_bounds)
         return {c: by_variable[v] for c, v in enumerate(self.head) if v in by_variable}
 
     def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
@@ -112,12 +112,12 @@ class Join(NaryNode):
     def _bounds_of_matches(self, changed: int, inputs: Sequence[ColumnBounds]) -> ColumnBounds:
         """Return bounds of the variables in results that contain a changed row of one input."""
         variables = self.variables[changed]
-        known: dict[int, Frontier] = {}
+        known_bounds: dict[int, Frontier] = {}
         for column, frontier in inputs[changed].items():
-            known.setdefault(variables[column], frontier)
-        return self._close_variables(known)
+            known_bounds.setdefault(variables[column], frontier)
+        return self._close_variables(known_bounds)
 
-    def _close_variables(self, known: Mapping[int, Frontier]) -> ColumnBounds:
+    def _close_variables(self, known_bounds: Mapping[int, Frontier]) -> ColumnBounds:
         """Return the bounds that follow for all variables from the bounds of some.
 
         NULL is in no comparison, because it is filtered out before
@@ -129,7 +129,7 @@ class Join(NaryNode):
                 pairs.append((comparison.left, comparison.right))
             elif comparison.op in (">", ">="):
                 pairs.append((comparison.right, comparison.left))
-        bounds = dict(known)
+        bounds = dict(known_bounds)
         size = -1
         while size < len(bounds):
             size = len(bounds)
@@ -151,39 +151,39 @@ class Join(NaryNode):
 
 @dataclass(frozen=True)
 class _FirstColumnsNode(UnaryNode):
-    """A node whose first ``kept`` columns are those of its input; the others are never NULL."""
+    """A node whose first ``kept_count`` columns are those of its input; the others have no NULL."""
 
-    kept: int
+    kept_count: int
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        return bounds_of_first(inputs[0], self.kept)
+        return bounds_of_first(inputs[0], self.kept_count)
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         return bounds_of_first(
-            self.input.implied_bounds(bounds_of_first(bounds, self.kept)), self.kept
+            self.input.implied_bounds(bounds_of_first(bounds, self.kept_count)), self.kept_count
         )
 
     def _may_be_null(self, column: int) -> bool:
-        return column < self.kept and self.input.is_nullable(column)
+        return column < self.kept_count and self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
 class RowIdEncode(_FirstColumnsNode):
-    """The first ``kept`` columns, then one code (the row id) for the values of all others."""
+    """The first ``kept_count`` columns, then one code (the row id) for the values of all others."""
 
     is_linear: ClassVar[bool] = True
 
     @cached_property
     def fields(self) -> Fields:
-        return (*self.input.fields[: self.kept], Field("row_id", pa.int64(), nullable=False))
+        return (*self.input.fields[: self.kept_count], Field("row_id", pa.int64(), nullable=False))
 
     @property
     def encoded(self) -> Fields:
         """The columns that the row id encodes."""
-        return self.input.fields[self.kept :]
+        return self.input.fields[self.kept_count :]
 
     def key(self) -> tuple[object, ...]:
-        return (self.kept,)
+        return (self.kept_count,)
 
     def label(self) -> str:
         return f"row id of {join_names(self.encoded)}"
@@ -218,7 +218,7 @@ class RowIdDecode(UnaryNode):
 
 @dataclass(frozen=True)
 class PartialAggregate(_FirstColumnsNode):
-    """The first ``kept`` columns and a ``slot``; the weight is the quantity to add up.
+    """The first ``kept_count`` columns and a ``slot``; the weight is the quantity to add up.
 
     The slot says which quantity it is, a count or a sum
     (`circuits.runtime.operators.aggregates.partial_aggregate`). The arguments of the aggregates are
@@ -232,15 +232,15 @@ class PartialAggregate(_FirstColumnsNode):
 
     @cached_property
     def fields(self) -> Fields:
-        return (*self.input.fields[: self.kept], Field("slot", pa.int64(), nullable=False))
+        return (*self.input.fields[: self.kept_count], Field("slot", pa.int64(), nullable=False))
 
     def key(self) -> tuple[object, ...]:
-        return self.kept, tuple(call.key() for call in self.aggregates)
+        return self.kept_count, tuple(call.key() for call in self.aggregates)
 
     def label(self) -> str:
         fields = self.input.fields
         aggregates = ", ".join(call.label(fields) for call in self.aggregates)
-        return f"partial {aggregates}" + label_keys(fields[: self.kept])
+        return f"partial {aggregates}" + label_keys(fields[: self.kept_count])
 
 
 @dataclass(frozen=True)

@@ -89,19 +89,23 @@ def _input_columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
     ]
 
 
-def _narrow(node: UserCall, read: set[int]) -> PlanNode:
+def _narrow(node: UserCall, columns_read: set[int]) -> PlanNode:
     """Return a call over the columns that are read, with NULL in place of the others."""
     width = len(node.input.fields)
-    kept = sorted({column for column in read if column < width} | set(node.arguments))
-    if len(kept) == width:
+    kept_columns = sorted(
+        {column for column in columns_read if column < width} | set(node.arguments)
+    )
+    if len(kept_columns) == width:
         return node
     fields = node.input.fields
-    names = tuple(fields[column].name for column in kept)
-    input = Map(node.input, tuple(columns(node.input)[c] for c in kept), names)
-    narrow = replace(node, input=input, arguments=tuple(map(kept.index, node.arguments)))
+    names = tuple(fields[column].name for column in kept_columns)
+    input = Map(node.input, tuple(columns(node.input)[c] for c in kept_columns), names)
+    narrow = replace(node, input=input, arguments=tuple(map(kept_columns.index, node.arguments)))
     values: list[Expression] = [
-        Column(kept.index(column), field.type) if column in kept else Literal(None, field.type)
+        Column(kept_columns.index(column), field.type)
+        if column in kept_columns
+        else Literal(None, field.type)
         for column, field in enumerate(fields)
     ]
-    values.append(Column(len(kept), node.function.returns))
+    values.append(Column(len(kept_columns), node.function.returns))
     return Map(narrow, tuple(values), tuple(field.name for field in node.fields))

@@ -389,17 +389,19 @@ def _check_same_columns(
     source: SqlSource, tree: exp.Create, scan: Scan, table: TableDeclaration
 ) -> None:
     """Refuse a declaration that differs from the relation that the caller gives."""
-    given = {column.name: column.type for column in scan.fields}
-    declared = {column.name: column.type for column in table.fields}
-    for name, type in declared.items():
-        if given.get(name) != type:
-            difference = f"has type {given[name]}" if name in given else "does not exist"
+    given_types = {column.name: column.type for column in scan.fields}
+    declared_types = {column.name: column.type for column in table.fields}
+    for name, type in declared_types.items():
+        if given_types.get(name) != type:
+            difference = (
+                f"has type {given_types[name]}" if name in given_types else "does not exist"
+            )
             raise source.error(
                 tree.this,
                 f"table {table.name!r} declares column {name!r} as {type}; it {difference} in the "
                 "schema that is given; make both equal, or give one of them",
             )
-    surplus = [name for name in given if name not in declared]
+    surplus = [name for name in given_types if name not in declared_types]
     if surplus:
         raise source.error(
             tree.this,

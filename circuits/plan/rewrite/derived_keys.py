@@ -41,19 +41,23 @@ def drop_derived_keys(
     is_derived = [_is_derived(position, keys) for position in range(len(keys))]
     if not any(is_derived):
         return plan, block, columns(plan)
-    kept = [key for key, derived in zip(plan.keys, is_derived, strict=True) if not derived]
+    kept_keys = [key for key, derived in zip(plan.keys, is_derived, strict=True) if not derived]
     key_columns = {
         block.outputs[key]: Column(position, block.outputs[key].type)
-        for position, key in enumerate(kept)
+        for position, key in enumerate(kept_keys)
     }
     results = [
-        Column(len(kept) + position, call.type) for position, call in enumerate(plan.aggregates)
+        Column(len(kept_keys) + position, call.type)
+        for position, call in enumerate(plan.aggregates)
     ]
-    outputs_read = {*kept, *(column for call in plan.aggregates for column in _columns_read(call))}
+    outputs_read = {
+        *kept_keys,
+        *(column for call in plan.aggregates for column in _columns_read(call)),
+    }
     positions = {column: position for position, column in enumerate(sorted(outputs_read))}
     aggregate = Aggregate(
         plan.input,
-        tuple(positions[key] for key in kept),
+        tuple(positions[key] for key in kept_keys),
         tuple(_renumber(call, positions) for call in plan.aggregates),
     )
     outputs = tuple(block.outputs[column] for column in positions)

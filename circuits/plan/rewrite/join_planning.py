@@ -187,13 +187,13 @@ class _JoinPlanner:
             return sorted(columns_of(expressions[slot])), str(expressions[slot])
 
         encoded = self._encoded[atom]
-        kept = [slot for slot in sorted(expressions, key=sort_key) if slot not in encoded]
+        kept_slots = [slot for slot in sorted(expressions, key=sort_key) if slot not in encoded]
         rows = self._conditions.atom(atom)
-        outputs = [expressions[slot] for slot in (*kept, *encoded)]
+        outputs = [expressions[slot] for slot in (*kept_slots, *encoded)]
         plan = _apply_antijoins(rows, outputs, self._atom_antijoins[atom])
         if encoded:
-            return RowIdEncode(plan, len(kept)), (*kept, (atom, ROW_ID))
-        return plan, tuple(kept)
+            return RowIdEncode(plan, len(kept_slots)), (*kept_slots, (atom, ROW_ID))
+        return plan, tuple(kept_slots)
 
     def _join(self, chosen: Sequence[tuple[AntijoinOperand, list[Slot]]]) -> Join:
         """Return the join of all atoms with the key sets of the chosen antijoins."""

@@ -52,7 +52,7 @@ def _with_columns(join: Join) -> Join:
     columns: dict[int, tuple[int, ...]] = {}
     for input, variables in zip(join.inputs, join.variables, strict=True):
         if isinstance(input, RowIdEncode):
-            row_id = variables[input.kept]  # the column after the kept ones
+            row_id = variables[input.kept_count]  # the column after the kept ones
             columns[row_id] = tuple(next(unused_variables) for _ in input.encoded)
 
     def expand(variables: tuple[int, ...]) -> tuple[int, ...]:
