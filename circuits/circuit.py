@@ -280,10 +280,11 @@ columns 'nmae'; the relation needs name, age and may have weight
             tables: As for `step`.
             watermarks: For inputs with lateness or retention, the watermark of the source, of the
                 type of the event time column. With lateness, rows before it are late from the next
-                step on; without, rows before it, less the duration of the retention, expire.
+                step on. With retention only, rows expire that are older than the watermark by more
+                than the duration of the retention.
             now: The time of the step, the value of ``now()`` in all views. It is needed if a view
-                reads it (`reads_now`), and ignored otherwise. A time without a zone is in UTC. An
-                earlier time than that of the step before counts as the same time.
+                reads it (`reads_now`), and ignored otherwise. A time without a zone is in UTC. Time
+                never goes back: instead of an earlier time, that of the previous step is used.
             timeout: Seconds to wait for the step of another thread; 0 does not wait, None waits
                 without a limit.
 

@@ -44,8 +44,7 @@ def split_alternatives(
     Args:
         items: Flat items whose local variables have unique names, see `circuits.datalog.scope`.
         needed: Variables whose values the caller needs.
-        outer: Variables that are already bound: for items of a negation, those that the items
-            around it bind.
+        outer: For items of a negation, the variables that are bound outside of it.
         source: For errors.
 
     Raises:

@@ -77,7 +77,7 @@ class MissingRowCounter:
             keyed: The inputs with keys; they are left out.
         """
         # The input from which a node selects rows or columns, by the index of the node. The trace
-        # of an unchanged input is full; that of a filter or projection of it is partial.
+        # of the input itself is full; the trace of a filter or projection is partial.
         input_of_node: dict[int, str] = {}
         full_traces: dict[str, list[tuple[int, Trace]]] = {}
         partial_traces: dict[str, list[tuple[int, Trace]]] = {}

@@ -163,12 +163,12 @@ class EventTimeBound:
             return max(code, _MIN_CODE)  # the source has subtracted its own lateness
         return self.watermark_after(code)
 
-    def expired(self, trace: Trace, previous: int | None, watermark: int) -> ZSet:
-        """Return the rows of the trace between the previous watermark and the new one."""
-        low = _MIN_CODE if previous is None else previous
-        if watermark <= low:
+    def expired(self, trace: Trace, previous_limit: int | None, limit: int) -> ZSet:
+        """Return the rows of the trace between the previous limit of expiry and the new one."""
+        low = _MIN_CODE if previous_limit is None else previous_limit
+        if limit <= low:
             return ZSet.empty(trace.arity)
-        return range_scan(trace, self.order(trace.arity), low, watermark - 1)
+        return range_scan(trace, self.order(trace.arity), low, limit - 1)
 
     def _find_group_start(self, limit: int) -> int:
         """Return the first time of the groups that contain a limit of expiry.

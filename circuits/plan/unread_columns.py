@@ -29,7 +29,7 @@ __all__ = ["drop_unread_columns"]
 def drop_unread_columns(plan: PlanNode) -> PlanNode:
     """Return the plan in which the input of each call has only the columns that are read.
 
-    Equal calls keep the same columns, those that any of them needs, so that they remain equal.
+    Each of several equal calls keeps the columns that any of them needs. So they remain equal.
     """
     hasher = PlanHasher()
     order = list(iter_nodes(plan))

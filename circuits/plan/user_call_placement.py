@@ -272,7 +272,7 @@ class _CallPlacer:
     ) -> tuple[list[Call], list[Call]]:
         """Divide the calls into those that read left columns and those that read right columns.
 
-        The latter are returned over the columns of the right side alone.
+        The calls of right columns are returned over the columns of the right side alone.
         """
         left, right = [], []
         for expression in _calls_of(predicates):

@@ -99,8 +99,9 @@ class _JoinPlanner:
         self._comparisons = [
             (self._slot(a), op, self._slot(b)) for a, op, b in conditions.comparisons
         ]
-        # The antijoins that are applied to each atom, and those that become subtracted joins.
+        # For each atom, the antijoins that are applied to it before the join.
         self._atom_antijoins: list[list[AntijoinOperand]] = [[] for _ in block.atoms]
+        # The antijoins that become subtracted joins, with the slots of their keys.
         self._subtracted: list[tuple[AntijoinOperand, list[Slot]]] = []
         for antijoin in block.antijoins:
             atoms = block.atoms_of(antijoin.keys)
@@ -225,7 +226,7 @@ class _JoinPlanner:
     def _variables(self, keys: Iterable[Sequence[Slot]]) -> dict[Slot, int]:
         """Return the variable of each slot: equal slots have the same variable (union-find).
 
-        The keys of subtracted antijoin ``s`` are numbered as those of atom ``len(atoms) + s``.
+        Key ``k`` of the subtracted antijoin ``s`` has the slot ``(len(atoms) + s, k)``.
 
         Args:
             keys: For each subtracted antijoin, the slots that its keys are equal to.

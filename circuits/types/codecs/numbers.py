@@ -58,7 +58,7 @@ class Numbers:
         """Return the codes of the values; the code of a value that is not valid is undefined."""
         codes = codes_of(self._values(array))
         if self.dtype == np.uint64:
-            codes = codes + 1  # that of 2**64 - 1 wraps around to NULL, an error below
+            codes = codes + 1  # 2**64 - 1 wraps around to NULL, an error below
         if self.dtype.itemsize == 8:
             clash = codes == NULL if valid is None else (codes == NULL) & valid
             if clash.any():
