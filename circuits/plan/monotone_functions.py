@@ -123,8 +123,8 @@ def _is_local(type: pa.DataType) -> bool:
     return bool(types.is_timestamp(type) and type.tz not in (None, "UTC"))
 
 
-# Each function below, up to the table, returns the argument in which a call is non-decreasing; None
-# if there is none.
+# Each function below with a parameter ``call`` returns the argument in which the call is
+# non-decreasing; None if there is none.
 
 
 def _cast(call: Call) -> Expression | None:

@@ -96,7 +96,7 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
         return False
     if target_family is Family.FLOAT:
         if source_family is Family.INTEGER:
-            # Arrow checks that the float equals the integer, but not for float16.
+            # Arrow checks the integers in a cast to float32 or float64, but not to float16.
             return bool(target != pa.float16())
         return bool(source.bit_width <= target.bit_width)
     if target_family is Family.TIMESTAMP:
