@@ -97,7 +97,7 @@ def add_window_close(
     source = SqlSource(text, dialect)
     trees = source.parse()
     declarations = read_declarations((source, tree) for tree in trees)
-    hidden = {view.casefold() for view in declarations.temporary_views}
+    temporary_views = {view.casefold() for view in declarations.temporary_views}
     names_as_written = None if views is True else {view.casefold(): view for view in views}
     ends: list[int] = []
     known_views: set[str] = set()
@@ -105,7 +105,9 @@ def add_window_close(
         is_query = isinstance(tree, exp.Query | exp.Values | exp.Pivot)
         view = name.casefold() if is_query else _view_name(tree)
         known_views.add(view)
-        is_wanted = view not in hidden if names_as_written is None else view in names_as_written
+        is_wanted = (
+            view not in temporary_views if names_as_written is None else view in names_as_written
+        )
         if view and is_wanted and _emit_offset(tree) is None:
             ends.append(end)
     for view, name_as_written in (names_as_written or {}).items():

@@ -82,7 +82,7 @@ def alternatives(predicate: Expression) -> list[list[Expression]]:
 
 
 def can_hold(block: SelectBlock, right: PlanNode, conditions: Sequence[Expression]) -> bool:
-    """Return False if a condition is IS NULL of a column that is never NULL.
+    """Return False if a condition tests for NULL a column that is never NULL.
 
     So ``x NOT IN (q)`` over columns without NULL becomes one antijoin instead of three.
     """

@@ -190,9 +190,10 @@ def _fixed_width_bytes(
 
 
 def _bits(buffer: pa.Buffer | None, offset: int, rows: int) -> BoolArray:
-    first, shift = divmod(offset, 8)
-    packed = _bytes_of(buffer)[first : (offset + rows + 7) // 8]
-    return np.unpackbits(packed, bitorder="little", count=shift + rows)[shift:].view(np.bool_)
+    first_byte, first_bit = divmod(offset, 8)
+    packed = _bytes_of(buffer)[first_byte : (offset + rows + 7) // 8]
+    bits = np.unpackbits(packed, bitorder="little", count=first_bit + rows)
+    return bits[first_bit:].view(np.bool_)
 
 
 def bitmap_of(valid: BoolArray | None) -> pa.Buffer | None:

@@ -57,11 +57,12 @@ class NarrowDecimals:
         Raises:
             SchemaError: A value has more digits than its type allows.
         """
-        size = self.type.bit_width // 8
-        words = numbers_of(array, np.dtype(f"i{min(size, 8)}"), max(size // 8, 1))
-        codes = words.reshape(len(array), max(size // 8, 1))[:, 0].astype(np.int64, copy=False)
+        byte_count = self.type.bit_width // 8
+        word_count = max(byte_count // 8, 1)
+        words = numbers_of(array, np.dtype(f"i{min(byte_count, 8)}"), word_count)
+        codes = words.reshape(len(array), word_count)[:, 0].astype(np.int64, copy=False)
         is_too_long = (codes > self._max_unscaled) | (codes < -self._max_unscaled)
-        if size > 8:  # the other words of a number of 64 bits repeat its sign
+        if word_count > 1:  # the other words of a number of 64 bits repeat its sign
             is_too_long |= (words[:, 1:] != (codes >> 63)[:, np.newaxis]).any(axis=1)
         if valid is not None:
             is_too_long &= valid
@@ -86,10 +87,10 @@ class NarrowDecimals:
                 f"code {first_invalid} is outside [{-limit}, {limit}] of {self.type}: "
                 "decode with the codec that encoded"
             )
-        size = self.type.bit_width // 8
-        if size <= 8:
-            return array_of(self.type, unscaled.astype(f"i{size}", copy=False), valid)
-        words = np.empty((len(unscaled), size // 8), np.int64)
+        byte_count = self.type.bit_width // 8
+        if byte_count <= 8:
+            return array_of(self.type, unscaled.astype(f"i{byte_count}", copy=False), valid)
+        words = np.empty((len(unscaled), byte_count // 8), np.int64)
         words[:, 0] = unscaled
         words[:, 1:] = (unscaled >> 63)[:, np.newaxis]
         return array_of(self.type, words, valid)
