@@ -56,7 +56,7 @@ from circuits.inputs.encoded_inputs import (
 from circuits.inputs.finality import check_finality
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows
-from circuits.limits import bounded
+from circuits.limits import name_limit_errors
 from circuits.phases import COMMIT
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep, watermark_of
@@ -332,7 +332,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
-            with bounded(self.graph, budget):
+            with name_limit_errors(self.graph, budget):
                 encoded = self._encode(tables, watermarks, self.graph.checked_inputs, self.codecs)
                 times.append(self._clock())
                 step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget, now)
@@ -397,8 +397,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         self.check_step(step)
         self._is_state_undefined = True
         try:
-            step.step.commit()
-            self._committed = self._committed.after(step.step)
+            step.graph_step.commit()
+            self._committed = self._committed.after(step.graph_step)
         except BaseException:
             self._has_commit_failed = True
             self._turns.end_all()  # no prepared step can be committed any more
@@ -423,7 +423,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Return a materialized view as it will be after a step; see `CircuitStep.after`."""
         self.check_step(step)
         self.views.trace(name)
-        delta = step.step.deltas[self.graph.views[name]]
+        delta = step.graph_step.deltas[self.graph.views[name]]
         return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
 
     def _truncate_dictionaries(self) -> dict[str, int]:
@@ -734,7 +734,7 @@ class CircuitStep(Staged):
 
     Attributes:
         outputs: The delta of every output.
-        step: The deltas of all operators.
+        graph_step: The deltas of all operators.
         circuit: The circuit of the step.
         version: The version of the circuit at which the step was prepared.
         inputs: The encoded rows of each input, before its options apply.
@@ -746,7 +746,7 @@ class CircuitStep(Staged):
     """
 
     outputs: dict[str, pa.Table]
-    step: GraphStep
+    graph_step: GraphStep
     circuit: Circuit
     version: int
     inputs: Mapping[str, ZSet] = field(default_factory=dict)
@@ -759,7 +759,7 @@ class CircuitStep(Staged):
     @property
     def changes(self) -> Iterable[TraceStep]:
         """The staged deltas of all traces that change."""
-        return self.step.changes
+        return self.graph_step.changes
 
     def commit(self) -> None:
         """Make the step the state of the circuit; any thread may call this.
@@ -790,7 +790,7 @@ class CircuitStep(Staged):
         """
         self.circuit.check_step(self)
         check_type("stored", stored, Mapping, "a mapping from names of dictionaries to lengths")
-        return step_state(self.step, stored)
+        return step_state(self.graph_step, stored)
 
     def abandon(self) -> None:
         """Give up the step, and remove the codes that preparing added.
@@ -809,7 +809,7 @@ class CircuitStep(Staged):
         insertion. The count is exact for a materialized input and a lower bound for an input that
         joins read. Inputs with keys, and inputs that no join reads, are left out.
         """
-        return self.step.missing
+        return self.graph_step.missing
 
     def after(self, view: str) -> PostStepView:
         """Return a materialized view as it will be after the step.
