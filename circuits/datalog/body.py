@@ -388,6 +388,7 @@ def _cross_join(plans: Sequence[PlanNode]) -> PlanNode:
 
 
 def _reads_own_columns(value: Expression, width: int) -> bool:
+    """Return whether an expression reads no column of the left plan of this ``width``."""
     return all(index >= width for index in columns_of(value))
 
 
