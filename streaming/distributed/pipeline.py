@@ -152,7 +152,7 @@ class Pipeline:
         cells = dict(before)
         for stage in self.stages.stages:
             manifests = _stage_manifests(stage, cells)
-            if not self._load_balance.is_due(stage, manifests):
+            if not self._load_balance.should_rebalance(stage, manifests):
                 continue
             spec = self.specs[stage.number]
             stage_cells = StageCells(self._files, self._state_id, stage, spec)
@@ -162,7 +162,7 @@ class Pipeline:
                     stage_cells, grid, manifests, max_cells=self._layout.cells, batch_id=batch_id
                 )
             except BaseException:
-                for writer in stage_cells.written:
+                for writer in stage_cells.writers:
                     writer.undo()
                 raise
             self._set_grid(stage, grid)
