@@ -104,7 +104,7 @@ def rescale_state(
     """Convert the newest version of a state directory to another number of cells.
 
     Args:
-        files: The directory. If it has no file mode, new files get the mode of the old_cells ones.
+        files: The directory. If it has no file mode, new files get the mode of the old ones.
         cells: The number of cells; None to embed the state in one process.
         spec: The views of a circuit that was built from plans; None to compile the text in
             the directory.
