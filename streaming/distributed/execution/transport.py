@@ -52,7 +52,7 @@ def encode_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     >>> encode_column(pa.chunked_array([pa.array([2**64 - 2], pa.uint64())])).to_pylist()
     [9223372036854775807]
     """
-    if column.type == pa.int64():  # a value is its own code; inputs refuse the code of NULL
+    if column.type == pa.int64():  # a value is its own code; none is that of NULL
         column = pc.fill_null(column, int(NULL)) if column.null_count else column
         return pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     target_type = transport_type(column.type)
