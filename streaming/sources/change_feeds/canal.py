@@ -13,9 +13,8 @@ errors too. Bytes are encoded as latin-1.
 
 Without a column that orders events and without Kafka's offset, the order is the second of ``es``
 (the time of the change; 33 bits), the low bits of ``id`` (the number of the message; 18 bits) and
-the position of the row in the event. This
-order is wrong if a key changes twice in one second and a multiple of 262,144 lies between the two
-ids; such a stream needs a column or Kafka's offset.
+the position of the row in the event. This order is wrong if a key changes twice in one second and a
+multiple of 262,144 lies between the two ids; such a stream needs a column or Kafka's offset.
 """
 
 from __future__ import annotations

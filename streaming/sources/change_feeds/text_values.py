@@ -161,8 +161,8 @@ def json_kind(variant: str, text: str, type: pa.DataType) -> str:
     kind = scalar_kind(variant, text)
     if physical_type(type).typeName() != "string":
         return kind
-    # Any kind is a valid string, except a number that was read as a double. Only such a text begins
-    # with a digit or a sign, which sort up to '9', and contains a point; Spark computes its kind.
+    # Any kind is a valid string, except a number that was read as a double. Its text begins with a
+    # digit or a sign, which sort up to '9', and contains a point. Only then the kind is computed.
     return f"CASE WHEN left({text}, 1) <= '9' AND contains({text}, '.') THEN {kind} END"
 
 
