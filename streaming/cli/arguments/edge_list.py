@@ -57,8 +57,8 @@ def read_edge_list(path: Path) -> pa.Table:
             ),
         )
     except pa.ArrowException as error:
-        general = EventsError(f"{path} is not an edge list: {str(error).splitlines()[0]}")
-        raise _first_bad_line(path, len(schema)) or general from None
+        arrow_error = EventsError(f"{path} is not an edge list: {str(error).splitlines()[0]}")
+        raise _first_bad_line(path, len(schema)) or arrow_error from None
     return table.cast(schema)  # to fields without NULL
 
 
