@@ -167,9 +167,9 @@ def _first_copies(stage: Stage, placed: PlacedRows, cell_of_copy: Integers) -> I
         StateDamagedError: A copy is in a wrong cell, or a row lacks a copy.
     """
     count = len(cell_of_copy)
-    first_cell_of_row = np.full(count, np.iinfo(np.int64).max)  # by copy, as the next two
+    first_cell_of_row = np.full(count, np.iinfo(np.int64).max)  # by position of a copy
     np.minimum.at(first_cell_of_row, placed.rows, placed.cells)
-    cells_of_row = np.bincount(placed.rows, minlength=count)
+    cells_of_row = np.bincount(placed.rows, minlength=count)  # by position of a copy
     is_own_cell = placed.cells == cell_of_copy[placed.rows]  # by pair of copy and cell
     is_misplaced = np.bincount(placed.rows, is_own_cell, minlength=count) != 1
     first_copies = np.flatnonzero(first_cell_of_row == cell_of_copy)

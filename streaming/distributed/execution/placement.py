@@ -71,14 +71,14 @@ def place_rows(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
         return PlacedRows(rows, cells, np.ones(len(rows), np.int64))
     # A pair of row and cell as one number.
     keys = [rows * grid.cells + cells for rows, cells in pairs_of_atoms]
-    merged, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-    roles = np.zeros(len(merged), np.int64)
+    distinct_keys, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+    roles = np.zeros(len(distinct_keys), np.int64)
     start = 0
     for bit, key in enumerate(keys):
         # The pairs of one atom are distinct, so no index occurs twice in this assignment.
         roles[inverse[start : start + len(key)]] |= 1 << bit
         start += len(key)
-    return PlacedRows(merged // grid.cells, merged % grid.cells, roles)
+    return PlacedRows(distinct_keys // grid.cells, distinct_keys % grid.cells, roles)
 
 
 def find_cells(position: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]:

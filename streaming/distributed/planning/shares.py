@@ -149,12 +149,12 @@ class Shares:
         All atoms read the same relation. Along a variable, each column of the row that is bound to
         it allows one random coordinate. If the value is heavy, each atom instead allows the
         coordinates of one random part of its rows. So the expected number of coordinates that all
-        of them allow is the number of coordinates times the product of these probabilities.
+        of them allow is the number of coordinates, times the fraction that each of them allows.
         """
         count = 1.0
         for name, share in self.parts.items():
             # Two atoms with the same columns allow the same coordinate, so they count once.
-            coordinates, probabilities = share, {}
+            coordinates, fractions = share, {}
             for position in positions:
                 atom = self.atoms[position]
                 if name not in atom.columns:
@@ -162,12 +162,12 @@ class Shares:
                 columns = self.columns(atom, name)
                 parts = spread.get((name, columns))
                 if parts is None:
-                    probabilities[columns] = 1 / share
+                    fractions[columns] = 1 / share
                 else:
                     coordinates = min(coordinates, prod(parts))
                     # Each atom has a part of its own; a negative key is not a column.
-                    probabilities[(-1 - position,)] = 1 / parts[position]
-            count *= coordinates * prod(probabilities.values())
+                    fractions[(-1 - position,)] = 1 / parts[position]
+            count *= coordinates * prod(fractions.values())
         return count
 
 
@@ -262,8 +262,9 @@ def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[JoinAtom]) ->
     atoms_with_name = {k for k, atom in enumerate(atoms) if name in atom.columns}
     for other in names:
         atoms_with_other = {k for k, atom in enumerate(atoms) if other in atom.columns}
-        is_first = names.index(other) < names.index(name)
-        if atoms_with_name < atoms_with_other or (atoms_with_name == atoms_with_other and is_first):
+        if atoms_with_name < atoms_with_other:
+            return True
+        if atoms_with_name == atoms_with_other and names.index(other) < names.index(name):
             return True
     return False
 
@@ -281,7 +282,7 @@ def enumerate_shares(variables: int, cells: int) -> Candidates:
         combinations_so_far = np.ones((1, 0), np.int64)
         room = np.full(1, cells)  # the largest next share of each combination
         for _ in range(variables):
-            # Repeat each combination once for each next share that fits: the first ``count`` ones.
+            # Repeat each combination once for each next share that fits; the smallest ones fit.
             counts = np.searchsorted(allowed_shares, room, side="right")
             if counts.sum() > MAX_CANDIDATES:
                 break
