@@ -232,10 +232,11 @@ def _check_outputs(
     """Check the output modes and locations of sinks against the views and against each other."""
     for view, sink in sinks.items():
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
-        sink.output.check(view, names)
+        sink.output_mode.check(view, names)
     if cells is not None and not circuit.recursions:
         outputs = [
-            Output(view, None, sink.output.mode, sink.output.keys) for view, sink in sinks.items()
+            Output(view, None, sink.output_mode.mode, sink.output_mode.keys)
+            for view, sink in sinks.items()
         ]
         check_outputs("distributed", outputs)
     folders = [source.path for source in sources.values() if source.path is not None]
@@ -244,7 +245,7 @@ def _check_outputs(
 
 def materialized_views(sinks: Mapping[str, SinkArgument]) -> list[str]:
     """Return the views that the circuit must materialize, because a sink needs all their rows."""
-    return [view for view, sink in sinks.items() if sink.output.needs_view]
+    return [view for view, sink in sinks.items() if sink.output_mode.needs_view]
 
 
 def check_state(

@@ -65,7 +65,7 @@ from typing import Any, Final, TypeAlias
 
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.query_text import query_file
-from streaming.cli.arguments.sink import DATABASES, KINDS, SinkArgument, output_of, retry_of
+from streaming.cli.arguments.sink import DATABASES, KINDS, SinkArgument, output_mode_of, retry_of
 from streaming.cli.arguments.source import SETTINGS, SourceArgument
 from streaming.errors import EventsError
 
@@ -207,7 +207,7 @@ def _read_outputs(root: _Table) -> Iterator[SinkArgument]:
                 location or "",
                 name or "",
                 view,
-                output_of(mode, keys, label=table.label()),
+                output_mode_of(mode, keys, label=table.label()),
                 retry_of(kind, attempts, seconds, label=table.label()),
                 table.label(),
             )

@@ -74,7 +74,7 @@ class Stage:
 
     Attributes:
         number: The position of the stage; a stage reads only earlier stages.
-        plan: The operator over Scans of its relations; those of a join are named by atom
+        plan: The operator over Scans of its relations. A join has a Scan for each atom
             (`atom_name`), because each atom receives its own rows.
         relations: The relations that it reads, each once.
         atoms: For a join, the relation and the variables of each atom.
