@@ -240,8 +240,10 @@ class Writer:
             stored_name = part_name(name, order)
             count = self._count_merged_parts(references, new_run.rows)
             if count:
-                merged = _as_references(references[-count:])
-                old_runs = [self._read_run(reference, stored_name) for reference in merged]
+                merged_references = _as_references(references[-count:])
+                old_runs = [
+                    self._read_run(reference, stored_name) for reference in merged_references
+                ]
                 new_run = Run.sum_of([*old_runs, new_run])
                 del references[-count:]
             if new_run.rows:
@@ -252,8 +254,11 @@ class Writer:
         references = self._references.setdefault((name, None), [])
         count = self._count_merged_parts(references, len(offsets) - 1)
         if count:
-            merged = _as_references(references[-count:])
-            parts = [*(self._read_strings(part, name) for part in merged), (offsets, data)]
+            merged_references = _as_references(references[-count:])
+            parts = [
+                *(self._read_strings(part, name) for part in merged_references),
+                (offsets, data),
+            ]
             del references[-count:]
             shifted_offsets = [parts[0][0]]
             for part_offsets, _ in parts[1:]:

@@ -129,9 +129,9 @@ def _is_int64(value: bytes) -> bool:
 
 
 def _not_an_edge(path: Path, number: int, line: bytes, expected: str) -> EventsError:
-    shown = line[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
+    excerpt = line[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
     return EventsError(
-        f"{path}, line {number:,}: {shown!r} is not an edge: write {expected} between tabs or "
+        f"{path}, line {number:,}: {excerpt!r} is not an edge: write {expected} between tabs or "
         "blanks, or begin the line with # if it is a comment"
     )
 

@@ -366,9 +366,9 @@ class _Table:
         value = self._values.get(key)
         if value is None or is_valid(value):
             return value
-        shown = json.dumps(value, default=str, ensure_ascii=False)
+        value_text = json.dumps(value, default=str, ensure_ascii=False)
         self._is_valid = False
-        self.checks.problems.append(f"{self.label(key)} = {shown}: write {expected}")
+        self.checks.problems.append(f"{self.label(key)} = {value_text}: write {expected}")
         return None
 
 

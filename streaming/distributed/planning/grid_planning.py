@@ -233,9 +233,10 @@ def _count_codes(
             values.append(codes[[order.index(column) for column in columns]])
             rows.append(np.ones(run.rows, np.int64))
     distinct, inverse = np.unique(np.hstack(values), axis=1, return_inverse=True)
-    summed = np.bincount(inverse.ravel(), np.concatenate(rows), distinct.shape[1]).astype(np.int64)
-    most_frequent = np.argsort(-summed, kind="stable")[:MAX_COUNTED_VALUES]
-    return distinct[:, most_frequent], summed[most_frequent], int(summed.sum())
+    sums = np.bincount(inverse.ravel(), np.concatenate(rows), distinct.shape[1])
+    row_counts = sums.astype(np.int64)  # by position in ``distinct``
+    most_frequent = np.argsort(-row_counts, kind="stable")[:MAX_COUNTED_VALUES]
+    return distinct[:, most_frequent], row_counts[most_frequent], int(row_counts.sum())
 
 
 def _variables(atoms: Sequence[JoinAtom]) -> list[str]:

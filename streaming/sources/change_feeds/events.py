@@ -208,8 +208,8 @@ def route_relation(candidates: Sequence[str], tables: Mapping[str, str]) -> str:
 
 def unknown_table(table: str) -> str:
     """Return the error of an event whose table is not an input."""
-    known = f"concat('the table ', {excerpt_of(table)}, ' of the event is not an input')"
-    return f"coalesce({known}, 'the event does not name a table')"
+    error_with_name = f"concat('the table ', {excerpt_of(table)}, ' of the event is not an input')"
+    return f"coalesce({error_with_name}, 'the event does not name a table')"
 
 
 def first_reason(reasons: Mapping[str, str]) -> str:

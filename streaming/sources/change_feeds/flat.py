@@ -199,13 +199,13 @@ def flat_envelope(
     schemas = {relation: inputs[relation]} if relation is not None else inputs
     structs = []
     for name, schema in schemas.items():
-        present = [_column(field.name) for field in schema if field.name in df.columns]
-        if not present:
+        columns = [_column(field.name) for field in schema if field.name in df.columns]
+        if not columns:
             raise FeedError(
                 f"the stream lacks all columns of {name!r}, which are {', '.join(schema.names)}; "
                 f"it has {df.columns}: select them"
             )
-        row = F.struct(*present)
+        row = F.struct(*columns)
         struct = row if relation is not None else F.when(relation_name == name, row)
         structs.append(struct.alias(struct_column(name)))
     reason = F.lit(None).cast("string") if error is None else error
