@@ -32,7 +32,11 @@ def count(source: Column, target: Column) -> int:
 
 @njit(nogil=True)
 def _common(candidates, nodes, marked):  # type: ignore[no-untyped-def]
-    """Count the candidates that are among ``nodes``, which ``marked`` flags; both are ascending."""
+    """Count the candidates that are among ``nodes``.
+
+    Both arrays ascend; ``marked`` has a flag for each node of the graph, true for those in
+    ``nodes``.
+    """
     total = 0
     if len(candidates) <= _LOOKUPS_PER_SEARCH * len(nodes):
         for node in candidates:

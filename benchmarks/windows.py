@@ -2,9 +2,10 @@
 
 Claim: a step of 100 changes takes less than 10 CPU milliseconds for lag, running sums, minima and
 maxima, ranks, bounded frames and percentiles over a partition of 10**6 rows. Changes are at random
-times for functions of nearby rows, and among the last 2,000 rows for functions that change all rows
-behind a change. `ntile` and `percent_rank` depend on the number of rows, so a change of it changes
-all results: they read the whole partition, are measured on a tenth of the rows, and have no target.
+times for functions of nearby rows. They are among the last 2,000 rows for functions whose results
+change in all rows after a changed row. The results of `ntile` and `percent_rank` depend on the
+number of rows, so these functions read the whole partition; they are measured on a tenth of the
+rows, and have no target.
 
 Each step inserts 50 rows and deletes 50. After the last step the view is compared with the view of
 another circuit that gets the remaining rows in one step.
@@ -30,7 +31,7 @@ TARGET_MS: Final = 10.0
 CHANGES: Final = 100  # rows of a step: half are deleted, half inserted
 STEPS: Final = 20
 WARM_UP: Final = 3  # steps that are not timed
-LAST_ROWS: Final = 2000  # the changes of SUFFIX are among these
+LAST_ROWS: Final = 2000  # the rows at the end that may change, for functions in SUFFIX
 SCHEMAS: Final = {"e": "t BIGINT NOT NULL, x BIGINT NOT NULL"}
 # Functions of nearby rows; the changes are at random times.
 NEAR: Final = {

@@ -249,7 +249,7 @@ def _memory_cells(loaded: LoadedViews, rows: int) -> Row:
     return {
         "MB": loaded.bytes / 1e6,
         "bytes/row": bytes_per_row,
-        "by 8 a column": bytes_per_row / (2 * 8 * loaded.arrangements),
+        "relative to uncompressed": bytes_per_row / (2 * 8 * loaded.arrangements),
     }
 
 

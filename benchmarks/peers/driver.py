@@ -199,6 +199,8 @@ def _run_phase(
         seconds.append(time.perf_counter() - step_start)
     wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
     rows = sum(edges.shape[1] for edges, _ in prepared[: len(seconds)])
+    # The state after the phase, for the check of the answer: how many of the unloaded edges it
+    # contains, and how many of the loaded ones it lacks.
     added = {"insert": added_before + rows, "update": rows // 2}.get(change, 0)
     _send(
         "measured",

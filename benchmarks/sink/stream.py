@@ -146,9 +146,9 @@ def measure_stream(
         "triangles": verdict.truths[truth],
         **{f"{way} events/s": size * batches / sum(seconds[way]) for way in reversed(seconds)},
         **{f"{way} ms": statistics.median(seconds[way]) * 1000 for way in reversed(seconds)},
-        "largest with Spark ms": max(seconds["Spark"]) * 1000,
+        "largest ms, with Spark": max(seconds["Spark"]) * 1000,
         **{
-            f"of it {phase} ms": statistics.median(batch[phase] for batch in phases) * 1000
+            f"{phase} ms, with Spark": statistics.median(batch[phase] for batch in phases) * 1000
             for phase in ("read", "step", "write")
         },
     }
