@@ -31,7 +31,7 @@ def count(source: Column, target: Column) -> int:
 
 
 @njit(nogil=True)
-def _common(candidates, nodes, marked):  # type: ignore[no-untyped-def]
+def _count_common(candidates, nodes, marked):  # type: ignore[no-untyped-def]
     """Count the candidates that are among ``nodes``.
 
     Both arrays ascend; ``marked`` has a flag for each node of the graph, true for those in
@@ -59,7 +59,7 @@ def _count(offsets, successors):  # type: ignore[no-untyped-def]
             marked[successors[i]] = True
         for i in range(first, last):
             b = successors[i]
-            total += _common(
+            total += _count_common(
                 successors[offsets[b] : offsets[b + 1]], successors[first:last], marked
             )
         for i in range(first, last):
@@ -128,7 +128,9 @@ def _count_cliques(offsets, successors):  # type: ignore[no-untyped-def]
                     size += 1
             for j in range(size):
                 c = common[j]
-                total += _common(successors[offsets[c] : offsets[c + 1]], common[:size], of_both)
+                total += _count_common(
+                    successors[offsets[c] : offsets[c + 1]], common[:size], of_both
+                )
             for j in range(size):
                 of_both[common[j]] = False
         for i in range(first, last):

@@ -121,7 +121,7 @@ def _auctions(
     initial = _prices(random, count)
     events_in_flight = IN_FLIGHT_AUCTIONS * EVENTS_PER_EPOCH // AUCTIONS_PER_EPOCH
     span_ms = events_in_flight * interval // 1000
-    length = (1 + random.integers(0, max(2 * span_ms, 1), count)) * 1000
+    duration = (1 + random.integers(0, max(2 * span_ms, 1), count)) * 1000  # microseconds
     return pa.table(
         {
             "id": auction + FIRST_ID,
@@ -130,7 +130,7 @@ def _auctions(
             "initial_bid": initial,
             "reserve": initial + _prices(random, count),
             "date_time": _times(time),
-            "expires": _times(time + length),
+            "expires": _times(time + duration),
             "seller": seller,
             "category": FIRST_CATEGORY + random.integers(0, CATEGORIES, count),
             "extra": _texts(random, count),

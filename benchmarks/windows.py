@@ -76,11 +76,11 @@ class Stream:
         self.values = self._random.integers(0, 1000, rows)
         self._unchanged = first + self._random.permutation(rows - first)
 
-    def load(self) -> pa.Table:
-        """Return all rows, with the changes so far."""
+    def all_rows(self) -> pa.Table:
+        """Return the rows after the changes so far."""
         return pa.table({"t": self.times, "x": self.values})
 
-    def step(self) -> pa.Table:
+    def change(self) -> pa.Table:
         """Replace rows by rows at times nearby; return the deletes and inserts."""
         half = CHANGES // 2
         chosen, self._unchanged = self._unchanged[:half], self._unchanged[half:]
@@ -111,19 +111,19 @@ def measure(
     stream = Stream(rows, rows - LAST_ROWS if near_end else 0, seed)
     circuit = compile_sql(text, SCHEMAS, materialize=True)
     clock = Clock()
-    circuit.step({"e": stream.load()})
+    circuit.step({"e": stream.all_rows()})
     load = clock.read()
     costs: list[Cost] = []
-    results = 0
+    changed_results = 0
     for number in range(WARM_UP + STEPS):
-        table = stream.step()
+        change = stream.change()
         clock = Clock()
-        delta = circuit.step({"e": table})["view"]
+        delta = circuit.step({"e": change})["view"]
         if number >= WARM_UP:
             costs.append(clock.read())
-            results += delta.num_rows
+            changed_results += delta.num_rows
     recomputed = compile_sql(text, SCHEMAS, materialize=True)
-    recomputed.step({"e": stream.load()})
+    recomputed.step({"e": stream.all_rows()})
     view, expected = (
         table.sort_by([(table.column_names[0], "ascending")])
         for table in (circuit.views["view"], recomputed.views["view"])
@@ -136,7 +136,7 @@ def measure(
         "function": name,
         "rows": rows,
         "changes": CHANGES,
-        "changed results": round(results / STEPS),
+        "changed results": round(changed_results / STEPS),
         "load CPU s": load.cpu,
         "CPU ms": milliseconds,
         "target": target,

@@ -186,12 +186,16 @@ def run_contest(
     for position, batch in enumerate(case.batches):
         insertions = {name: deltas[position] for name, deltas in changes.items()}
         is_late = time.process_time() - start > CASE_LIMIT_S
-        fixed = [view for view in contestants if view.formula != AUTO]
-        for view in fixed:
-            view.stopped = view.stopped or is_late or view.would_take_too_long(batch)
-        for view in contestants:
-            if view.formula == AUTO:
-                view.stopped = view.stopped or all(fixed_view.stopped for fixed_view in fixed)
+        fixed = [contestant for contestant in contestants if contestant.formula != AUTO]
+        for contestant in fixed:
+            contestant.stopped = (
+                contestant.stopped or is_late or contestant.would_take_too_long(batch)
+            )
+        for contestant in contestants:
+            if contestant.formula == AUTO:
+                contestant.stopped = contestant.stopped or all(
+                    fixed_view.stopped for fixed_view in fixed
+                )
         yield from _run_batch_size(case, batch, contestants, loaded_rows, insertions, verdict)
 
 
@@ -205,10 +209,10 @@ def _run_batch_size(
 ) -> Iterator[Row]:
     """Yield the rows of one batch size."""
     deletions = {name: -delta for name, delta in insertions.items()}
-    running = [view for view in contestants if not view.stopped]
+    running = [contestant for contestant in contestants if not contestant.stopped]
     counts = _warm_up(case, batch, running, insertions, deletions, verdict)
     _run_rounds(running, insertions, deletions, batch)
-    times = {view.formula: view.take_median_ms() for view in running}
+    times = {contestant.formula: contestant.take_median_ms() for contestant in running}
     fixed_times = {name: ms for name, ms in times.items() if name != AUTO}
     # For each formula, the time of the fastest formula to which it is compared.
     fastest = dict.fromkeys(times, min(fixed_times.values(), default=0.0))
@@ -223,9 +227,9 @@ def _run_batch_size(
             for name in two_best
         )
         fastest[AUTO] = times[AUTO] / ratio_of_auto  # so that the row below shows this ratio
-    for view in contestants:
-        joins, proposals, intersections = counts.get(view.formula, (None, None, None))
-        step_ms = times.get(view.formula)
+    for contestant in contestants:
+        joins, proposals, intersections = counts.get(contestant.formula, (None, None, None))
+        step_ms = times.get(contestant.formula)
         yield {
             "shape": case.shape,
             "n": case.n,
@@ -233,15 +237,15 @@ def _run_batch_size(
             "data": case.data,
             "rows": case.rows,
             "batch": batch,
-            "formula": view.formula,
+            "formula": contestant.formula,
             "joins/step": joins,
             "proposals/step": proposals,
             "intersections/step": intersections,
             "ms/step p50": step_ms,
             "ratio to the fastest": (
-                step_ms / fastest[view.formula] if step_ms and fixed_times else None
+                step_ms / fastest[contestant.formula] if step_ms and fixed_times else None
             ),
-            "stopped": view.stopped,
+            "stopped": contestant.stopped,
         }
 
 
@@ -257,13 +261,13 @@ def _remeasure(
     times: dict[str, list[float]] = {name: [] for name in formulas}
     for load in range(REMEASURE_LOADS):
         running = [Contestant.load(case.query, name, loaded_rows) for name in formulas]
-        for view in running:
+        for contestant in running:
             for delta in (insertions, deletions, insertions, deletions):
-                view.step(delta)
-            view.seconds.clear()
+                contestant.step(delta)
+            contestant.seconds.clear()
         _run_rounds(running, insertions, deletions, batch + 1 + load)
-        for view in running:
-            times[view.formula].append(view.take_median_ms())
+        for contestant in running:
+            times[contestant.formula].append(contestant.take_median_ms())
     return times
 
 
@@ -346,6 +350,6 @@ def _run_rounds(
         if rounds_run >= MIN_ROUNDS and time.process_time() - start > ROUNDS_LIMIT_S:
             break
         for change in (insertions, deletions):
-            for view in order.sample(list(running), len(running)):
-                view.step(change)
+            for contestant in order.sample(list(running), len(running)):
+                contestant.step(change)
     gc.enable()

@@ -99,19 +99,16 @@ class Lsqb:
             np.save(folder / "row_numbers.npy", row_numbers)
             for position, (relation, rows) in enumerate(ordered.items()):
                 pq.write_table(rows, folder / f"{position:02}.{relation}.parquet")
-            first = self._run_system(query, ENGINE, folder)
+            engine_runs = [self._run_system(query, ENGINE, folder)]
             peer_runs = [
                 (peer, self._run_system(query, peer, folder))
                 for peer in self.peers
                 if query in ONLY_QUERIES.get(peer.name, network.queries)
             ]
-            second = (
-                [self._run_system(query, ENGINE, folder)]
-                if self.peers and self.runs_engine_twice
-                else []
-            )
-        engine = [_steps(ended) for ended in (first, *second)]
-        runs = [(ENGINE, first), *peer_runs]
+            if self.peers and self.runs_engine_twice:
+                engine_runs.append(self._run_system(query, ENGINE, folder))
+        engine = [_steps(ended) for ended in engine_runs]
+        runs = [(ENGINE, engine_runs[0]), *peer_runs]
         common: Row = {
             "network": network.name,
             "query": query,

@@ -46,14 +46,14 @@ def main(
     console = terminal()
     stale = [chart for chart in charts_with_data(results) if not is_drawn(chart, results, plots)]
     obsolete = obsolete_plots(results, plots)
-    texts = {
+    tables_by_page = {
         root / "README.md": readme_section(results),
         root / "docs" / "benchmarks.md": page_tables(results),
         root / "benchmarks" / "README.md": all_tables(results),
     }
     changed = {
         path: new_text
-        for path, tables in texts.items()
+        for path, tables in tables_by_page.items()
         if (new_text := with_tables(path.read_text(), tables, path.name)) != path.read_text()
     }
     if check:

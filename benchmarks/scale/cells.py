@@ -89,9 +89,9 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
     sample = graph.shuffled(seed).take(slice(0, SAMPLE))
     for grid_kind, grid in build_grids(pattern, graph, cells).items():
         load = count_cell_rows(pattern, graph, grid)
-        measured = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
+        copies = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
         theory = expected_copies(grid, sample)
-        difference_percent = 100 * abs(measured / theory - 1)
+        difference_percent = 100 * abs(copies / theory - 1)
         balance = float(load.max() / load.mean())
         target = TARGET if kind == "real" and cells == TARGET_CELLS else None
         if kind == "hub" and grid_kind == "spread":
@@ -108,7 +108,7 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
                 "max/mean": balance,
                 "target": target,
                 "met": None if target is None else balance <= target,
-                "copies": measured,
+                "copies": copies,
                 "theory": theory,
                 "off %": difference_percent,
                 "copies met": difference_percent <= COPIES_TARGET_PERCENT,

@@ -34,7 +34,7 @@ from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
 from streaming import start_session
 
-_MANAGER = (
+_CHECKPOINT_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _SETTINGS = {
@@ -42,7 +42,7 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500000",
-    "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILE_MANAGER,
 }
 
 
