@@ -191,11 +191,10 @@ def run_contest(
             contestant.stopped = (
                 contestant.stopped or is_late or contestant.would_take_too_long(batch)
             )
+        all_stopped = all(contestant.stopped for contestant in fixed)
         for contestant in contestants:
-            if contestant.formula == AUTO:
-                contestant.stopped = contestant.stopped or all(
-                    fixed_view.stopped for fixed_view in fixed
-                )
+            if contestant.formula == AUTO and all_stopped:
+                contestant.stopped = True
         yield from _run_batch_size(case, batch, contestants, loaded_rows, insertions, verdict)
 
 
