@@ -110,7 +110,7 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
                 "met": None if target is None else balance <= target,
                 "copies": copies,
                 "theory": theory,
-                "off %": difference_percent,
+                "difference %": difference_percent,
                 "copies met": difference_percent <= COPIES_TARGET_PERCENT,
             }
         )

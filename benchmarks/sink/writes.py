@@ -153,7 +153,7 @@ def _row(
         "batches": batches,
         "MB in": changed_bytes / 1e6,
         "MB written": sum(written.values()) / 1e6,
-        "times": factor,
+        "bytes/byte": factor,
         "target": TARGET if has_target else None,
         "met": factor <= TARGET if has_target else None,
         **{
