@@ -54,7 +54,7 @@ def changed_rows(
     Args:
         groups: The keys, of shape ``(keys, n)``.
         exists: Whether each of the n groups had a result row before the step, then whether each has
-            one after it. Modified if ``initial``.
+            one after it. If ``initial``, the function changes this array.
         columns: The n old results, then the n new results, of shape ``(results, 2 n)``.
         initial: True if no group had a result row before the step, regardless of ``exists``.
     """

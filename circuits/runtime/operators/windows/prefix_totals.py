@@ -10,7 +10,7 @@
 
 The products are the weights of a trace, sorted by partition, slot and row. Runs store running sums
 of their weights, so the total before a row is one search per run (`dbsp_wcoj.storage.row_ranges`).
-Each column has `DIGITS` slots, the last of which is its count.
+Each column has `MAX_DIGITS` slots, the last of which is its count.
 
 Cost: O(digits) rows of state per row; O(slots log N) per read.
 """
@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from circuits.runtime.operators.aggregates.exact_sum import DIGITS, ExactSum
+from circuits.runtime.operators.aggregates.exact_sum import MAX_DIGITS, ExactSum
 from circuits.runtime.operators.row_order import RowOrder
 from circuits.runtime.operators.windows.window_functions import Totals
 from circuits.types.codecs.codec import NULL, Codec
@@ -33,7 +33,7 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["PrefixTotals"]
 
-_COUNT: Final = DIGITS - 1  # the slot of the count; no sum has this digit
+_COUNT: Final = MAX_DIGITS - 1  # the slot of the count; no sum has this digit
 _INTEGER_DIGITS: Final = 3  # digits of a 64-bit integer
 
 
@@ -72,14 +72,14 @@ class PrefixTotals:
         parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
         for position, (column, column_sum) in enumerate(self._sums.items()):
             valid_rows = np.flatnonzero(codes[column] != NULL)
-            first_slot = position * DIGITS
+            first_slot = position * MAX_DIGITS
             parts.append(
                 (valid_rows, np.full(len(valid_rows), first_slot + _COUNT), weights[valid_rows])
             )
             if column_sum is not None:
                 digits = column_sum.split(codes[column, valid_rows], weights[valid_rows])
                 parts.append(
-                    (valid_rows[digits.sum_indices], first_slot + digits.digits, digits.amounts)
+                    (valid_rows[digits.sum_indices], first_slot + digits.positions, digits.amounts)
                 )
         if not parts:
             return None
@@ -106,7 +106,7 @@ class PrefixTotals:
         ranges = RowRanges(self.trace, step)
         for position, (column, column_sum) in enumerate(self._sums.items()):
             digits = [] if column_sum is None else range(_digits_of(column_sum))
-            slots = [position * DIGITS + digit for digit in (*digits, _COUNT)]
+            slots = [position * MAX_DIGITS + digit for digit in (*digits, _COUNT)]
             tiled_rows = np.tile(rows, len(slots))
             slot_row = np.repeat(slots, n)[np.newaxis]
             slot_keys = np.concatenate((tiled_rows[:key_count], slot_row))

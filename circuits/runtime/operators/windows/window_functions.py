@@ -258,8 +258,8 @@ class WindowFunctions:
             before = {}
             if rows.totals is not None and call.frame.start is None:
                 before = rows.totals.sums[column]
-            for digit in sorted({*digits.digits.tolist(), *before}):
-                has_digit = np.flatnonzero(digits.digits == digit)
+            for digit in sorted({*digits.positions.tolist(), *before}):
+                has_digit = np.flatnonzero(digits.positions == digit)
                 value_rows = present[digits.sum_indices[has_digit]]
                 amounts = np.zeros(n + 1, np.int64)
                 np.add.at(amounts, value_rows + 1, digits.amounts[has_digit])
