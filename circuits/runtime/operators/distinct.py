@@ -53,7 +53,8 @@ class DistinctOperator:
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
+    # The trace has the columns of the rows, so old rows can be dropped (see `Operator`).
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, arity: int, reweight: WeightFunction) -> None:
         # A row without columns is stored with one column of zeros (`to_storable`).

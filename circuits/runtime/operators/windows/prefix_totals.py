@@ -33,8 +33,8 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["PrefixTotals"]
 
-_COUNT: Final = MAX_DIGITS - 1  # the slot of the count; no sum has this digit
-_INTEGER_DIGITS: Final = 3  # digits of a 64-bit integer
+_COUNT: Final = MAX_DIGITS - 1  # the slot of the count; no digit of a sum has this position
+_INTEGER_DIGITS: Final = 3  # a sum of 64-bit integers has at most this many digits
 
 
 class PrefixTotals:
@@ -42,8 +42,8 @@ class PrefixTotals:
 
     Args:
         order: The layout of the rows.
-        columns: The columns of the input whose values are counted, and True if they are also
-            added up.
+        columns: The columns of the input whose values are counted; True for those whose values are
+            also added up.
         codecs: The codecs of all columns of the input.
     """
 
@@ -56,9 +56,10 @@ class PrefixTotals:
             for column, is_summed in columns.items()
         }
         self.trace = Trace(order.width + 1)
-        # In the trace, the slot follows the key columns and moves the others by one.
+        # In this trace the slot follows the key columns and moves the later columns by one.
         self.coded_columns: Mapping[int, Codec] = {
-            column + (column >= order.keys): codec for column, codec in order.coded_columns.items()
+            column if column < order.key_count else column + 1: codec
+            for column, codec in order.coded_columns.items()
         }
 
     def prepare(self, stored: ZSet, codes: Int64Array) -> TraceStep | None:
@@ -101,27 +102,29 @@ class PrefixTotals:
             new: The same with the step.
             step: The staged step.
         """
-        totals = Totals(old), Totals(new)
+        old_totals, new_totals = Totals(old), Totals(new)
         key_count, n = self._order.keys, rows.shape[1]
         ranges = RowRanges(self.trace, step)
         for position, (column, column_sum) in enumerate(self._sums.items()):
-            digits = [] if column_sum is None else range(_digits_of(column_sum))
+            digits = range(0 if column_sum is None else _digit_count(column_sum))
             slots = [position * MAX_DIGITS + digit for digit in (*digits, _COUNT)]
             tiled_rows = np.tile(rows, len(slots))
             slot_row = np.repeat(slots, n)[np.newaxis]
             slot_keys = np.concatenate((tiled_rows[:key_count], slot_row))
             start = ranges.seek(slot_keys)
             end = ranges.seek(np.concatenate((slot_keys, tiled_rows[key_count:])))
-            for result, amounts in zip(
-                totals, (end.old - start.old, end.new - start.new), strict=True
+            for totals, amounts in (
+                (old_totals, end.old - start.old),
+                (new_totals, end.new - start.new),
             ):
                 by_slot = amounts.reshape(len(slots), n)
-                result.counts[column] = by_slot[-1]
-                result.sums[column] = {
+                totals.counts[column] = by_slot[-1]
+                totals.sums[column] = {
                     digit: by_slot[digit] for digit in digits if by_slot[digit].any()
                 }
-        return totals
+        return old_totals, new_totals
 
 
-def _digits_of(column_sum: ExactSum) -> int:
+def _digit_count(column_sum: ExactSum) -> int:
+    """Return how many digits the sum of a column may have."""
     return _COUNT if column_sum.is_floating or not column_sum.codec.ordered else _INTEGER_DIGITS
