@@ -18,8 +18,8 @@ of its delta, in O(|d| log N) time for N rows of state. A row of negative total 
 like a row of weight zero. So a deletion may precede its insertion: the result is correct once both
 have been processed.
 
-EXCEPT ALL is ``positive(a - b)``, and INTERSECT ALL is ``a - positive(a - b)``. EXCEPT and
-INTERSECT are the same for ``distinct(a)`` and ``distinct(b)``.
+EXCEPT ALL is ``positive(a - b)``, and INTERSECT ALL is ``a - positive(a - b)``. For EXCEPT and
+INTERSECT, ``a`` and ``b`` are replaced by ``distinct(a)`` and ``distinct(b)``.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, proposition 4.7.
 """
