@@ -82,7 +82,7 @@ def answer_query(
         stored: The columns and the trace of each relation; no thread may change the traces.
         codecs: The codecs of this query only.
         dialect: The dialect of a SELECT.
-        join_options: The options of the joins within recursions.
+        join_options: The options of maintained joins; only recursions use them.
         budget: The limits of the query.
         functions: The user-defined functions by lower-case name; they are called for the rows of
             the query, even if a view stores their results.

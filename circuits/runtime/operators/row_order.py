@@ -1,8 +1,9 @@
 """Row order: rows as a trace stores them in groups, ordered by any columns in any direction.
 
-The layout is (group columns, sort columns, codes that the sort columns do not determine). Each
-column of a row is in it once. Columns that are not in the order break ties, ascending and NULLs
-last, so that the order is total and does not depend on the history of the input.
+The layout is (group columns, sort columns, codes of strings and of other values that the sort
+columns do not determine). Each column of a row is in it once. Columns that are not in the order
+break ties, ascending and NULLs last, so that the order is total and does not depend on the history
+of the input.
 
 The sort columns of a column are *exact* if different codes have different sort columns
 (`circuits.runtime.operators.sort_columns`). Those of strings are not: they are first bytes. Rows

@@ -11,9 +11,9 @@ An example stream, the 2 least numbers::
     delta     {3: +1, 5: +2}      {1: +1}             {3: -1}
     output    {3: +1, 5: +1}      {1: +1, 5: -1}      {3: -1, 5: +1}
 
-State: a trace of all rows with the columns (keys, sort columns, codes that the sort columns do not
-determine), see `ordered_rows`. A sort column is an integer that has the order of the values
-(`sort_columns`). For each changed key, a step reads the first ``offset + limit`` positions before
+State: a trace of all rows with the columns (keys, sort columns, codes of strings and of other
+values that the sort columns do not determine), see `ordered_rows`. A sort column is an integer that
+has the order of the values (`sort_columns`). For each changed key, a step reads the first ``offset + limit`` positions before
 and after the step, in one scan. All other columns break ties, ascending and NULLs last, so the
 result depends only on the input and not on its history.
 

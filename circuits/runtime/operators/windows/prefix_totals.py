@@ -111,6 +111,7 @@ class PrefixTotals:
             tiled_rows = np.tile(rows, len(slots))
             slot_row = np.repeat(slots, n)[np.newaxis]
             slot_keys = np.concatenate((tiled_rows[:key_count], slot_row))
+            # ``old`` and ``new`` of a position are the sums of the weights of all rows before it.
             start = ranges.seek(slot_keys)
             end = ranges.seek(np.concatenate((slot_keys, tiled_rows[key_count:])))
             for totals, amounts in (

@@ -16,9 +16,9 @@ A change of a row of value v has an effect only if v is better than the running 
 row. The effect ends at the first later row that is in the partition both before and after the
 step, and whose value is v or better. The results of the rows between may change.
 
-A step can change several rows of a partition. A change whose value is not better than that of an
-earlier one affects no row that the earlier one does not affect, so it is left out. The search for
-the end of an effect stops at the next change that is not left out, so a step reads each row once.
+A step can change several rows of a partition. A change is ignored if an earlier change has a value
+that is as good: it affects only rows that the earlier change affects, too. The search for the end
+of an effect stops at the next change that is not ignored, so a step reads each row once.
 
 Cost: O(log N) per changed row and run, and O(1) per row whose result changes. State: the records,
 expected O(log n) of n rows in random order, and n if each row is better than the one before it.

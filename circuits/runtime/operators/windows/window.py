@@ -306,6 +306,7 @@ class WindowOperator:
         if not (reach.from_start or reach.first_row or self._extremes):
             return None, None
         start, partition_start = segments.start, segments.partition_start
+        # ``old`` and ``new`` of a position are the sums of the weights of all rows before it.
         old = Totals(start.old - partition_start.old)
         new = Totals(start.new - partition_start.new)
         rows = segments.rows

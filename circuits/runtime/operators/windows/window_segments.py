@@ -306,7 +306,8 @@ class _SegmentSearch:
         if reach.from_start:
             last = self.partition_stop
         if reach.first_row:
-            # A change of the first row of a partition changes all its rows.
+            # A change of the first row of a partition changes all its rows. ``old`` of a position
+            # is the sum of the weights of all rows before it.
             is_first = self._before_row.old == self.partition_start.old
             first = _where(is_first, self.partition_start, first)
             last = _where(is_first, self.partition_stop, last)
