@@ -13,9 +13,9 @@ An example stream, the 2 least numbers::
 
 State: a trace of all rows with the columns (keys, sort columns, codes of strings and of other
 values that the sort columns do not determine), see `ordered_rows`. A sort column is an integer that
-has the order of the values (`sort_columns`). For each changed key, a step reads the first ``offset + limit`` positions before
-and after the step, in one scan. All other columns break ties, ascending and NULLs last, so the
-result depends only on the input and not on its history.
+has the order of the values (`sort_columns`). For each changed key, a step reads the first
+``offset + limit`` positions before and after the step, in one scan. All other columns break ties,
+ascending and NULLs last, so the result depends only on the input and not on its history.
 
 Cost: O(log N) per changed key and run, and per position read. If the order is by a string, the
 step also reads and compares all rows that share their first bytes with the last selected row.
