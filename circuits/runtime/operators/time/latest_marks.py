@@ -37,7 +37,7 @@ class MarkedRows:
 
     Args:
         codecs: The codecs of the columns of the input.
-        keys: Columns of the input.
+        keys: The columns of the input in which a row and its mark are equal.
         time: The column that is compared with the marks; its codes are ordered.
         sign: 1, or -1 to negate all times: then a row gets the earliest mark at or after its time.
         shift: 0, or -1 to leave out marks at the time of the row itself. It is added to the time of

@@ -69,7 +69,7 @@ class PrefixTotals:
             stored: The change of the rows, in the layout of the trace of rows.
             codes: The same rows in the columns of the input.
         """
-        key_count, weights = self._order.keys, stored.weight_array
+        key_count, weights = self._order.key_count, stored.weight_array
         parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
         for position, (column, column_sum) in enumerate(self._sums.items()):
             valid_rows = np.flatnonzero(codes[column] != NULL)
@@ -103,7 +103,7 @@ class PrefixTotals:
             step: The staged step.
         """
         old_totals, new_totals = Totals(old), Totals(new)
-        key_count, n = self._order.keys, rows.shape[1]
+        key_count, n = self._order.key_count, rows.shape[1]
         ranges = RowRanges(self.trace, step)
         for position, (column, column_sum) in enumerate(self._sums.items()):
             digits = range(0 if column_sum is None else _digit_count(column_sum))

@@ -95,7 +95,7 @@ class RunningExtreme:
         """Return the codes of the running extremes before rows, without the staged step."""
         result = np.full(rows.shape[1], NULL)
         ranges = RowRanges(self.trace)
-        row_start, partition_start = ranges.seek(rows), ranges.seek(rows[: self._order.keys])
+        row_start, partition_start = ranges.seek(rows), ranges.seek(rows[: self._order.key_count])
         # At least one record is between this position and the row, more if the trace has several
         # runs. The last one that is read is the last one before the row.
         before_last_record = ranges.neighbour(row_start, partition_start, 1)
@@ -114,7 +114,7 @@ class RunningExtreme:
         row_stop: KeyPositions,
         partition_stop: KeyPositions,
     ) -> Effects:
-        """Return how far changes of rows change the running extreme.
+        """Return how far the effects of changed rows on the running extreme reach.
 
         Args:
             ranges: The rows of all partitions, without and with the step.
@@ -128,7 +128,8 @@ class RunningExtreme:
         n = len(codes)
         ranks, ranks_before = np.split(self._ranks(codes, self.before(changed)), [n])
         # A change has an effect if it inserts or deletes a row, and is a record among the changes.
-        # A row is present if the weight of all rows up to it exceeds that of the rows before it.
+        # A row is present if the weight of all rows up to it exceeds that of the rows before it,
+        # which ``old`` and ``new`` of a position are.
         was_present, is_present = row_stop.old > row_start.old, row_stop.new > row_start.new
         is_presence_changed = was_present != is_present
         ranks = np.where(is_presence_changed, ranks, 2 * n)  # greater than all ranks

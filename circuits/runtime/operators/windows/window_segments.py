@@ -62,8 +62,8 @@ class Reach:
     Attributes:
         rows_before: The number of rows before it that are read.
         rows_after: The number of rows after it that are read.
-        values_before: The greatest difference of the order column between a row before it that is
-            read and the row; None if no call reads by value.
+        values_before: The rows before it are read whose order column differs by at most this
+            number; None if no call reads by value.
         values_after: The same after it.
         groups_before: The number of groups of equal rows before its group that are read.
         groups_after: The same after it.
@@ -261,7 +261,7 @@ class _SegmentSearch:
         self.partition_stop = ranges.seek(prefixes, after=True).take(partition)
         self._before_row, self._after_row = ranges.seek(changed), ranges.seek(changed, after=True)
         self._effects = Effects(self._after_row, changed)
-        # The effects on totals from the start reach to the end of the partition anyway.
+        # With ``from_start`` all rows after a change are affected anyway.
         for extreme in () if reach.from_start else extremes:
             self._effects = self._effects.union(
                 extreme.find_effects(
