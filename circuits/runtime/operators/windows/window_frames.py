@@ -194,11 +194,12 @@ def _value_bound(
     # ends one.
     partition = partitions.partition_index[rows]
     tie_breaker = np.repeat([0, 1 if is_end else -1], n)
-    order = np.lexsort((tie_breaker, np.concatenate((values, wanted)), np.tile(partition, 2)))
-    is_row = order < n
+    both_values = np.concatenate((values, wanted))
+    sorted_indices = np.lexsort((tie_breaker, both_values, np.tile(partition, 2)))
+    is_row = sorted_indices < n
     searched = np.flatnonzero(~is_row)
     rows_before = np.empty(n, np.int64)  # the number of rows that are before each wanted value
-    rows_before[order[searched] - n] = np.cumsum(is_row)[searched]
+    rows_before[sorted_indices[searched] - n] = np.cumsum(is_row)[searched]
     # A bound is the index after the last row that is before the wanted value. If no such row is in
     # the partition, it is the first row with a value: NULLs are first or last in a partition.
     first_row = rows[np.searchsorted(partition, partition)]
