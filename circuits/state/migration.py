@@ -2,8 +2,9 @@
 
 The state is exported as tables of values::
 
-    a join          the rows of each relation that it reads; columns instead of row ids
-    other operators the rows of each of their traces, in the column layout of the trace
+    a join             a table of the rows of each relation that it reads; the columns that a row
+                       id replaces are in the table again
+    another operator   a table of the rows of each of its traces, with the columns of the trace
 
 Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
 export decodes them to values and the import assigns new codes. All other numbers in a trace are the
@@ -226,7 +227,8 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
         row_id_column = len(node.plan.fields) - 1
-        zset = RowIdDecodeOperator([(row_id_column, node.operator)], len(fields)).evaluate([zset])
+        row_ids = [(row_id_column, node.operator)]
+        zset = RowIdDecodeOperator(row_ids, len(fields)).evaluate([zset])
     return _schema(fields).to_table(zset, circuit.codecs)
 
 
