@@ -487,7 +487,8 @@ class TraceStep(Staged):
         if arena is not None and arena is trace.arena and arena.add(self._runs):
             return
         for arrangement in trace.arrangements:
-            # Merging first leaves one run, so the only sum that is formed later is the checked one.
+            # `check_step` has checked the sum of all runs and the delta, but not sums of some of
+            # them. So all runs are merged into one before the delta is added.
             if self.must_compact:
                 arrangement.spine.compact()
             arrangement.spine.append(self.run(arrangement.order))
