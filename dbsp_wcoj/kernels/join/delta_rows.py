@@ -110,7 +110,8 @@ def open_level(program, state, cells, level_states, level, low, high):
 def bind_other_atoms(program, state, cells, block, value, values, position, last, counters):
     """Bind ``value`` in every atom but the driver; return the weight of the complete atoms.
 
-    For prefetching: ``value`` is at ``position`` of the driver's ``values``, which end at ``last``.
+    For prefetching: ``value`` is at ``position`` of the driver's ``values``, the last one at
+    ``last``.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     driver = load(program, DRIVER)

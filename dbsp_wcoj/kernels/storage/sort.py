@@ -229,6 +229,7 @@ def unpack_rows(keys, order, lowest, shifts, bits, columns):
     """Write the rows of sorted ``keys`` to ``columns``."""
     arity = order.shape[0]
     rows = keys.shape[0]
+    # Column order[k] has the bits [shifts[k], top) of a key.
     top = bits
     for k in range(arity):
         shift = np.uint64(min(shifts[k], 63))
