@@ -193,10 +193,12 @@ class PhysicalTerm:
             self.buffers.set_packed_run(packed)
 
     def _factors(self, block: int) -> set[int]:
-        """Return the factors that bind the variable of the level that a program block describes."""
-        first = block + join_layout.PARTICIPANTS + 1
-        last = first + join_layout.PARTICIPANT_WORDS * int(self._program[first - 1])
-        return set(self._program[first : last : join_layout.PARTICIPANT_WORDS].tolist())
+        """Return the factors that contain the variable of a level, given by its program block."""
+        count = int(self._program[block + join_layout.PARTICIPANTS])
+        start = block + join_layout.PARTICIPANTS + 1
+        stop = start + join_layout.PARTICIPANT_WORDS * count
+        # The first word of each participant is its factor.
+        return set(self._program[start : stop : join_layout.PARTICIPANT_WORDS].tolist())
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:

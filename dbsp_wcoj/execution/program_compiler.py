@@ -192,9 +192,9 @@ class _Shape:
             level_sum_changes[last + 1] -= level
         counts = list(accumulate(count_changes))
         level_sums = list(accumulate(level_sum_changes))
-        first = max(self.emitted_levels, self.split_level + 1, 2)
+        first_memoized = max(self.emitted_levels, self.split_level + 1, 2)
         keys = [NONE] * levels
-        for level in range(first, levels):
+        for level in range(first_memoized, levels):
             if counts[level] == 1 and level_sums[level] > 0:
                 keys[level] = level_sums[level]
         return keys

@@ -360,7 +360,8 @@ class Spine:
         """Assert that the table lists the runs, and that each merge is of neighbours."""
         runs = (*self.runs, *self._overlay)
         assert self.table[spine_kernels.RUN_COUNT] == len(runs)
-        assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
+        addresses = self.table[spine_kernels.FIRST_RUN :][: len(runs)].tolist()
+        assert addresses == [run.address for run in runs]
         assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), MAX_INT64)
         for merge in self._merges:
             position = self._runs.index(merge.older)

@@ -309,10 +309,10 @@ class Trace:
         new = old + change  # wraps around on overflow; the signs show it
         overflows = (((old ^ new) & (change ^ new)) < 0) | (new < -MAX_INT64)
         if overflows.any():
-            first = int(overflows.argmax())
+            index = int(overflows.argmax())
             raise WeightOverflowError(
-                f"row {tuple(delta.rows[:, first].tolist())} would get weight "
-                f"{int(old[first]) + int(change[first])}, beyond int64 ({MAX_INT64}); "
+                f"row {tuple(delta.rows[:, index].tolist())} would get weight "
+                f"{int(old[index]) + int(change[index])}, beyond int64 ({MAX_INT64}); "
                 f"split or scale the weights"
             )
         step.must_compact = True
