@@ -180,6 +180,7 @@ def join(
     )
     level = load(state, LEVEL)
     is_entering = load(state, IS_ENTERING) != 0
+    # The sum over the levels that are not emitted: for the current row of the head, or in total.
     total = load(state, TOTAL)
     while True:
         if emitted_levels > 0 and load(state, ROWS_WRITTEN) == capacity:
@@ -193,6 +194,7 @@ def join(
             store(state, IS_ENTERING, 1 if is_entering else 0)
             store(state, TOTAL, total)
             return PAUSED, load(state, ROWS_WRITTEN), 0
+        # The next row of the driver binds the first levels.
         if level < driver_levels and not is_entering:
             status = bind_next_row(program, state, cells, level_states, level, low, high, counters)
             if status == NO_ROW_LEFT:
@@ -221,6 +223,7 @@ def join(
                     part = call_sum(load(program, block + SUM_KERNEL), arguments + more_arguments)
                     total = add(total, multiply(weight, part))
                     continue
+                # Enter the next level; or emit the row or add its weight, if all levels are bound.
                 if driver_levels < level_count:
                     level = driver_levels
                     is_entering = True

@@ -13,7 +13,8 @@ offsets are 0, 1, 2, … and all these levels share one section. There the trave
 range of which run comes next, and the ranges are copied column by column, some hundreds at a time.
 For wide rows this takes half the memory and a third of the time, because a column is read and
 written in order. The unique level is the deeper one of both runs. If two different rows turn out to
-have a common node there, it moves below that node, and the levels above it get offsets.
+have a common node at this level, the unique level moves below that node, and the levels above it
+get offsets.
 
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
