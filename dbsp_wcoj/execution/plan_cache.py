@@ -82,11 +82,13 @@ class PlanCache:
         self._formulas, self._reason = formula_candidates(
             formula, body.columns, planner.partial_columns
         )
+        # The terms planned so far, and the formula selection for each set of changed relations.
         self._bound: dict[DeltaTerm, BoundTerm] = {}
         self._by_change: dict[tuple[str, ...], AdaptiveFormula] = {}
         # The formula selection that measures the current step; None if the step is not measured.
         self._measuring: AdaptiveFormula | None = None
-        # The slot of each (relation or index of a partial delta, column order) in `deltas`.
+        # The slot in `deltas` for each (relation or partial delta, column order); and the same by
+        # relation or partial delta.
         self._slots: dict[tuple[str | int, ColumnOrder], int] = {}
         self._slots_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
         self._buffers = JoinBuffers()
