@@ -23,9 +23,10 @@ from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import INTERVAL_UNITS, interval_operand, shift_by_interval
 from circuits.sql.expressions.literals import integer_literal, string_literal
-from circuits.sql.expressions.named_functions import coerce, count_error, parse_by_name
+from circuits.sql.expressions.named_functions import coerce, count_error
 from circuits.sql.expressions.spark.dates import DATE_ADD, DATE_DIFF
 from circuits.sql.expressions.spark.numbers import try_arithmetic
+from circuits.sql.syntax.parsing import parse_by_name
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -102,4 +103,4 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "try_add": _try_reader("add", 1),
     "try_subtract": _try_reader("subtract", -1),
 }
-parse_by_name(READERS_BY_NAME, spark=True)
+parse_by_name(READERS_BY_NAME, is_spark_dialect=True)

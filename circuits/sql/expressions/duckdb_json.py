@@ -15,7 +15,7 @@ from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.json_values import check_has_no_json, is_json
 from circuits.sql.expressions.literals import string_literal
-from circuits.sql.expressions.named_functions import parse_by_name
+from circuits.sql.syntax.parsing import parse_by_name
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -76,4 +76,4 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "json_quote": _read_value,
     "row_to_json": _read_value,
 }
-parse_by_name(READERS_BY_NAME, spark=False)
+parse_by_name(READERS_BY_NAME, is_spark_dialect=False)

@@ -25,9 +25,9 @@ from circuits.sql.expressions.named_functions import (
     count_error,
     literal_text,
     merge_tables,
-    parse_by_name,
 )
 from circuits.sql.expressions.spark.lists import unless_null
+from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_number
 
@@ -349,7 +349,7 @@ _FIELD_READERS: Final[dict[str, Reader]] = {
     "struct_insert": _new_fields_reader(replaces=False),
     "struct_update": _new_fields_reader(replaces=True),
 }
-parse_by_name(_FIELD_READERS, spark=False)
+parse_by_name(_FIELD_READERS, is_spark_dialect=False)
 READERS_BY_NAME: Final[dict[str, Reader]] = merge_tables(
     as_readers(spark=False, table=_BUILDERS), _FIELD_READERS
 )

@@ -14,7 +14,7 @@ arguments, and in Spark casts the arguments as Spark does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import spark_cast, spark_text
 from circuits.sql.expressions.literals import integer_literal
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.functions import signature_of
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "count_error",
     "literal_text",
     "merge_tables",
-    "parse_by_name",
 ]
 
 Key = TypeVar("Key")
@@ -67,19 +66,9 @@ def merge_tables(*tables: Mapping[Key, Value]) -> dict[Key, Value]:
     return merged
 
 
-def parse_by_name(names: Iterable[str], *, spark: bool) -> None:
-    """Let the parser keep calls of these functions as ``exp.Anonymous``.
-
-    Args:
-        names: The names in lower case.
-        spark: True for dialect spark, False for all other dialects.
-    """
-    NAMED_FUNCTIONS[spark].update(names)
-
-
 def as_readers(spark: bool, table: Mapping[str, Builder]) -> dict[str, Reader]:
     """Return the readers of the functions of a table, whose calls are then parsed by name."""
-    parse_by_name(table, spark=spark)
+    parse_by_name(table, is_spark_dialect=spark)
     return {name: _as_reader(builder) for name, builder in table.items()}
 
 
