@@ -33,6 +33,7 @@ import numpy as np
 
 from circuits.errors import EvaluationError, InputOptionsError
 from circuits.inputs.checked_input import CheckedInput
+from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Expression
 from circuits.plan.frontier import ColumnBounds, Frontier, WatermarkOf, least
 from circuits.plan.monotone_functions import monotone_argument
@@ -161,7 +162,13 @@ class StateBounds:
             return {}
         if node.operator is None and isinstance(node.plan, Scan):
             return self._input_bounds(node.name)
-        return node.plan.bounds_of_changes([self.frontiers[i] for i in node.inputs], position)
+        bounds = node.plan.bounds_of_changes([self.frontiers[i] for i in node.inputs], position)
+        if isinstance(node.plan, EventTime):
+            checked = self.inputs.get(node.plan.relation)
+            if checked is not None and checked.bounds_computed_time:
+                time = len(node.plan.fields) - 1
+                return {**bounds, time: WatermarkOf(node.plan.relation, checked.expiry_text)}
+        return bounds
 
     def _input_bounds(self, name: str) -> ColumnBounds:
         checked = self.inputs.get(name)
