@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.json_queries import read_is_json
 from circuits.sql.expressions.list_comparisons import (
     compare_with_list,
     is_list_comparison,
@@ -85,6 +86,8 @@ def _read_is(clause: Clause, node: exp.Is) -> Expression:
         if not node.expression.this:
             condition = clause.call(node, "not", condition)
         return clause.call(node, "is_true", condition)
+    if isinstance(node.expression, exp.JSON):
+        return read_is_json(clause, node)
     raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
 
 
