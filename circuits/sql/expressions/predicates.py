@@ -222,6 +222,34 @@ def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
     return clause.call(node, "not", matches) if is_negated else matches
 
 
+def _read_overlaps(clause: Clause, node: exp.Overlaps) -> Expression:
+    """Read ``(start, end) OVERLAPS (start, end)``, as in Flink: the ends belong to the period.
+
+    An end may be an interval, and a start may be after its end.
+    """
+    if not clause.source.is_spark:
+        advice = "compare the ends, or use dialect='spark' for Flink's OVERLAPS"
+        raise clause.source.unsupported(node, "operator OVERLAPS", advice)
+    bounds = []
+    for period in (node.this, node.expression):
+        if not isinstance(period, exp.Tuple) or len(period.expressions) != 2:
+            raise clause.source.error(node, "OVERLAPS compares two pairs: (start, end)")
+        start, end = period.expressions
+        if isinstance(end, exp.Interval):
+            end = exp.Add(this=start.copy(), expression=end.copy())
+        values = clause.read(start), clause.read(end)
+        is_ordered = clause.call(node, "le", *values)
+        bounds += [clause.call(node, "case", is_ordered, *pair) for pair in (values, values[::-1])]
+    clause.source.mark_read(node)
+    first_start, first_end, second_start, second_end = bounds
+    return clause.call(
+        node,
+        "and",
+        clause.call(node, "ge", first_end, second_start),
+        clause.call(node, "ge", second_end, first_start),
+    )
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.And: _connective_reader("and"),
     exp.Between: _read_between,
@@ -240,6 +268,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.NEQ: _comparison_reader("ne"),
     exp.Not: _read_not,
     exp.NullSafeEQ: _comparison_reader("same"),
+    exp.Overlaps: _read_overlaps,
     exp.NullSafeNEQ: _read_is_distinct_from,
     exp.Or: _connective_reader("or"),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,18 @@ FUNCTIONS = (
     ),
     Function("round_up", "a rounded up to b digits", _rounding_rule, _rounding_kernel("up")),
     Function("round_down", "a rounded down to b digits", _rounding_rule, _rounding_kernel("down")),
+    Function(
+        "round_to_zero",
+        "a rounded to b digits, towards zero",
+        _rounding_rule,
+        _rounding_kernel("towards_zero"),
+    ),
+    Function(
+        "round_text_to_zero",
+        "as round_text_half_up, towards zero",
+        Signature("fi", pa.float64()),
+        per_distinct_row(_round_text(ROUND_DOWN)),
+    ),
     Function(
         "round_text_half_up",
         "the shortest decimal text of the float a rounded to b digits, half away from zero",
