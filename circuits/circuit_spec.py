@@ -141,11 +141,10 @@ class CircuitSpec:
         for name, columns in self.schemas.items():
             schema = Schema.of(name, columns)
             options = self.input_options.get(name)
-            identity: tuple[object, ...] = (schema, options) if options else (schema,)
+            identity: object = (schema, options) if options else schema
             if name in computed_times:
-                identity = (schema, options, computed_times[name].expression)
-            text = repr(identity if len(identity) > 1 else schema)
-            fingerprints[f"input {name}"] = _digest(text)
+                identity = schema, options, computed_times[name].expression
+            fingerprints[f"input {name}"] = _digest(repr(identity))
         for name, plan in self.plans.items():
             definition = Schema(name, plan.fields), hasher.hash(plan)
             fingerprints[f"view {name}"] = _digest(repr(definition))
