@@ -229,7 +229,7 @@ def _read_overlaps(clause: Clause, node: exp.Overlaps) -> Expression:
     """
     if not clause.source.is_spark:
         advice = "compare the ends, or use dialect='spark' for Flink's OVERLAPS"
-        raise clause.source.unsupported(node, "operator OVERLAPS", advice)
+        raise clause.source.unsupported(node, f"operator OVERLAPS in {clause.name}", advice)
     bounds = []
     for period in (node.this, node.expression):
         if not isinstance(period, exp.Tuple) or len(period.expressions) != 2:

@@ -88,7 +88,7 @@ def test_periods_overlap_if_they_have_a_time_in_common(a, b, c, d):
 
 
 def test_overlaps_is_refused_where_it_has_no_meaning():
-    with pytest.raises(SqlError, match="operator OVERLAPS is not supported"):
+    with pytest.raises(SqlError, match="operator OVERLAPS in SELECT is not supported"):
         compile_sql("SELECT (1, 2) OVERLAPS (2, 3) AS v")
     with pytest.raises(SqlError, match="two pairs"):
         compile_sql("SELECT (1, 2, 3) OVERLAPS (2, 3) AS v", dialect="spark")
