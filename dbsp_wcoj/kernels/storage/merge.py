@@ -26,7 +26,7 @@ import numpy as np
 from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import pointer_to_words
+from dbsp_wcoj.kernels.memory import load, pointer_to_words
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY_SIZE,
@@ -70,6 +70,18 @@ DONE = 2
 # has a side (LEFT or RIGHT), its first row, and the row after its last one.
 MAX_PIECES = 256
 PIECE_WORDS = 3
+
+# Siblings that are merged one by one: at most so many nodes and leaves at a time, and at least so
+# many nodes, else ranges are copied.
+MAX_ALTERNATING_NODES = 256
+MAX_ALTERNATING_LEAVES = 1024
+MIN_ALTERNATING_NODES = 8
+ALTERNATING_NODES = 1 + PIECE_WORDS * MAX_PIECES  # where they are in the scratch space
+SCRATCH_WORDS = ALTERNATING_NODES + 2 * MAX_ALTERNATING_LEAVES
+# A range of at most this many siblings is short. After two short ranges in a row, siblings are
+# merged one by one. If too few could be, so many further ranges are copied before the next attempt.
+SHORT_RANGE = 4
+RANGES_BETWEEN_ATTEMPTS = 16
 
 # Enough fuel for any merge.
 UNLIMITED_FUEL = np.int64(1 << 62)
@@ -350,6 +362,136 @@ def copy_range(a, b, out, level, side, limit, state, pieces, fuel):
 
 
 @subroutine
+def has_one_weight(a, b, out):
+    """Return whether all rows of both runs, and all rows written so far, have the same weight."""
+    return (
+        a[WEIGHT_SUMS] == 0
+        and b[WEIGHT_SUMS] == 0
+        and out[WEIGHT_SUMS] == 0
+        and a[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
+        and b[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
+    )
+
+
+@subroutine
+def merge_alternating(a, b, out, level, state, scratch, fuel):
+    """Merge siblings one by one, for about ``fuel`` rows; return the rows written, 0 if too few.
+
+    It ends before a common node. Each step of the first loop takes one node from either run,
+    without a branch that depends on the values; then all nodes are copied level by level. So the
+    processor mispredicts no branch for each change between the runs, as it does in copies of short
+    ranges.
+    """
+    arity = a[ARITY]
+    unique_level = state[UNIQUE_LEVEL]
+    cursor = CURSORS + CURSOR_WORDS * level
+    i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
+    if end_a - i + end_b - j < 2 * MIN_ALTERNATING_NODES:
+        return np.int64(0)
+    header = level_header(level)
+    values_a = a[header + LEVEL_VALUES]
+    values_b = b[header + LEVEL_VALUES]
+    # In the order of their values, twice each node of a, and twice each node of b plus 1.
+    nodes = ALTERNATING_NODES
+    children = ALTERNATING_NODES + MAX_ALTERNATING_LEAVES
+    limit = min(MAX_ALTERNATING_NODES, fuel)
+    count = np.int64(0)
+    while count < limit and i < end_a and j < end_b:
+        left = a[values_a + i]
+        right = b[values_b + j]
+        if left == right:
+            break
+        is_right = np.int64(right < left)
+        scratch[nodes + count] = 2 * (i + (j - i) * is_right) + is_right
+        i += 1 - is_right
+        j += is_right
+        count += 1
+    if count < MIN_ALTERNATING_NODES:
+        return np.int64(0)
+    words_a = np.int64(a.ctypes.data)
+    words_b = np.int64(b.ctypes.data)
+    if level < unique_level:
+        leaves = np.int64(0)
+        limit = min(MAX_ALTERNATING_LEAVES, fuel)
+        for position in range(count):
+            first = scratch[nodes + position] >> 1
+            last = first + 1
+            for depth in range(level, unique_level):
+                offsets = level_header(depth) + LEVEL_OFFSETS
+                offsets_a = words_a + 8 * a[offsets]
+                offsets_b = words_b + 8 * b[offsets]
+                address = offsets_b if scratch[nodes + position] & 1 else offsets_a
+                first = load(address, first)
+                last = load(address, last)
+            leaves += last - first
+            if leaves > limit:
+                count = position
+                break
+        if count < MIN_ALTERNATING_NODES:
+            return np.int64(0)
+    write_pieces(a, b, out, state, scratch)
+    rights = np.int64(0)
+    for position in range(nodes, nodes + count):
+        rights += scratch[position] & 1
+    state[cursor] += count - rights
+    state[cursor + 2] += rights
+    for depth in range(level, unique_level):
+        header = level_header(depth)
+        written = state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN]
+        state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN] = written + count
+        copy_values(a, b, out, depth, written, scratch, nodes, count)
+        target = out[header + LEVEL_OFFSETS] + written
+        offsets_a = words_a + 8 * a[header + LEVEL_OFFSETS]
+        offsets_b = words_b + 8 * b[header + LEVEL_OFFSETS]
+        children_written = state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN]
+        child = np.int64(0)
+        for position in range(count):
+            node = scratch[nodes + position]
+            side = node & 1
+            offsets = offsets_b if side else offsets_a
+            first = load(offsets, node >> 1)
+            last = load(offsets, (node >> 1) + 1)
+            out[target + position] = children_written + child
+            scratch[children + child] = 2 * first + side
+            child += 1
+            for other in range(first + 1, last):
+                scratch[children + child] = 2 * other + side
+                child += 1
+        nodes, children = children, nodes
+        count = child
+    start = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
+    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = start + count
+    for depth in range(unique_level, arity):
+        copy_values(a, b, out, depth, start, scratch, nodes, count)
+    if unique_level <= arity - 2:
+        target = out[level_header(arity - 2) + LEVEL_OFFSETS]
+        for row in range(start, start + count):
+            out[target + row] = row
+    if has_one_weight(a, b, out):
+        out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(out[UNIFORM_WEIGHT]))
+        return count
+    for position in range(count):
+        leaf = scratch[nodes + position] >> 1
+        if scratch[nodes + position] & 1:
+            copy_weights(b, out, leaf, leaf + 1, start + position, state)
+        else:
+            copy_weights(a, out, leaf, leaf + 1, start + position, state)
+    return count
+
+
+@subroutine
+def copy_values(a, b, out, level, written, scratch, nodes, count):
+    """Append the values of ``count`` nodes of a level, which ``scratch`` has from ``nodes`` on."""
+    values = level_header(level) + LEVEL_VALUES
+    target = out[values] + written
+    values_a = np.int64(a.ctypes.data) + 8 * a[values]
+    values_b = np.int64(b.ctypes.data) + 8 * b[values]
+    for position in range(count):
+        node = scratch[nodes + position]
+        out[target + position] = load(values_b if node & 1 else values_a, node >> 1)
+
+
+@subroutine
 def merge_rows(a, b, out, state, pieces, fuel):
     """Merge siblings of the unique level for about ``fuel`` rows; return the fuel left.
 
@@ -361,12 +503,54 @@ def merge_rows(a, b, out, state, pieces, fuel):
     values_a = a[level_header(level) + LEVEL_VALUES]
     values_b = b[level_header(level) + LEVEL_VALUES]
     i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
+    if level == arity - 1 and has_one_weight(a, b, out):
+        # Leaves are merged without a branch that depends on the values, up to a common one.
+        out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(out[UNIFORM_WEIGHT]))
+        written = state[cursor + NODES_WRITTEN]
+        target = out[level_header(level) + LEVEL_VALUES] + written
+        start = target
+        stop = target + fuel
+        while target < stop and i < end_a and j < end_b:
+            left = a[values_a + i]
+            right = b[values_b + j]
+            if left == right:
+                break
+            out[target] = min(left, right)
+            i += left < right
+            j += right < left
+            target += 1
+        if i == end_a:
+            count = min(end_b - j, stop - target)
+            for position in range(count):
+                out[target + position] = b[values_b + j + position]
+            j += count
+            target += count
+        elif j == end_b:
+            count = min(end_a - i, stop - target)
+            for position in range(count):
+                out[target + position] = a[values_a + i + position]
+            i += count
+            target += count
+        state[cursor + NODES_WRITTEN] = written + target - start
+        fuel -= target - start
+    short_ranges = 0
     while fuel > 0 and (i < end_a or j < end_b):
+        if short_ranges >= 2:
+            state[cursor] = i
+            state[cursor + 2] = j
+            rows = merge_alternating(a, b, out, level, state, pieces, fuel)
+            if rows > 0:
+                fuel -= rows + 1
+                i = state[cursor]
+                j = state[cursor + 2]
+                continue
+            short_ranges = -RANGES_BETWEEN_ATTEMPTS
         if j == end_b or (i < end_a and a[values_a + i] < b[values_b + j]):
             limit = min(end_a, i + fuel)
             if j < end_b:
                 limit = gallop(a, values_a + i, values_a + limit, b[values_b + j]) - values_a
             add_piece(a, b, out, LEFT, i, limit, state, pieces)
+            short_ranges = short_ranges + 1 if limit - i <= SHORT_RANGE else 0
             fuel -= limit - i + 1
             i = limit
         elif i == end_a or b[values_b + j] < a[values_a + i]:
@@ -374,6 +558,7 @@ def merge_rows(a, b, out, state, pieces, fuel):
             if i < end_a:
                 limit = gallop(b, values_b + j, values_b + limit, a[values_a + i]) - values_b
             add_piece(a, b, out, RIGHT, j, limit, state, pieces)
+            short_ranges = short_ranges + 1 if limit - j <= SHORT_RANGE else 0
             fuel -= limit - j + 1
             j = limit
         else:
@@ -399,9 +584,9 @@ def merge_rows(a, b, out, state, pieces, fuel):
 @subroutine
 def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
-    max_pieces = MAX_PIECES if state[UNIQUE_LEVEL] < a[ARITY] - 1 else 0
-    pieces = np.empty(1 + PIECE_WORDS * max_pieces, np.int64)
+    pieces = np.empty(SCRATCH_WORDS, np.int64)
     pieces[0] = 0
+    short_ranges = 0
     while fuel > 0:
         level = state[DEPTH]
         cursor = CURSORS + CURSOR_WORDS * level
@@ -421,6 +606,12 @@ def merge_tries(a, b, out, state, fuel):
         if level == state[UNIQUE_LEVEL]:
             fuel = merge_rows(a, b, out, state, pieces, fuel)
             continue
+        if short_ranges >= 2:
+            rows = merge_alternating(a, b, out, level, state, pieces, fuel)
+            if rows > 0:
+                fuel -= rows + 1
+                continue
+            short_ranges = -RANGES_BETWEEN_ATTEMPTS
         values_a = a[entry + LEVEL_VALUES]
         values_b = b[entry + LEVEL_VALUES]
         if j == end_b:
@@ -429,9 +620,11 @@ def merge_tries(a, b, out, state, fuel):
             fuel -= copy_range(a, b, out, level, RIGHT, end_b, state, pieces, fuel)
         elif a[values_a + i] < b[values_b + j]:
             limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
+            short_ranges = short_ranges + 1 if limit - i <= SHORT_RANGE else 0
             fuel -= copy_range(a, b, out, level, LEFT, limit, state, pieces, fuel)
         elif b[values_b + j] < a[values_a + i]:
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
+            short_ranges = short_ranges + 1 if limit - j <= SHORT_RANGE else 0
             fuel -= copy_range(a, b, out, level, RIGHT, limit, state, pieces, fuel)
         else:
             written = state[cursor + NODES_WRITTEN]
