@@ -46,9 +46,10 @@ def directory_shift(lowest, highest, nodes):
 
 @subroutine
 def fill_directory(run, entry, fuel):
-    """Fill directory entries from ``entry`` on, for about ``fuel`` nodes and entries.
+    """Fill the directory from its entry number ``entry`` on; return the number of the next one.
 
-    Returns the next entry; the size of the directory when finished.
+    ``fuel`` limits the work, about: the number of entries to write plus the number of nodes to
+    visit.
     """
     values = run[LEVEL_HEADERS + LEVEL_VALUES]
     nodes = run[LEVEL_HEADERS + LEVEL_NODES]
@@ -110,7 +111,7 @@ def open_directory(run, start):
 
 @subroutine
 def share_offsets(run):
-    """Let all levels whose nodes have one leaf each use the offsets of the last but one level."""
+    """Share the offsets of the last level but one with all levels that have one node per row."""
     arity = run[ARITY]
     for level in range(arity - 2):
         header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
@@ -165,6 +166,7 @@ def build_run(columns, order, weights, run):
             for i in range(rows):
                 nodes += begins[i]
         if is_unique or level == arity - 1 or nodes == rows:
+            # One node per row.
             is_unique = True
             for i in range(rows):
                 run[end + i] = column[i]
