@@ -16,6 +16,9 @@ written in order. The unique level is the deeper one of both runs. If two differ
 have a common node at this level, the unique level moves below that node, and the levels above it
 get offsets.
 
+Ranges are found by galloping search. Where they are short, rows are merged one by one
+(`dbsp_wcoj.kernels.storage.alternating_merge`).
+
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
 "Shared Arrangements", PVLDB 13(10), 2020, section 4.2, which calls this proportional merging).
@@ -27,11 +30,38 @@ import numpy as np
 from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import load, pointer_to_words
+from dbsp_wcoj.kernels.memory import pointer_to_words
+from dbsp_wcoj.kernels.storage.alternating_merge import (
+    SCRATCH_WORDS,
+    merge_alternating,
+    merge_leaves,
+)
+from dbsp_wcoj.kernels.storage.merge_output import (
+    CURSOR_WORDS,
+    CURSORS,
+    DEPTH,
+    DONE,
+    FILL,
+    LEFT,
+    NEXT_ENTRY,
+    NODES_WRITTEN,
+    PHASE,
+    RIGHT,
+    UNIQUE_LEVEL,
+    WALK,
+    WEIGHTS_START,
+    add_leaves,
+    add_piece,
+    copy_siblings,
+    count_leaves,
+    has_one_weight,
+    level_header,
+    lower_unique_level,
+    write_pieces,
+)
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY_SIZE,
-    LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
     LEVEL_NODES,
     LEVEL_OFFSETS,
@@ -47,62 +77,15 @@ from dbsp_wcoj.kernels.storage.trie import (
     open_directory,
     share_offsets,
 )
-from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
-# state[...]
-PHASE = 0  # WALK (the tries), FILL (the directory) or DONE
-DEPTH = 1  # the level at which the walk is
-NEXT_ENTRY = 2  # in WALK the word where the directory starts, in FILL the entry to fill next
-WEIGHTS_START = 3  # the word where the weights start
-UNIQUE_LEVEL = 4  # from this level on, each node that was written has one leaf
-CURSORS = 5  # CURSOR_WORDS words per level
-CURSOR_WORDS = 5
-# The words of a level: the cursor in a and its end, the cursor in b and its end, and the number of
-# nodes written to out. LEFT and RIGHT, also used as the names of a and b, are not literals, because
-# numba compiles a function again for each literal argument.
-LEFT = np.int64(0)
-RIGHT = np.int64(2)
-NODES_WRITTEN = 4
-
-WALK = 0
-FILL = 1
-DONE = 2
-
-# Ranges of rows that are noted before they are copied; pieces[0] is their number, and each of them
-# has a side (LEFT or RIGHT), its first row, and the row after its last one.
-MAX_PIECES = 256
-PIECE_WORDS = 3
-
-# Siblings that are merged one by one: at most so many nodes and leaves at a time, and at least so
-# many nodes, else ranges are copied.
-MAX_ALTERNATING_NODES = 256
-MAX_ALTERNATING_LEAVES = 1024
-MIN_ALTERNATING_NODES = 8
-ALTERNATING_NODES = 1 + PIECE_WORDS * MAX_PIECES  # where they are in the scratch space
-SCRATCH_WORDS = ALTERNATING_NODES + 2 * MAX_ALTERNATING_LEAVES
 # A range of at most this many siblings is short. After two short ranges in a row, siblings are
-# merged one by one. If too few could be, so many further ranges are copied before the next attempt.
+# merged one by one. If that is not possible, so many further ranges are copied before it is tried
+# again.
 SHORT_RANGE = 4
 RANGES_BETWEEN_ATTEMPTS = 16
 
 # Enough fuel for any merge.
 UNLIMITED_FUEL = np.int64(1 << 62)
-
-
-@subroutine
-def level_header(level):
-    """Return the header word at which the entry of ``level`` starts."""
-    return LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-
-
-@subroutine
-def start_weights(out, start, rows):
-    """Start to store weights: the ``rows`` leaves written so far have the uniform weight."""
-    total = np.int64(0)
-    for i in range(rows + 1):
-        out[start + i] = total
-        total = wrapping_add(total, out[UNIFORM_WEIGHT])
-    out[WEIGHT_SUMS] = start
 
 
 @subroutine
@@ -112,148 +95,6 @@ def find_unique_level(run):
     while level > 0 and run[level_header(level - 1) + LEVEL_NODES] == run[ROWS]:
         level -= 1
     return level
-
-
-@subroutine
-def copy_siblings(a, b, out, side, level, first, last, state, pieces):
-    """Append the nodes ``[first, last)`` of ``level`` and their descendants to ``out``.
-
-    They are nodes of ``a`` or ``b``, as ``side`` says.
-    """
-    run = a if side == LEFT else b
-    unique_level = state[UNIQUE_LEVEL]
-    for depth in range(level, unique_level):
-        entry = level_header(depth)
-        written = state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN]
-        source = run[entry + LEVEL_VALUES] + first
-        target = out[entry + LEVEL_VALUES] + written
-        count = last - first
-        for i in range(count):
-            out[target + i] = run[source + i]
-        state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN] = written + count
-        source = run[entry + LEVEL_OFFSETS]
-        target = out[entry + LEVEL_OFFSETS] + written
-        first_child = run[source + first]
-        last_child = run[source + last]
-        children_written = state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN]
-        for i in range(count):
-            out[target + i] = run[source + first + i] - first_child + children_written
-        first = first_child
-        last = last_child
-    add_piece(a, b, out, side, first, last, state, pieces)
-
-
-@subroutine
-def add_piece(a, b, out, side, first, last, state, pieces):
-    """Note that the rows ``[first, last)`` of ``a`` or ``b`` come next.
-
-    If only the last column is left to copy, it is copied at once.
-    """
-    unique_level = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
-    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = written + last - first
-    if unique_level == a[ARITY] - 1:
-        run = a if side == LEFT else b
-        values = level_header(unique_level) + LEVEL_VALUES
-        source = run[values] + first
-        target = out[values] + written
-        for i in range(last - first):
-            out[target + i] = run[source + i]
-        copy_weights(run, out, first, last, written, state)
-        return
-    position = 1 + PIECE_WORDS * pieces[0]
-    pieces[position] = side
-    pieces[position + 1] = first
-    pieces[position + 2] = last
-    pieces[0] += 1
-    if pieces[0] == MAX_PIECES:
-        write_pieces(a, b, out, state, pieces)
-
-
-@subroutine
-def write_pieces(a, b, out, state, pieces):
-    """Append the rows that are noted to the levels from the unique level on, and forget them."""
-    if pieces[0] == 0:
-        return
-    arity = a[ARITY]
-    unique_level = state[UNIQUE_LEVEL]
-    stop = 1 + PIECE_WORDS * pieces[0]
-    rows = np.int64(0)
-    for piece in range(1, stop, PIECE_WORDS):
-        rows += pieces[piece + 2] - pieces[piece + 1]
-    start = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] - rows
-    for level in range(unique_level, arity):
-        values = level_header(level) + LEVEL_VALUES
-        target = out[values] + start
-        for piece in range(1, stop, PIECE_WORDS):
-            first = pieces[piece + 1]
-            count = pieces[piece + 2] - first
-            if pieces[piece] == LEFT:
-                source = a[values] + first
-                for i in range(count):
-                    out[target + i] = a[source + i]
-            else:
-                source = b[values] + first
-                for i in range(count):
-                    out[target + i] = b[source + i]
-            target += count
-    if unique_level <= arity - 2:
-        target = out[level_header(arity - 2) + LEVEL_OFFSETS]
-        for row in range(start, start + rows):
-            out[target + row] = row
-    for piece in range(1, stop, PIECE_WORDS):
-        first = pieces[piece + 1]
-        last = pieces[piece + 2]
-        if pieces[piece] == LEFT:
-            copy_weights(a, out, first, last, start, state)
-        else:
-            copy_weights(b, out, first, last, start, state)
-        start += last - first
-    pieces[0] = 0
-
-
-@subroutine
-def lower_unique_level(out, state, level):
-    """Give offsets to the levels before ``level``, which becomes the unique level."""
-    arity = out[ARITY]
-    old_level = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * old_level + NODES_WRITTEN]
-    for depth in range(old_level, level):
-        if depth < arity - 2:  # the last but one level always has offsets
-            target = out[level_header(depth) + LEVEL_OFFSETS]
-            for node in range(written):
-                out[target + node] = node
-        state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN] = written
-    state[UNIQUE_LEVEL] = level
-
-
-@subroutine
-def copy_weights(run, out, first, last, written, state):
-    """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
-    source = run[WEIGHT_SUMS]
-    largest = abs(run[UNIFORM_WEIGHT])
-    is_uniform = run[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
-    if source > 0:
-        largest = np.int64(0)
-        is_uniform = True
-        for i in range(first, last):
-            weight = wrapping_subtract(run[source + i + 1], run[source + i])
-            is_uniform &= weight == out[UNIFORM_WEIGHT]
-            largest = max(largest, abs(weight))
-    if not is_uniform and out[WEIGHT_SUMS] == 0 and first < last:
-        start_weights(out, state[WEIGHTS_START], written)
-    out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], largest)
-    target = out[WEIGHT_SUMS]
-    if target > 0:
-        total = out[target + written]
-        if source > 0:
-            shift = wrapping_subtract(total, run[source + first])
-            for i in range(first + 1, last + 1):
-                out[target + written + i - first] = wrapping_add(run[source + i], shift)
-        else:
-            for i in range(1, last - first + 1):
-                total = wrapping_add(total, run[UNIFORM_WEIGHT])
-                out[target + written + i] = total
 
 
 @subroutine
@@ -275,19 +116,6 @@ def gallop(run, position, end, value):
         else:
             high = middle
     return low
-
-
-@subroutine
-def count_leaves(run, level, unique_level, first, last):
-    """Return how many rows lie under the nodes ``[first, last)`` of ``level``.
-
-    From level ``unique_level`` on, each node has one leaf.
-    """
-    for depth in range(level, unique_level):
-        offsets = run[level_header(depth) + LEVEL_OFFSETS]
-        first = run[offsets + first]
-        last = run[offsets + last]
-    return last - first
 
 
 @subroutine
@@ -330,7 +158,7 @@ def init_merge(a, b, out):
 
 
 @subroutine
-def copy_range(a, b, out, level, side, limit, state, pieces, fuel):
+def copy_range(a, b, out, level, side, limit, state, scratch, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
     If a single subtree exceeds the fuel, the walk descends into it, where the other run has no
@@ -358,143 +186,13 @@ def copy_range(a, b, out, level, side, limit, state, pieces, fuel):
         state[cursor + side] = first + 1
         state[DEPTH] = level + 1
         return 1
-    copy_siblings(a, b, out, side, level, first, last, state, pieces)
+    copy_siblings(a, b, out, side, level, first, last, state, scratch)
     state[cursor + side] = last
     return rows + 1
 
 
 @subroutine
-def has_one_weight(a, b, out):
-    """Return whether all rows of both runs, and all rows written so far, have the same weight."""
-    return (
-        a[WEIGHT_SUMS] == 0
-        and b[WEIGHT_SUMS] == 0
-        and out[WEIGHT_SUMS] == 0
-        and a[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
-        and b[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
-    )
-
-
-@subroutine
-def merge_alternating(a, b, out, level, state, scratch, fuel):
-    """Merge siblings one by one, for about ``fuel`` rows; return the rows written, 0 if too few.
-
-    It ends before a common node. Each step of the first loop takes one node from either run,
-    without a branch that depends on the values; then all nodes are copied level by level. So the
-    processor mispredicts no branch for each change between the runs, as it does in copies of short
-    ranges.
-    """
-    arity = a[ARITY]
-    unique_level = state[UNIQUE_LEVEL]
-    cursor = CURSORS + CURSOR_WORDS * level
-    i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
-    if end_a - i + end_b - j < 2 * MIN_ALTERNATING_NODES:
-        return np.int64(0)
-    header = level_header(level)
-    values_a = a[header + LEVEL_VALUES]
-    values_b = b[header + LEVEL_VALUES]
-    # In the order of their values, twice each node of a, and twice each node of b plus 1.
-    nodes = ALTERNATING_NODES
-    children = ALTERNATING_NODES + MAX_ALTERNATING_LEAVES
-    limit = min(MAX_ALTERNATING_NODES, fuel)
-    count = np.int64(0)
-    while count < limit and i < end_a and j < end_b:
-        left = a[values_a + i]
-        right = b[values_b + j]
-        if left == right:
-            break
-        is_right = np.int64(right < left)
-        scratch[nodes + count] = 2 * (i + (j - i) * is_right) + is_right
-        i += 1 - is_right
-        j += is_right
-        count += 1
-    if count < MIN_ALTERNATING_NODES:
-        return np.int64(0)
-    words_a = np.int64(a.ctypes.data)
-    words_b = np.int64(b.ctypes.data)
-    if level < unique_level:
-        leaves = np.int64(0)
-        limit = min(MAX_ALTERNATING_LEAVES, fuel)
-        for position in range(count):
-            first = scratch[nodes + position] >> 1
-            last = first + 1
-            for depth in range(level, unique_level):
-                offsets = level_header(depth) + LEVEL_OFFSETS
-                offsets_a = words_a + 8 * a[offsets]
-                offsets_b = words_b + 8 * b[offsets]
-                address = offsets_b if scratch[nodes + position] & 1 else offsets_a
-                first = load(address, first)
-                last = load(address, last)
-            leaves += last - first
-            if leaves > limit:
-                count = position
-                break
-        if count < MIN_ALTERNATING_NODES:
-            return np.int64(0)
-    write_pieces(a, b, out, state, scratch)
-    rights = np.int64(0)
-    for position in range(nodes, nodes + count):
-        rights += scratch[position] & 1
-    state[cursor] += count - rights
-    state[cursor + 2] += rights
-    for depth in range(level, unique_level):
-        header = level_header(depth)
-        written = state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN]
-        state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN] = written + count
-        copy_values(a, b, out, depth, written, scratch, nodes, count)
-        target = out[header + LEVEL_OFFSETS] + written
-        offsets_a = words_a + 8 * a[header + LEVEL_OFFSETS]
-        offsets_b = words_b + 8 * b[header + LEVEL_OFFSETS]
-        children_written = state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN]
-        child = np.int64(0)
-        for position in range(count):
-            node = scratch[nodes + position]
-            side = node & 1
-            offsets = offsets_b if side else offsets_a
-            first = load(offsets, node >> 1)
-            last = load(offsets, (node >> 1) + 1)
-            out[target + position] = children_written + child
-            scratch[children + child] = 2 * first + side
-            child += 1
-            for other in range(first + 1, last):
-                scratch[children + child] = 2 * other + side
-                child += 1
-        nodes, children = children, nodes
-        count = child
-    start = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
-    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = start + count
-    for depth in range(unique_level, arity):
-        copy_values(a, b, out, depth, start, scratch, nodes, count)
-    if unique_level <= arity - 2:
-        target = out[level_header(arity - 2) + LEVEL_OFFSETS]
-        for row in range(start, start + count):
-            out[target + row] = row
-    if has_one_weight(a, b, out):
-        out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(out[UNIFORM_WEIGHT]))
-        return count
-    for position in range(count):
-        leaf = scratch[nodes + position] >> 1
-        if scratch[nodes + position] & 1:
-            copy_weights(b, out, leaf, leaf + 1, start + position, state)
-        else:
-            copy_weights(a, out, leaf, leaf + 1, start + position, state)
-    return count
-
-
-@subroutine
-def copy_values(a, b, out, level, written, scratch, nodes, count):
-    """Append the values of ``count`` nodes of a level, which ``scratch`` has from ``nodes`` on."""
-    values = level_header(level) + LEVEL_VALUES
-    target = out[values] + written
-    values_a = np.int64(a.ctypes.data) + 8 * a[values]
-    values_b = np.int64(b.ctypes.data) + 8 * b[values]
-    for position in range(count):
-        node = scratch[nodes + position]
-        out[target + position] = load(values_b if node & 1 else values_a, node >> 1)
-
-
-@subroutine
-def merge_rows(a, b, out, state, pieces, fuel):
+def merge_rows(a, b, out, state, scratch, fuel):
     """Merge siblings of the unique level for about ``fuel`` rows; return the fuel left.
 
     It ends early if two different rows have a common node; the unique level is then a later one.
@@ -506,41 +204,14 @@ def merge_rows(a, b, out, state, pieces, fuel):
     values_b = b[level_header(level) + LEVEL_VALUES]
     i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
     if level == arity - 1 and has_one_weight(a, b, out):
-        # Leaves are merged without a branch that depends on the values, up to a common one.
-        out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(out[UNIFORM_WEIGHT]))
-        written = state[cursor + NODES_WRITTEN]
-        target = out[level_header(level) + LEVEL_VALUES] + written
-        start = target
-        stop = target + fuel
-        while target < stop and i < end_a and j < end_b:
-            left = a[values_a + i]
-            right = b[values_b + j]
-            if left == right:
-                break
-            out[target] = min(left, right)
-            i += left < right
-            j += right < left
-            target += 1
-        if i == end_a:
-            count = min(end_b - j, stop - target)
-            for position in range(count):
-                out[target + position] = b[values_b + j + position]
-            j += count
-            target += count
-        elif j == end_b:
-            count = min(end_a - i, stop - target)
-            for position in range(count):
-                out[target + position] = a[values_a + i + position]
-            i += count
-            target += count
-        state[cursor + NODES_WRITTEN] = written + target - start
-        fuel -= target - start
+        fuel -= merge_leaves(a, b, out, state, fuel)
+        i, j = state[cursor], state[cursor + 2]
     short_ranges = 0
     while fuel > 0 and (i < end_a or j < end_b):
         if short_ranges >= 2:
             state[cursor] = i
             state[cursor + 2] = j
-            rows = merge_alternating(a, b, out, level, state, pieces, fuel)
+            rows = merge_alternating(a, b, out, level, state, scratch, fuel)
             if rows > 0:
                 fuel -= rows + 1
                 i = state[cursor]
@@ -551,7 +222,7 @@ def merge_rows(a, b, out, state, pieces, fuel):
             limit = min(end_a, i + fuel)
             if j < end_b:
                 limit = gallop(a, values_a + i, values_a + limit, b[values_b + j]) - values_a
-            add_piece(a, b, out, LEFT, i, limit, state, pieces)
+            add_piece(a, b, out, LEFT, i, limit, state, scratch)
             short_ranges = short_ranges + 1 if limit - i <= SHORT_RANGE else 0
             fuel -= limit - i + 1
             i = limit
@@ -559,7 +230,7 @@ def merge_rows(a, b, out, state, pieces, fuel):
             limit = min(end_b, j + fuel)
             if i < end_a:
                 limit = gallop(b, values_b + j, values_b + limit, a[values_a + i]) - values_b
-            add_piece(a, b, out, RIGHT, j, limit, state, pieces)
+            add_piece(a, b, out, RIGHT, j, limit, state, scratch)
             short_ranges = short_ranges + 1 if limit - j <= SHORT_RANGE else 0
             fuel -= limit - j + 1
             j = limit
@@ -571,10 +242,10 @@ def merge_rows(a, b, out, state, pieces, fuel):
                     break
                 differing_level += 1
             if differing_level < arity:
-                write_pieces(a, b, out, state, pieces)
+                write_pieces(a, b, out, state, scratch)
                 lower_unique_level(out, state, differing_level)
                 break
-            add_leaves(a, b, out, i, j, state, pieces)
+            add_leaves(a, b, out, i, j, state, scratch)
             i += 1
             j += 1
             fuel -= 1
@@ -586,8 +257,8 @@ def merge_rows(a, b, out, state, pieces, fuel):
 @subroutine
 def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
-    pieces = np.empty(SCRATCH_WORDS, np.int64)
-    pieces[0] = 0
+    scratch = np.empty(SCRATCH_WORDS, np.int64)
+    scratch[0] = 0
     short_ranges = 0
     while fuel > 0:
         level = state[DEPTH]
@@ -606,10 +277,10 @@ def merge_tries(a, b, out, state, fuel):
             state[DEPTH] = level - 1
             continue
         if level == state[UNIQUE_LEVEL]:
-            fuel = merge_rows(a, b, out, state, pieces, fuel)
+            fuel = merge_rows(a, b, out, state, scratch, fuel)
             continue
         if short_ranges >= 2:
-            rows = merge_alternating(a, b, out, level, state, pieces, fuel)
+            rows = merge_alternating(a, b, out, level, state, scratch, fuel)
             if rows > 0:
                 fuel -= rows + 1
                 continue
@@ -617,17 +288,17 @@ def merge_tries(a, b, out, state, fuel):
         values_a = a[entry + LEVEL_VALUES]
         values_b = b[entry + LEVEL_VALUES]
         if j == end_b:
-            fuel -= copy_range(a, b, out, level, LEFT, end_a, state, pieces, fuel)
+            fuel -= copy_range(a, b, out, level, LEFT, end_a, state, scratch, fuel)
         elif i == end_a:
-            fuel -= copy_range(a, b, out, level, RIGHT, end_b, state, pieces, fuel)
+            fuel -= copy_range(a, b, out, level, RIGHT, end_b, state, scratch, fuel)
         elif a[values_a + i] < b[values_b + j]:
             limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
             short_ranges = short_ranges + 1 if limit - i <= SHORT_RANGE else 0
-            fuel -= copy_range(a, b, out, level, LEFT, limit, state, pieces, fuel)
+            fuel -= copy_range(a, b, out, level, LEFT, limit, state, scratch, fuel)
         elif b[values_b + j] < a[values_a + i]:
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
             short_ranges = short_ranges + 1 if limit - j <= SHORT_RANGE else 0
-            fuel -= copy_range(a, b, out, level, RIGHT, limit, state, pieces, fuel)
+            fuel -= copy_range(a, b, out, level, RIGHT, limit, state, scratch, fuel)
         else:
             written = state[cursor + NODES_WRITTEN]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
@@ -642,40 +313,8 @@ def merge_tries(a, b, out, state, fuel):
             state[cursor + CURSOR_WORDS + 2] = b[offsets_b + j]
             state[cursor + CURSOR_WORDS + 3] = b[offsets_b + j + 1]
             state[DEPTH] = level + 1
-    write_pieces(a, b, out, state, pieces)
+    write_pieces(a, b, out, state, scratch)
     return fuel
-
-
-@subroutine
-def add_leaves(a, b, out, i, j, state, pieces):
-    """Write the row that is leaf ``i`` of ``a`` and leaf ``j`` of ``b``, unless the sum is zero.
-
-    The nodes of the row before the unique level are written already.
-    """
-    weight = np.int64(0)
-    for run, leaf in ((a, i), (b, j)):
-        start = run[WEIGHT_SUMS]
-        part = run[UNIFORM_WEIGHT]
-        if start > 0:
-            part = wrapping_subtract(run[start + leaf + 1], run[start + leaf])
-        weight = wrapping_add(weight, part)
-    if weight == 0:
-        return
-    write_pieces(a, b, out, state, pieces)
-    arity = a[ARITY]
-    unique_level = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
-    for level in range(unique_level, arity):
-        values = level_header(level) + LEVEL_VALUES
-        out[out[values] + written] = a[a[values] + i]
-    if unique_level <= arity - 2:
-        out[out[level_header(arity - 2) + LEVEL_OFFSETS] + written] = written
-    if weight != out[UNIFORM_WEIGHT] and out[WEIGHT_SUMS] == 0:
-        start_weights(out, state[WEIGHTS_START], written)
-    out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
-    if out[WEIGHT_SUMS] > 0:
-        out[out[WEIGHT_SUMS] + written + 1] = wrapping_add(out[out[WEIGHT_SUMS] + written], weight)
-    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = written + 1
 
 
 @subroutine

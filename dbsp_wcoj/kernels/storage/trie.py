@@ -29,7 +29,6 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
-
 # Directory entries that `fill_directory` writes for each node without a comparison.
 ENTRIES_AT_ONCE = 8
 
