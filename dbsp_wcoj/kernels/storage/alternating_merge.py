@@ -17,8 +17,8 @@ from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.merge_output import (
     CURSOR_WORDS,
     CURSORS,
+    END_OF_PIECES,
     NODES_WRITTEN,
-    PIECES_WORDS,
     UNIQUE_LEVEL,
     copy_values,
     copy_weights,
@@ -41,7 +41,7 @@ MAX_LEAVES = 1024
 MIN_NODES = 8
 # The scratch space: the noted ranges of rows, a list of nodes, and a list of their children. Node n
 # of a is listed as 2 n, and node n of b as 2 n + 1.
-FIRST_LIST = PIECES_WORDS
+FIRST_LIST = END_OF_PIECES
 SECOND_LIST = FIRST_LIST + MAX_LEAVES
 SCRATCH_WORDS = SECOND_LIST + MAX_LEAVES
 

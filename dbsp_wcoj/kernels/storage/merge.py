@@ -46,7 +46,9 @@ from dbsp_wcoj.kernels.storage.merge_output import (
     NEXT_ENTRY,
     NODES_WRITTEN,
     PHASE,
+    PIECES,
     RIGHT,
+    SHORT_RANGES,
     UNIQUE_LEVEL,
     WALK,
     WEIGHTS_START,
@@ -78,10 +80,10 @@ from dbsp_wcoj.kernels.storage.trie import (
     share_offsets,
 )
 
-# A range of at most this many siblings is short. After two short ranges in a row, siblings are
-# merged one by one. If that is not possible, so many further ranges are copied before it is tried
-# again.
+# A range of at most this many siblings is short. After so many short ranges in a row, siblings are
+# merged one by one. If that is not possible, ranges are copied for longer before it is tried again.
 SHORT_RANGE = 4
+ENOUGH_SHORT_RANGES = 2
 RANGES_BETWEEN_ATTEMPTS = 16
 
 # Enough fuel for any merge.
@@ -158,6 +160,12 @@ def init_merge(a, b, out):
 
 
 @subroutine
+def count_short_ranges(scratch, length):
+    """Count a range as one more short range, or begin to count again after a longer one."""
+    scratch[SHORT_RANGES] = scratch[SHORT_RANGES] + 1 if length <= SHORT_RANGE else 0
+
+
+@subroutine
 def copy_range(a, b, out, level, side, limit, state, scratch, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
@@ -195,7 +203,8 @@ def copy_range(a, b, out, level, side, limit, state, scratch, fuel):
 def merge_rows(a, b, out, state, scratch, fuel):
     """Merge siblings of the unique level for about ``fuel`` rows; return the fuel left.
 
-    It ends early if two different rows have a common node; the unique level is then a later one.
+    It ends early after enough short ranges, or if two different rows have a common node; the unique
+    level is then a later one.
     """
     arity = a[ARITY]
     level = state[UNIQUE_LEVEL]
@@ -206,24 +215,13 @@ def merge_rows(a, b, out, state, scratch, fuel):
     if level == arity - 1 and has_one_weight(a, b, out):
         fuel -= merge_leaves(a, b, out, state, fuel)
         i, j = state[cursor], state[cursor + 2]
-    short_ranges = 0
-    while fuel > 0 and (i < end_a or j < end_b):
-        if short_ranges >= 2:
-            state[cursor] = i
-            state[cursor + 2] = j
-            rows = merge_alternating(a, b, out, level, state, scratch, fuel)
-            if rows > 0:
-                fuel -= rows + 1
-                i = state[cursor]
-                j = state[cursor + 2]
-                continue
-            short_ranges = -RANGES_BETWEEN_ATTEMPTS
+    while fuel > 0 and (i < end_a or j < end_b) and scratch[SHORT_RANGES] < ENOUGH_SHORT_RANGES:
         if j == end_b or (i < end_a and a[values_a + i] < b[values_b + j]):
             limit = min(end_a, i + fuel)
             if j < end_b:
                 limit = gallop(a, values_a + i, values_a + limit, b[values_b + j]) - values_a
             add_piece(a, b, out, LEFT, i, limit, state, scratch)
-            short_ranges = short_ranges + 1 if limit - i <= SHORT_RANGE else 0
+            count_short_ranges(scratch, limit - i)
             fuel -= limit - i + 1
             i = limit
         elif i == end_a or b[values_b + j] < a[values_a + i]:
@@ -231,7 +229,7 @@ def merge_rows(a, b, out, state, scratch, fuel):
             if i < end_a:
                 limit = gallop(b, values_b + j, values_b + limit, a[values_a + i]) - values_b
             add_piece(a, b, out, RIGHT, j, limit, state, scratch)
-            short_ranges = short_ranges + 1 if limit - j <= SHORT_RANGE else 0
+            count_short_ranges(scratch, limit - j)
             fuel -= limit - j + 1
             j = limit
         else:
@@ -258,8 +256,8 @@ def merge_rows(a, b, out, state, scratch, fuel):
 def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
     scratch = np.empty(SCRATCH_WORDS, np.int64)
-    scratch[0] = 0
-    short_ranges = 0
+    scratch[PIECES] = 0
+    scratch[SHORT_RANGES] = 0
     while fuel > 0:
         level = state[DEPTH]
         cursor = CURSORS + CURSOR_WORDS * level
@@ -276,15 +274,15 @@ def merge_tries(a, b, out, state, fuel):
                 state[parent_cursor + NODES_WRITTEN] = written + 1
             state[DEPTH] = level - 1
             continue
-        if level == state[UNIQUE_LEVEL]:
-            fuel = merge_rows(a, b, out, state, scratch, fuel)
-            continue
-        if short_ranges >= 2:
+        if scratch[SHORT_RANGES] >= ENOUGH_SHORT_RANGES:
             rows = merge_alternating(a, b, out, level, state, scratch, fuel)
             if rows > 0:
                 fuel -= rows + 1
                 continue
-            short_ranges = -RANGES_BETWEEN_ATTEMPTS
+            scratch[SHORT_RANGES] = -RANGES_BETWEEN_ATTEMPTS
+        if level == state[UNIQUE_LEVEL]:
+            fuel = merge_rows(a, b, out, state, scratch, fuel)
+            continue
         values_a = a[entry + LEVEL_VALUES]
         values_b = b[entry + LEVEL_VALUES]
         if j == end_b:
@@ -293,11 +291,11 @@ def merge_tries(a, b, out, state, fuel):
             fuel -= copy_range(a, b, out, level, RIGHT, end_b, state, scratch, fuel)
         elif a[values_a + i] < b[values_b + j]:
             limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
-            short_ranges = short_ranges + 1 if limit - i <= SHORT_RANGE else 0
+            count_short_ranges(scratch, limit - i)
             fuel -= copy_range(a, b, out, level, LEFT, limit, state, scratch, fuel)
         elif b[values_b + j] < a[values_a + i]:
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
-            short_ranges = short_ranges + 1 if limit - j <= SHORT_RANGE else 0
+            count_short_ranges(scratch, limit - j)
             fuel -= copy_range(a, b, out, level, RIGHT, limit, state, scratch, fuel)
         else:
             written = state[cursor + NODES_WRITTEN]

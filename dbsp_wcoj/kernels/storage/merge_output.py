@@ -40,11 +40,13 @@ WALK = 0
 FILL = 1
 DONE = 2
 
-# Ranges of rows that are noted before they are copied; scratch[0] is their number, and each of them
-# has a side (LEFT or RIGHT), its first row, and the row after its last one.
-MAX_PIECES = 256
+# scratch[...]
+PIECES = 0  # the number of ranges of rows that are noted before they are copied
+SHORT_RANGES = 1  # how many short ranges were copied since the last long one
+FIRST_PIECE = 2  # PIECE_WORDS words per noted range: its side, first row, and row after the last
 PIECE_WORDS = 3
-PIECES_WORDS = 1 + PIECE_WORDS * MAX_PIECES
+MAX_PIECES = 256
+END_OF_PIECES = FIRST_PIECE + PIECE_WORDS * MAX_PIECES
 
 
 @subroutine
@@ -123,31 +125,31 @@ def add_piece(a, b, out, side, first, last, state, scratch):
             out[target + i] = run[source + i]
         copy_weights(run, out, first, last, written, state)
         return
-    position = 1 + PIECE_WORDS * scratch[0]
+    position = FIRST_PIECE + PIECE_WORDS * scratch[PIECES]
     scratch[position] = side
     scratch[position + 1] = first
     scratch[position + 2] = last
-    scratch[0] += 1
-    if scratch[0] == MAX_PIECES:
+    scratch[PIECES] += 1
+    if scratch[PIECES] == MAX_PIECES:
         write_pieces(a, b, out, state, scratch)
 
 
 @subroutine
 def write_pieces(a, b, out, state, scratch):
     """Append the rows that are noted to the levels from the unique level on, and forget them."""
-    if scratch[0] == 0:
+    if scratch[PIECES] == 0:
         return
     arity = a[ARITY]
     unique_level = state[UNIQUE_LEVEL]
-    stop = 1 + PIECE_WORDS * scratch[0]
+    stop = FIRST_PIECE + PIECE_WORDS * scratch[PIECES]
     rows = np.int64(0)
-    for piece in range(1, stop, PIECE_WORDS):
+    for piece in range(FIRST_PIECE, stop, PIECE_WORDS):
         rows += scratch[piece + 2] - scratch[piece + 1]
     start = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] - rows
     for level in range(unique_level, arity):
         values = level_header(level) + LEVEL_VALUES
         target = out[values] + start
-        for piece in range(1, stop, PIECE_WORDS):
+        for piece in range(FIRST_PIECE, stop, PIECE_WORDS):
             first = scratch[piece + 1]
             count = scratch[piece + 2] - first
             if scratch[piece] == LEFT:
@@ -163,7 +165,7 @@ def write_pieces(a, b, out, state, scratch):
         target = out[level_header(arity - 2) + LEVEL_OFFSETS]
         for row in range(start, start + rows):
             out[target + row] = row
-    for piece in range(1, stop, PIECE_WORDS):
+    for piece in range(FIRST_PIECE, stop, PIECE_WORDS):
         first = scratch[piece + 1]
         last = scratch[piece + 2]
         if scratch[piece] == LEFT:
@@ -171,7 +173,7 @@ def write_pieces(a, b, out, state, scratch):
         else:
             copy_weights(b, out, first, last, start, state)
         start += last - first
-    scratch[0] = 0
+    scratch[PIECES] = 0
 
 
 @subroutine
