@@ -226,7 +226,7 @@ def test_an_empty_delta_has_no_step():
     with pytest.raises(ValueError, match="the delta is empty"):
         trace.prepare(ZSet.empty(2))
     trace.update(ZSet.empty(2))
-    assert len(trace) == 0
+    assert trace.rows == 0
 
 
 def test_a_delta_of_another_arity_is_refused():
