@@ -535,7 +535,7 @@ columns 'nmae'; the relation needs name, age and may have weight
                 stored,
                 state.codecs(),
                 dialect=dialect,
-                joining=self._join_options,
+                join_options=self._join_options,
                 budget=Budget(self.limits, self._clock),
                 functions=self.spec.functions | check_functions(functions),
             )
@@ -676,7 +676,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             self.plans,
             fields,
             codecs=codecs,
-            joining=self._join_options,
+            join_options=self._join_options,
             clock=self._clock,
             bounded_inputs=late,
         )

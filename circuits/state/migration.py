@@ -2,8 +2,9 @@
 
 The state is exported as tables of values::
 
-    a join          the rows of each relation that it reads, with decoded row ids
-    other operators the rows of each of their traces, in the column layout of the trace
+    a join             a table of the rows of each relation that it reads; the columns that a row
+                       id replaces are in the table again
+    another operator   a table of the rows of each of its traces, with the columns of the trace
 
 Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
 export decodes them to values and the import assigns new codes. All other numbers in a trace are the
@@ -166,7 +167,7 @@ class StateImport:
         self._add_rows(node, table)
 
     def finish(self) -> StateStep:
-        """Load the state into the circuit and return it as one step of an empty state.
+        """Load the state into the circuit; return it as one step that begins with an empty state.
 
         Raises:
             SnapshotError: The state of an operator is missing.
@@ -189,7 +190,7 @@ class StateImport:
             for name, dictionary in self._graph.registry.dictionaries.items()
             if len(dictionary)
         }
-        # `whole_state` returns the state as that of the next step.
+        # The step that `whole_state` returns has the number after that of the loaded state.
         self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 
@@ -225,8 +226,9 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     zset, fields = relation_to_zset(trace, len(node.plan.fields)), node.plan.fields
     if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
-        kept = len(node.plan.fields) - 1
-        zset = RowIdDecodeOperator([(kept, node.operator)], len(fields)).evaluate([zset])
+        row_id_column = len(node.plan.fields) - 1
+        row_ids = [(row_id_column, node.operator)]
+        zset = RowIdDecodeOperator(row_ids, len(fields)).evaluate([zset])
     return _schema(fields).to_table(zset, circuit.codecs)
 
 
