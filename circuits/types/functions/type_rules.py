@@ -272,9 +272,9 @@ def _integer_type(argument: pa.DataType) -> pa.DataType | None:
 
 
 def _interpolated_type(argument: pa.DataType) -> pa.DataType | None:
-    is_narrow = arrow.is_decimal(argument) and argument.precision <= 18
+    fits_word = arrow.is_decimal(argument) and argument.precision <= 18  # 64 bits
     is_float = arrow.is_floating(argument)
-    return argument if is_float or is_narrow or arrow.is_temporal(argument) else None
+    return argument if is_float or fits_word or arrow.is_temporal(argument) else None
 
 
 def _argument_type(argument: pa.DataType) -> pa.DataType:

@@ -25,7 +25,7 @@ __all__ = [
     "DAY_US",
     "INFINITE",
     "MAX_DAY",
-    "MAX_DAY_US",
+    "MAX_TIMESTAMP_DAY",
     "PER_SECOND",
     "convert_unit",
     "from_ticks",
@@ -42,7 +42,7 @@ Bools = npt.NDArray[np.bool_]
 INFINITE: Final = 2**63 - 1
 MAX_DAY: Final = 2**31 - 1  # an infinite date
 DAY_US: Final = 86_400_000_000
-MAX_DAY_US: Final = 106_751_991  # the last day whose microseconds since 1970 fit 64 bits
+MAX_TIMESTAMP_DAY: Final = 106_751_991  # the last day whose microseconds since 1970 fit 64 bits
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -103,7 +103,7 @@ def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
 
 
 def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast dates or timestamps to another date or timestamp type, with the same time of day.
+    """Cast dates or timestamps to another date or timestamp type; time zones are ignored.
 
     Raises:
         ArrowInvalid: The target cannot represent a value.
@@ -112,7 +112,7 @@ def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
     ticks = ticks_of(values)
     infinite = is_infinite(ticks, source)
     if arrow.is_date(source):
-        fits = infinite | (np.abs(ticks) <= MAX_DAY_US)
+        fits = infinite | (np.abs(ticks) <= MAX_TIMESTAMP_DAY)
         days = np.where(fits & ~infinite, ticks, 0)
         result, fits_unit = to_unit(days * DAY_US, "us", target.unit)
         fits &= fits_unit

@@ -35,6 +35,7 @@ def is_date_or_duration(data_type: pa.DataType) -> bool:
 
 def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
     """Type rule of ``add`` and ``subtract`` for dates, timestamps and durations."""
+    # Both sides of a difference may be dates, so only there a text literal becomes a date.
     left, right = adapt(arguments) if name == "subtract" else arguments
     if name == "add" and not is_temporal(left.type):
         left, right = right, left

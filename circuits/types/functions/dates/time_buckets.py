@@ -105,11 +105,13 @@ def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     size, offset = _python_values(arguments[1:])
     ticks = ticks_of(values)
     is_infinite_value = _infinite_mask(values, ticks)
-    limit = INFINITE - size
-    if size > limit or ((np.abs(ticks) > limit) & ~is_infinite_value).any():
+    max_ticks = INFINITE - size  # within these, no sum or difference with the size overflows
+    if size > max_ticks or ((np.abs(ticks) > max_ticks) & ~is_infinite_value).any():
         raise pa.ArrowInvalid(f"a bucket of {size} is out of range of {values.type}")
-    finite = np.where(is_infinite_value, 0, ticks)
-    return _replace_ticks(values, finite - (finite - offset % size) % size, ticks)
+    finite_ticks = np.where(is_infinite_value, 0, ticks)
+    first_start = offset % size  # the first start of a bucket at or after 0
+    ticks_since_start = (finite_ticks - first_start) % size
+    return _replace_ticks(values, finite_ticks - ticks_since_start, ticks)
 
 
 def _month_bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:

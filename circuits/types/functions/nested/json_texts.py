@@ -223,6 +223,7 @@ def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
             rounded = Decimal(str(value)).quantize(_unit(data_type), ROUND_HALF_UP)
             return pa.scalar(rounded, data_type).as_py()
         if arrow.is_timestamp(data_type) and data_type.tz is not None and isinstance(value, int):
+            # As in Spark, a number is a time in seconds.
             return pa.scalar(value * 1_000_000, pa.int64()).cast(data_type).as_py()
         if is_binary(data_type):
             return base64.b64decode(value, validate=True) if isinstance(value, str) else None

@@ -33,6 +33,7 @@ from circuits.types.functions.type_rules import is_number, is_text
 __all__ = ["FUNCTIONS", "exact_decimal", "java_float", "java_floats"]
 
 _TEXT: Final = pa.string()
+# The groups are the width and the precision of a directive of C; * is a size that is an argument.
 _C_SIZES: Final = re.compile(r"%(?:\(\w*\))?[-#+ 0]*(\d+|\*)?(?:\.(\d+|\*))?")
 _DIRECTIVE: Final = re.compile(r"%(\d+\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
 
@@ -235,7 +236,7 @@ def _c_printf(pattern: str, *values: Any) -> str:
     """Format as C's printf."""
     sizes = [part for match in _C_SIZES.finditer(pattern) for part in match.groups() if part]
     length = sum(int(size) for size in sizes if size != "*")
-    if "*" in sizes:  # each is one of the values
+    if "*" in sizes:  # a size may be any of the integers
         length += sum(abs(value) for value in values if isinstance(value, int))
     if length > MAX_STRING_BYTES:
         raise _too_long()
