@@ -166,6 +166,7 @@ the view; columns are nr, items
         touched = touched.take(_first_positions(_group_numbers(touched)))
         touched = touched.cast(pa.schema([schema.field(key) for key in self.keys]))
         current = after.rows_of(touched).select(schema.names).cast(delta.schema)
+        # Equal keys of both tables have the same number.
         groups = _group_numbers(
             pa.concat_tables([current.select(self.keys), delta.select(self.keys)])
         )

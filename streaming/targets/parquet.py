@@ -137,6 +137,7 @@ class ParquetTarget:
         if delta.mode == "complete":
             if not is_checked:
                 self._check_owner(files, delta)
+            # A replay of the same micro-batch writes the same file again.
             return delta.batch_id >= _recorded_batch(files, delta)
         if is_checked:
             return bool(delta.table.num_rows)

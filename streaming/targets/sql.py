@@ -280,7 +280,7 @@ class SqlTarget:
                 f"{attempts.seconds:.0f} s; {outcome}. Start the query again when the database "
                 "answers, or wait longer by retry"
             )
-        if failure.cause is None:
+        if failure.cause is None:  # no connection was opened
             return TargetError(
                 f"{delta}, {table}: {failure.place}: {failure.reason}; {outcome}. Check how the "
                 "connection is made, and start the query again"

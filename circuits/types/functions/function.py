@@ -45,7 +45,10 @@ Kernel = Callable[[Sequence[Values], pa.DataType], Values]
 
 @dataclass(frozen=True)
 class Function:
-    """One function: its name, a description, its type rule and its kernel."""
+    """One function: its name, a description, its type rule and its kernel.
+
+    In the description, a, b, c, … are the arguments.
+    """
 
     name: str
     description: str

@@ -169,14 +169,14 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         size = max(signed.bit_width, 2 * other.bit_width) // 8
         return _SIGNED[size] if size <= 8 else pa.decimal128(20, 0)
     (precision, scale), (other_precision, other_scale) = digits_of(left), digits_of(right)
-    widest = max(scale, other_scale)
-    needed = max(precision - scale, other_precision - other_scale) + widest
-    if needed > 76:
+    larger_scale = max(scale, other_scale)
+    digits = max(precision - scale, other_precision - other_scale) + larger_scale
+    if digits > 76:
         raise FunctionError(
-            f"the common type of {left} and {right} needs {needed} digits, a decimal has at most "
+            f"the common type of {left} and {right} needs {digits} digits, a decimal has at most "
             "76; cast one of them to a smaller decimal or to double"
         )
-    return decimal_type(needed, widest)
+    return decimal_type(digits, larger_scale)
 
 
 def _common_temporal(left: pa.DataType, right: pa.DataType) -> pa.DataType:

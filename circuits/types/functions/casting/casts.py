@@ -79,7 +79,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return time_of_day(values, target)
     if arrow.is_floating(target):
         return _to_float(values, target)
-    return pc.cast(values, target, safe=not (arrow.is_time(target) or arrow.is_duration(target)))
+    may_lose_digits = arrow.is_time(target) or arrow.is_duration(target)  # of a coarser unit
+    return pc.cast(values, target, safe=not may_lose_digits)
 
 
 def _convert_parts(

@@ -217,6 +217,7 @@ def _field(
     )
 
 
+# In a signature, m is a timestamp.
 FUNCTIONS = (
     Function("year", "the year", _date_rule, _arrow_kernel(pc.year)),
     Function("quarter", "the quarter of the year, 1 to 4", _date_rule, _arrow_kernel(pc.quarter)),

@@ -333,6 +333,7 @@ def _parse_function(
     return Function(name, description, _PARSE_RULE, per_distinct_row(parser))
 
 
+# In a signature, m is a timestamp and t a text.
 FUNCTIONS = (
     Function(
         "date_format",

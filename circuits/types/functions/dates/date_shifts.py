@@ -235,6 +235,7 @@ def _time_on_date(days: pa.Array, clocks: pa.Array) -> pa.Array:
     return pc.add(pc.cast(days, _TIMESTAMP), pc.cast(pc.cast(clocks, _INT), pa.duration("us")))
 
 
+# In a signature, b is a condition, d a date, f a float, i an integer, m a timestamp and t a text.
 FUNCTIONS = (
     Function(
         "time_on_date",

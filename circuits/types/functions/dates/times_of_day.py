@@ -89,6 +89,7 @@ def _modulo(values: pa.Array, divisors: pa.Array) -> pa.Array:
     return pc.if_else(valid, pa.array(np.mod(numbers, non_null_divisors)), None)
 
 
+# In a signature, i is an integer and n a number.
 FUNCTIONS = (
     Function(
         "micros_of_time",

@@ -201,7 +201,8 @@ def _texts(values: pa.Array, options: _Options) -> pa.Array:
     if is_binary(data_type):
         return _byte_texts([values], pa.string())
     texts = spark_texts(values)
-    if is_nested(data_type):  # NULL within a value is written as nothing
+    if is_nested(data_type):
+        # NULL within a value is written as nothing, without the blank before it.
         texts = pc.replace_substring_regex(texts, r"(^|[\[{ ])null([,\]}]|$)", r"\1\2")
         texts = pc.replace_substring_regex(texts, r", ([,\]}])", r",\1")
     return texts
@@ -254,6 +255,7 @@ def _integer_type(value: int) -> str:
     return "BIGINT" if -(2**63) <= value < 2**63 else f"DECIMAL({len(str(abs(value)))},0)"
 
 
+# In a signature, t is a text.
 FUNCTIONS = (
     Function("from_csv", "the row of the CSV text a, as a struct", _from_csv_rule, _from_csv),
     Function("to_csv", "the struct a as a CSV text", _to_csv_rule, _to_csv),

@@ -95,6 +95,7 @@ def _quote(name: str) -> str:
     return name if is_plain else f"`{name.replace('`', '``')}`"
 
 
+# In a signature, t is a text.
 FUNCTIONS = (
     Function(
         "schema_of_json",

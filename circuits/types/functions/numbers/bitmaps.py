@@ -105,6 +105,7 @@ def _list_rule(*, of_bytes: bool) -> Rule:
     return rule
 
 
+# In a signature, i is an integer and y a text or bytes.
 FUNCTIONS = (
     Function(
         "bitmap_bit_position",

@@ -131,7 +131,8 @@ def java_float(value: float, shortest: str = "") -> str:
 def java_floats(floats: pa.Array) -> pa.Array:
     """Return a column of floats as `java_float` writes them."""
     encoded = pc.dictionary_encode(floats)
-    values = encoded.dictionary.to_numpy(zero_copy_only=False)  # of numpy's type for 32 bits, too
+    # str() of a float32 of numpy is its shortest text; repr() of it as a float of Python is longer.
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
     texts = [java_float(float(value), str(value)) for value in values]
     return pa.array(texts, _TEXT).take(encoded.indices)
 

@@ -211,6 +211,7 @@ def _to_number_rule(
     return typed, pa.decimal128(min(digits, 38), len(parts.fraction))
 
 
+# In a signature, n is a number and t a text.
 FUNCTIONS = (
     Function(
         "to_char",

@@ -126,6 +126,7 @@ def _bucket_domain(value: Any, low: Any, high: Any, count: Any) -> Any:
     return (count > 0) & (low != high) & np.isfinite(low) & np.isfinite(high) & ~np.isnan(value)
 
 
+# In a signature, f is a float and i an integer.
 FUNCTIONS = (
     Function(
         "round_half_even",

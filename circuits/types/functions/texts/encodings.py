@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import pyarrow as pa
@@ -199,11 +200,12 @@ def _is_utf8(value: str | bytes) -> bool:
 
 
 def _function(
-    name: str, description: str, parameters: str, result: pa.DataType, python: object
+    name: str, description: str, parameters: str, result: pa.DataType, function: Callable[..., Any]
 ) -> Function:
-    return Function(name, description, Signature(parameters, result), per_distinct_row(python))  # type: ignore[arg-type]
+    return Function(name, description, Signature(parameters, result), per_distinct_row(function))
 
 
+# In a signature, i is an integer, t a text and y a text or bytes; parameters after | are optional.
 FUNCTIONS = (
     _function("hex", "the bytes of a in hexadecimal", "y", _TEXT, _hex),
     _function("hex_integer", "the 64 bits of an integer in hexadecimal", "i", _TEXT, _hex_integer),

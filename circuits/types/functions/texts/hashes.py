@@ -120,7 +120,7 @@ def _hash_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Value
     return pa.array(seeds.view(np.int32 if result_type == pa.int32() else np.int64))
 
 
-# In a signature, y is text or bytes, and i an integer.
+# In a signature, i is an integer and y a text or bytes.
 FUNCTIONS = (
     Function(
         "md5", "the MD5 hash in hexadecimal", Signature("y", pa.string()), per_distinct_row(_md5)

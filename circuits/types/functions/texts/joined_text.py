@@ -43,6 +43,7 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     )
 
 
+# In a signature, t is a text; parameters after | are optional, and * repeats the last one.
 FUNCTIONS = (
     Function(
         "concat_ws",

@@ -148,8 +148,8 @@ def _format_template(template: str, *values: Any) -> str:
     return "".join(parts) + template[position:]
 
 
-# The letters of a `Signature`: t is a text, i an integer, f a float, v any value. Parameters after
-# | are optional, and * repeats the last one.
+# In a signature, f is a float, i an integer, t a text and v any value; parameters after | are
+# optional, and * repeats the last one.
 FUNCTIONS = (
     Function(
         "format_template",

@@ -172,7 +172,7 @@ class Pattern:
         marked = pc.replace_substring_regex(
             pa.array([text], pa.large_string()), self.text, template, max_replacements=limit
         )
-        # For each match: the text between the last match and this one, the match, its groups.
+        # For each match: the text since the previous match, the match, its groups.
         parts = marked[0].as_py().split(mark)
         end = 0
         for index in range(0, len(parts) - 1, groups + 2):

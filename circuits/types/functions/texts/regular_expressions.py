@@ -238,6 +238,7 @@ def _similar(values: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
 
 _TEST_RULE = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
 
+# In a signature, i is an integer and t a text; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "regexp_matches",

@@ -96,6 +96,7 @@ def _replace_integers(texts: pa.Array) -> pa.Array:
     return pc.if_else(is_integer, texts, invalid)
 
 
+# In a signature, t is a text.
 FUNCTIONS = (
     Function(
         "spark_date_text",

@@ -162,7 +162,7 @@ def _jaro_winkler_of_duckdb(left: str, right: str) -> float:
     return _add_prefix_bonus(left, right, jaro) if jaro > _MIN_SIMILARITY_FOR_PREFIX else jaro
 
 
-# The letters of a `Signature`: t is a text, i an integer; parameters after | are optional.
+# In a signature, i is an integer and t a text; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "jaro_winkler",

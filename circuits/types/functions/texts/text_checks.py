@@ -64,6 +64,7 @@ def _try_validate(value: str | bytes) -> str | None:
 
 _TEXT = pa.string()
 
+# In a signature, t is a text and y a text or bytes; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "luhn_check",

@@ -231,14 +231,17 @@ def _is_valid(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 _BOOL, _INT = pa.bool_(), pa.int64()
-_ONE = text_rule("t", 1)
-_TEST = text_rule("tt", 2, _BOOL)
+_ONE_TEXT_RULE = text_rule("t", 1)
+_TEST_RULE = text_rule("tt", 2, _BOOL)
 
+# In a signature, i is an integer and t a text.
 FUNCTIONS = (
     Function("concat", "the arguments joined to one string", _concat_rule, _concat),
-    Function("lower", "in lower case", _ONE, _unary_kernel(pc.utf8_lower)),
-    Function("upper", "in upper case", _ONE, _unary_kernel(pc.utf8_upper)),
-    Function("reverse", "the characters in reverse order", _ONE, _unary_kernel(pc.utf8_reverse)),
+    Function("lower", "in lower case", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_lower)),
+    Function("upper", "in upper case", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_upper)),
+    Function(
+        "reverse", "the characters in reverse order", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_reverse)
+    ),
     Function(
         "length", "the number of characters", text_rule("t", 1, _INT), _unary_kernel(pc.utf8_length)
     ),
@@ -261,9 +264,9 @@ FUNCTIONS = (
     ),
     Function("rtrim", "as trim, at the end only", text_rule("tt", 1), _trim_kernel(pc.utf8_rtrim)),
     Function("replace", "a with each b replaced by c", text_rule("ttt", 3), by_constants(_replace)),
-    Function("starts_with", "true if a starts with b", _TEST, _test_kernel(pc.starts_with)),
-    Function("ends_with", "true if a ends with b", _TEST, _test_kernel(pc.ends_with)),
-    Function("contains", "true if a contains b", _TEST, _test_kernel(pc.match_substring)),
+    Function("starts_with", "true if a starts with b", _TEST_RULE, _test_kernel(pc.starts_with)),
+    Function("ends_with", "true if a ends with b", _TEST_RULE, _test_kernel(pc.ends_with)),
+    Function("contains", "true if a contains b", _TEST_RULE, _test_kernel(pc.match_substring)),
     Function(
         "position",
         "the position of the first b in a, from 1; 0 if there is none",

@@ -62,6 +62,7 @@ def _sentences(text: str) -> list[list[str]]:
     return [sentence for sentence in words if sentence]
 
 
+# In a signature, i is an integer and t a text.
 FUNCTIONS = (
     Function(
         "split_limit",

@@ -114,6 +114,7 @@ def _split_part_checked(text: str, separator: str, index: int) -> str:
     return parts[position] if 0 <= position < len(parts) else ""
 
 
+# In a signature, i is an integer, t a text and y a text or bytes; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "strip_accents",
