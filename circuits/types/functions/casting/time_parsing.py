@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from circuits.types.functions.casting.time_units import (
     DAY_US,
     INFINITE,
-    MAX_DAY,
+    INFINITE_DAY,
     MAX_TIMESTAMP_DAY,
     PER_SECOND,
     from_ticks,
@@ -74,8 +74,8 @@ def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
     _, _, is_valid_time = _time_of_day(parts)
     is_special, special_ticks = _special(values)
     is_valid &= is_valid_time | ~parts.has("time")
-    is_valid &= (days > -MAX_DAY) & (days < MAX_DAY)
-    days = np.where(is_special, np.clip(special_ticks, -MAX_DAY, MAX_DAY), days)
+    is_valid &= (days > -INFINITE_DAY) & (days < INFINITE_DAY)
+    days = np.where(is_special, np.clip(special_ticks, -INFINITE_DAY, INFINITE_DAY), days)
     is_valid |= is_special
     valid = _check(values, is_valid, "date32", lenient)
     array = pa.array(np.where(is_valid, days, 0).astype(np.int32), pa.int32())
@@ -103,7 +103,7 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         is_valid &= ~has_offset | ((shifted > ticks_us) == (offset < 0)) | (offset == 0)
         is_valid &= np.abs(shifted) < INFINITE
         ticks_us = shifted
-        if target.tz != "UTC":
+        if target.tz != "UTC":  # Z and UTC are zones without an offset
             is_local = ~has_offset & ~parts.has("zone") & ~is_special
     ticks, fits = to_unit(ticks_us, "us", target.unit)
     if target.unit == "ns":
@@ -190,7 +190,7 @@ def _days(parts: _Parts) -> tuple[Int64s, Bools]:
     is_valid &= ~is_before_christ | (~is_negative & (year > 0))
     year = np.where(is_negative, -year, np.where(is_before_christ, 1 - year, year))
     is_valid &= (month >= 1) & (month <= 12) & (day >= 1)
-    is_valid &= np.abs(year) < 6_000_000  # MAX_DAY is in the year 5,881,580
+    is_valid &= np.abs(year) < 6_000_000  # INFINITE_DAY is in the year 5,881,580
     months = np.where(is_valid, (year - 1970) * 12 + month - 1, 0)
     first = months.astype("datetime64[M]").astype("datetime64[D]")
     days = first + np.where(is_valid, day - 1, 0)

@@ -107,7 +107,7 @@ def _element_kernel(*, last: bool, skip_nulls: bool) -> Kernel:
     def element(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
         candidates = np.flatnonzero(present) if skip_nulls else np.arange(len(present))
         owners = lists.owners[candidates]
-        indices = np.zeros(len(lists.lengths), np.int64)  # of the result of each list in its values
+        indices = np.zeros(len(lists.lengths), np.int64)  # the element of each list
         is_missing = np.ones(len(lists.lengths), np.bool_)
         # If several elements are assigned to one list, numpy keeps the last one.
         order = slice(None) if last else slice(None, None, -1)

@@ -100,9 +100,9 @@ def _select_elements(
 
     Args:
         lists: The lists with the elements.
-        owners: The list of each element of the result, in rising order.
-        positions: Its position in that list, from 0.
-        valid: A mask of the lists that are not NULL; None if all are not.
+        owners: For each element of the result, the row of its list; in rising order.
+        positions: For each element of the result, its position in that list, from 0.
+        valid: A mask of the rows whose result is not NULL; None if no result is NULL.
     """
     if valid is not None:
         is_kept = valid[owners]

@@ -38,7 +38,7 @@ _C_SIZES: Final = re.compile(r"%(?:\(\w*\))?[-#+ 0]*(\d+|\*)?(?:\.(\d+|\*))?")
 _DIRECTIVE: Final = re.compile(r"%(\d+\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
 
 
-def _too_long() -> ValueError:
+def _too_long_error() -> ValueError:
     return ValueError(
         f"the result would be longer than {MAX_STRING_BYTES:,} bytes, which is the limit of texts "
         "that functions return"
@@ -165,7 +165,7 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
         end = match.end()
         position, flags, width, precision, conversion = match.groups()
         if max(int(width or 0), int(precision or 0)) + length > MAX_STRING_BYTES:
-            raise _too_long()
+            raise _too_long_error()
         if conversion in "%n":
             pieces.append(("%" if conversion == "%" else "\n").rjust(int(width or 0)))
             continue
@@ -175,14 +175,17 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
             index, next_index = next_index, next_index + 1
         if not 0 <= index < len(values):
             raise ValueError(f"{match[0]} in {pattern!r} has no argument")
-        pieces.append(_directive(values[index], flags, int(width or 0), precision, conversion))
-        length += len(pieces[-1])
+        text = _format_directive(values[index], flags, int(width or 0), precision, conversion)
+        pieces.append(text)
+        length += len(text)
     if "%" in pattern[end:]:
         raise ValueError(f"{pattern!r} has an incomplete % directive")
     return "".join([*pieces, pattern[end:]])
 
 
-def _directive(value: Any, flags: str, width: int, precision: str | None, conversion: str) -> str:
+def _format_directive(
+    value: Any, flags: str, width: int, precision: str | None, conversion: str
+) -> str:
     """Format one value; ``conversion`` is the letter at the end of the directive."""
     lower = conversion.lower()
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
@@ -240,7 +243,7 @@ def _c_printf(pattern: str, *values: Any) -> str:
     if "*" in sizes:  # a size may be any of the integers
         length += sum(abs(value) for value in values if isinstance(value, int))
     if length > MAX_STRING_BYTES:
-        raise _too_long()
+        raise _too_long_error()
     try:
         return pattern % values
     except (TypeError, KeyError) as error:
