@@ -221,7 +221,7 @@ class SqlTarget:
             writing.run(connection)
             self._release(connection, dialect)
             return None
-        except BaseException as error:  # no open transaction remains after an interrupt either
+        except BaseException as error:  # an interrupt leaves no open transaction, either
             # An error of the view or the table, or an interrupt, is no failure of the database.
             is_raised_again = isinstance(error, TargetError) or not isinstance(error, Exception)
             place = "" if is_raised_again else self._place(dialect, connection)
@@ -442,7 +442,7 @@ class _TableWrite:
         last_batch = cursor.fetchone()
         if last_batch is not None and last_batch[0] >= delta.batch_id:
             return False
-        cursor.execute(self._creation(), ())
+        cursor.execute(self._create_statement(), ())
         # A second writer of the micro-batch waits here until the first has committed. Then its
         # WHERE condition is false, and it changes no row.
         cursor.execute(
@@ -468,7 +468,7 @@ class _TableWrite:
             if field.name != WEIGHT or self.delta.mode != "upsert"
         }
 
-    def _creation(self) -> str:
+    def _create_statement(self) -> str:
         """Return the statement that creates the table if it is missing."""
         quote, delta = self.dialect.quoted, self.delta
         parts = [f"{quote(name)} {type_}" for name, type_ in self._columns().items()]
@@ -515,6 +515,7 @@ class _TableWrite:
             yield lambda cursor: dialect.upsert(cursor, table, quoted, rows, keys=keys)
 
     def _insertion(self, table: pa.Table) -> Callable[[Any], None]:
+        """Return the insertion of rows, as a function of a cursor."""
         names = [self.dialect.quoted(name) for name in table.column_names]
         rows = self._rows(table)
         return lambda cursor: self.dialect.insert(cursor, self.table, names, rows) if rows else None
@@ -534,6 +535,7 @@ class _TableWrite:
         return list(zip(*columns, strict=True))
 
     def _qualify(self, name: str) -> str:
+        """Return the name of a table for statements: quoted, with the schema."""
         quoted = self.dialect.quoted(name)
         return quoted if self.schema is None else f"{self.dialect.quoted(self.schema)}.{quoted}"
 

@@ -96,7 +96,7 @@ class _Options:
         )
 
 
-def _fields(text: str, options: _Options = _Options()) -> list[str]:
+def _fields(text: str, options: _Options) -> list[str]:
     rows = csv.reader(
         [text], delimiter=options.separator, quotechar=options.quote, escapechar=options.escape
     )
@@ -216,7 +216,10 @@ def _cells(texts: pa.Array, options: _Options) -> pa.Array:
 
 
 def _quote(texts: pa.Array, options: _Options) -> pa.Array:
-    """Return texts without outer blanks; in quotes if empty, or with a comma, quote or line."""
+    """Return texts without outer blanks, if the options say so, and with quotes where needed.
+
+    Quotes are needed for an empty text and one with a separator, a quote or the end of a line.
+    """
     if options.trims_start:
         texts = pc.utf8_ltrim(texts, " \t")
     if options.trims_end:

@@ -97,10 +97,10 @@ def _add_item(*, first: bool, skip_nulls: bool) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         array, items = (fill_rows(values, rows) for values in arguments)
-        single = list_array(
+        item_lists = list_array(  # each with one element
             result_type, np.ones(rows, np.int64), [convert(items, result_type.value_type)], None
         )
-        return concat([single, array] if first else [array, single], result_type)
+        return concat([item_lists, array] if first else [array, item_lists], result_type)
 
     return kernel
 

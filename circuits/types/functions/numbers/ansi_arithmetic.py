@@ -48,7 +48,10 @@ def spark_digits(argument: Expression) -> tuple[int, int]:
 
 
 def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return a decimal of at most 38 digits, with at least six of its digits after the point."""
+    """Return a decimal of at most 38 digits; to fit, it keeps six or more digits after the point.
+
+    A decimal with fewer than six digits after the point keeps them all.
+    """
     if precision > _MAX_DIGITS:
         whole = precision - scale
         scale = max(_MAX_DIGITS - whole, min(scale, _MIN_SCALE))

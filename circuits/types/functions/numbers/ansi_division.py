@@ -1,8 +1,8 @@
 """Division as ANSI SQL and Spark have it: an error for zero, and decimals stay exact.
 
-The quotient of decimals has the scale ``max(6, s1 + p2 + 1)`` and the precision
-``p1 - s1 + s2 + scale``, reduced to 38 digits with at least six of them after the point [1]. It is
-rounded half up.
+Decimals with the precisions p1 and p2 and the scales s1 and s2 have a quotient with the scale
+``max(6, s1 + p2 + 1)`` and the precision ``p1 - s1 + s2 + scale``, reduced to 38 digits with at
+least six of them after the point [1]. It is rounded half up.
 
 References:
     [1] Apache Spark, DecimalPrecision and DecimalType.adjustPrecisionScale.

@@ -125,6 +125,7 @@ def _to_char(value: Any, pattern: str) -> str:
         text = text[:-1] + "0" if text.endswith(" ") else text
         text += f".{fraction_digits}" if parts.fraction else " "
     if parts.trailing_sign == "PR":
+        # A number that is not negative has blanks in the place of < and >.
         return _append_before_blanks(text, ">") if is_negative else text + "  "
     if parts.trailing_sign:
         return _append_before_blanks(text, _sign(parts.trailing_sign, is_negative))
