@@ -55,6 +55,7 @@ class _View:
             return fold_upserts(tables, last.keys)
         schema = Schema.of(last.view, self.total.drop_columns([WEIGHT]).schema)
         codecs = Codecs()
+        # A Z-set adds the weights of equal rows.
         return schema.to_table(schema.to_zset(pa.concat_tables(tables), codecs), codecs)
 
 

@@ -81,8 +81,8 @@ class Postgres:
             case Family.INTEGER if type_ == pa.uint64():
                 return "NUMERIC(20, 0)"
             case Family.INTEGER:
-                width = type_.bit_width + types.is_unsigned_integer(type_)
-                return "SMALLINT" if width <= 16 else "INTEGER" if width <= 32 else "BIGINT"
+                bits = type_.bit_width + types.is_unsigned_integer(type_)  # one more for the sign
+                return "SMALLINT" if bits <= 16 else "INTEGER" if bits <= 32 else "BIGINT"
             case Family.DECIMAL if type_.scale >= 0:
                 return f"NUMERIC({type_.precision}, {type_.scale})"
             case Family.TIMESTAMP:
@@ -112,6 +112,7 @@ class Postgres:
                 (quoted,),
             )
             columns = cursor.fetchall()
+            # The columns of each unique index that has neither a condition nor an expression.
             cursor.execute(
                 "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute "
                 "ON attrelid = indrelid AND attnum = ANY(indkey[0:indnkeyatts - 1]) "

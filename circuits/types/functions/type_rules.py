@@ -281,6 +281,7 @@ def _argument_type(argument: pa.DataType) -> pa.DataType:
     return argument
 
 
+# The result also has the dictionary encoding of the argument, which the functions below do not see.
 _RESULT_HAS_ARGUMENT_TYPE: Final = frozenset(("min", "max", "first", "mode", "quantile_disc"))
 _AGGREGATES: Final[dict[str, Callable[[pa.DataType], pa.DataType | None]]] = {
     "sum": _sum_type,

@@ -132,6 +132,8 @@ def _path_rule(result: pa.DataType) -> Rule:
 
 
 def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
+    """Return a kernel that follows a path in each text and returns ``read(value)``."""
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = fill_rows(arguments[0], row_count(arguments))
         steps: list[str | int] = []

@@ -88,14 +88,14 @@ def lambda_call(
         return Column(2 + captured.setdefault(column, len(captured)), column.type)
 
     body = substitute(body, renumber)
-    result = pa.list_(body.type)
+    result_type = pa.list_(body.type)
     if name in ("list_filter", "list_sort_by"):
-        result = pa.list_(values.type.value_type)
+        result_type = pa.list_(values.type.value_type)
     elif name in ("list_exists", "list_forall"):
-        result = pa.bool_()
+        result_type = pa.bool_()
     elif start is not None:
-        result = start.type
-        body = cast_to(body, result)
+        result_type = start.type
+        body = cast_to(body, result_type)
     if name in ("list_filter", "list_exists", "list_forall"):
         if pa.types.is_null(body.type):
             body = Literal(None, pa.bool_())
@@ -104,7 +104,7 @@ def lambda_call(
     if name == "list_sort_by":
         body = cast_to(body, pa.int64())
     more_arguments = [*([start] if start is not None else []), *captured]
-    return Call(name, (values, Literal(body, pa.null()), *more_arguments), result)
+    return Call(name, (values, Literal(body, pa.null()), *more_arguments), result_type)
 
 
 def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.DataType) -> pa.Array:
