@@ -108,9 +108,9 @@ def count_pairs(start: int, stop: int, event_count: int) -> int:
     events = np.arange(start, min(stop + max_distance + 1, event_count))
     buys = events[events % 2 == 1]
     clicks = events[(events % 2 == 0) & (events < stop)]
-    scale = 2**44
-    buy_codes = np.sort(keys_of(buys) * scale + buys)  # ordered by key, then by event
-    click_codes = keys_of(clicks) * scale + clicks
+    key_step = 2**44  # more than any event number, so codes are ordered by key, then by event
+    buy_codes = np.sort(keys_of(buys) * key_step + buys)
+    click_codes = keys_of(clicks) * key_step + clicks
     ends = np.searchsorted(buy_codes, click_codes + max_distance, side="right")
     return int((ends - np.searchsorted(buy_codes, click_codes)).sum())
 

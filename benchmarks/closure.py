@@ -31,21 +31,22 @@ def closure(edges: pa.Table) -> NDArray[np.int64]:
     components, component_of = connected_components(graph, connection="strong")
     # Bit sets of nodes, one row for each component: bit i % 8 of byte i // 8 is node i.
     reached = np.zeros((components, -(-size // 8)), np.uint8)
-    starts, ends = component_of[source], component_of[target]
+    from_component, to_component = component_of[source], component_of[target]
     # `members` has the nodes of each component; it reaches them itself if it has an inner edge.
     members = np.zeros_like(reached)
     bit = (1 << (np.arange(size) % 8)).astype(np.uint8)
     np.bitwise_or.at(members, (component_of, np.arange(size) // 8), bit)
     cyclic = np.zeros(components, bool)
-    cyclic[starts[starts == ends]] = True
+    cyclic[from_component[from_component == to_component]] = True
     reached[cyclic] = members[cyclic]
-    between = np.flatnonzero(starts != ends)
-    order = between[np.argsort(starts[between], kind="stable")]
+    outer_edges = np.flatnonzero(from_component != to_component)
+    outer_edges = outer_edges[np.argsort(from_component[outer_edges], kind="stable")]
+    starts, ends = from_component[outer_edges].tolist(), to_component[outer_edges].tolist()
     previous = None
     # SciPy labels the components in topological order, so the second pass changes nothing.
     while previous is None or (previous != reached).any():
         previous = reached.copy()
-        for start, end in zip(starts[order].tolist(), ends[order].tolist(), strict=True):
+        for start, end in zip(starts, ends, strict=True):
             reached[start] |= reached[end] | members[end]
     bits = np.unpackbits(reached[component_of], axis=1, count=size, bitorder="little")
     x, z = np.nonzero(bits)

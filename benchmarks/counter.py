@@ -31,8 +31,12 @@ def count(source: Column, target: Column) -> int:
 
 
 @njit(nogil=True)
-def _common(candidates, nodes, marked):  # type: ignore[no-untyped-def]
-    """Count the candidates that are among ``nodes``, which ``marked`` flags; both are ascending."""
+def _count_common(candidates, nodes, marked):  # type: ignore[no-untyped-def]
+    """Count the candidates that are among ``nodes``.
+
+    Both arrays ascend; ``marked`` has a flag for each node of the graph, true for those in
+    ``nodes``.
+    """
     total = 0
     if len(candidates) <= _LOOKUPS_PER_SEARCH * len(nodes):
         for node in candidates:
@@ -46,16 +50,16 @@ def _common(candidates, nodes, marked):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _count(offsets, successors):  # type: ignore[no-untyped-def]
-    nodes = len(offsets) - 1
-    marked = np.zeros(nodes, np.bool_)
+    node_count = len(offsets) - 1
+    marked = np.zeros(node_count, np.bool_)
     total = 0
-    for a in range(nodes):
+    for a in range(node_count):
         first, last = offsets[a], offsets[a + 1]
         for i in range(first, last):
             marked[successors[i]] = True
         for i in range(first, last):
             b = successors[i]
-            total += _common(
+            total += _count_common(
                 successors[offsets[b] : offsets[b + 1]], successors[first:last], marked
             )
         for i in range(first, last):
@@ -95,21 +99,21 @@ def _adjacency(source: Column, target: Column) -> tuple[Column, NDArray[np.int32
 
     The successors of node i are ``successors[offsets[i]:offsets[i + 1]]``, ascending.
     """
-    nodes = int(max(source.max(), target.max())) + 1
-    order = np.argsort(source * nodes + target)
-    offsets = np.zeros(nodes + 1, np.int64)
-    np.cumsum(np.bincount(source, minlength=nodes), out=offsets[1:])
+    node_count = int(max(source.max(), target.max())) + 1
+    order = np.argsort(source * node_count + target)
+    offsets = np.zeros(node_count + 1, np.int64)
+    np.cumsum(np.bincount(source, minlength=node_count), out=offsets[1:])
     return offsets, target[order].astype(np.int32)
 
 
 @njit(cache=True, nogil=True)
 def _count_cliques(offsets, successors):  # type: ignore[no-untyped-def]
     # `of_a` flags the successors of a, `of_both` those that are also successors of b.
-    nodes = len(offsets) - 1
-    of_a, of_both = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
-    common = np.empty(nodes, np.int32)
+    node_count = len(offsets) - 1
+    of_a, of_both = np.zeros(node_count, np.bool_), np.zeros(node_count, np.bool_)
+    common = np.empty(node_count, np.int32)
     total = 0
-    for a in range(nodes):
+    for a in range(node_count):
         first, last = offsets[a], offsets[a + 1]
         for i in range(first, last):
             of_a[successors[i]] = True
@@ -124,7 +128,9 @@ def _count_cliques(offsets, successors):  # type: ignore[no-untyped-def]
                     size += 1
             for j in range(size):
                 c = common[j]
-                total += _common(successors[offsets[c] : offsets[c + 1]], common[:size], of_both)
+                total += _count_common(
+                    successors[offsets[c] : offsets[c + 1]], common[:size], of_both
+                )
             for j in range(size):
                 of_both[common[j]] = False
         for i in range(first, last):
@@ -134,10 +140,10 @@ def _count_cliques(offsets, successors):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _count_diamonds(offsets, successors):  # type: ignore[no-untyped-def]
-    nodes = len(offsets) - 1
-    paths = np.zeros(nodes, np.int64)
+    node_count = len(offsets) - 1
+    paths = np.zeros(node_count, np.int64)
     total = 0
-    for a in range(nodes):
+    for a in range(node_count):
         for i in range(offsets[a], offsets[a + 1]):
             for j in range(offsets[successors[i]], offsets[successors[i] + 1]):
                 c = successors[j]
@@ -153,11 +159,11 @@ def _count_diamonds(offsets, successors):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _count_rings(offsets, successors, length):  # type: ignore[no-untyped-def]
     # Walk depth-first from each node over larger nodes, so each ring is counted once.
-    nodes = len(offsets) - 1
-    on_path = np.zeros(nodes, np.bool_)
+    node_count = len(offsets) - 1
+    on_path = np.zeros(node_count, np.bool_)
     path, next_edge = np.zeros(length, np.int64), np.zeros(length, np.int64)
     total = 0
-    for start in range(nodes):
+    for start in range(node_count):
         depth = 0
         path[0], next_edge[0] = start, offsets[start]
         while depth >= 0:

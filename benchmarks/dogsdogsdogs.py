@@ -29,9 +29,10 @@ class Published:
     backfill: float
 
 
-def _published(backfill: float, *thousand_edges: float) -> Published:
-    pairs = zip(BATCHES, thousand_edges, strict=True)
-    return Published({batch: rate * 1000 for batch, rate in pairs}, backfill)
+def _published(backfill: float, *thousands_per_second: float) -> Published:
+    """Return figures from rates in thousands of edges per CPU second, one for each batch size."""
+    rates = dict(zip(BATCHES, thousands_per_second, strict=True))
+    return Published({batch: 1000 * thousands for batch, thousands in rates.items()}, backfill)
 
 
 PUBLISHED = {

@@ -81,7 +81,10 @@ def measure_encoding(values: str, *, rows: int, steps: int, seed: int, verdict: 
         for weight in (1, -1):
             change = {"line": new_lines.append_column("weight", pa.array(np.full(rows, weight)))}
             gc.collect()
-            with _timed(Schema, "to_zset") as encode, _timed(Schema, "to_table") as decode:
+            with (
+                _timed(Schema, "to_zset") as encode_calls,
+                _timed(Schema, "to_table") as decode_calls,
+            ):
                 clock = Clock()
                 output = circuit.step(change)["view"]
                 seconds = clock.read().wall
@@ -89,8 +92,8 @@ def measure_encoding(values: str, *, rows: int, steps: int, seed: int, verdict: 
             verdict.compare(f"{values}s, step {step}", "rows of a step of lines", inserted)
             if step:  # the first step is a warm-up
                 step_seconds.append(seconds)
-                encode_seconds.append(sum(encode))
-                decode_seconds.append(sum(decode))
+                encode_seconds.append(sum(encode_calls))
+                decode_seconds.append(sum(decode_calls))
     step_median = statistics.median(step_seconds)
     encode_median = statistics.median(encode_seconds)
     decode_median = statistics.median(decode_seconds)

@@ -117,11 +117,11 @@ def _auctions(
     interval: int,
 ) -> pa.Table:
     count = len(auction)
-    seller = _choose(random, person, count, hot_of=4, active=ACTIVE_PERSONS, hot_offset=0)
+    seller = _choose(random, person, count, cold_one_in=4, active=ACTIVE_PERSONS, hot_offset=0)
     initial = _prices(random, count)
     events_in_flight = IN_FLIGHT_AUCTIONS * EVENTS_PER_EPOCH // AUCTIONS_PER_EPOCH
     span_ms = events_in_flight * interval // 1000
-    length = (1 + random.integers(0, max(2 * span_ms, 1), count)) * 1000
+    duration = (1 + random.integers(0, max(2 * span_ms, 1), count)) * 1000  # microseconds
     return pa.table(
         {
             "id": auction + FIRST_ID,
@@ -130,7 +130,7 @@ def _auctions(
             "initial_bid": initial,
             "reserve": initial + _prices(random, count),
             "date_time": _times(time),
-            "expires": _times(time + length),
+            "expires": _times(time + duration),
             "seller": seller,
             "category": FIRST_CATEGORY + random.integers(0, CATEGORIES, count),
             "extra": _texts(random, count),
@@ -142,24 +142,27 @@ def _bids(
     random: np.random.Generator, auction: Integers, person: Integers, time: Integers
 ) -> pa.Table:
     count = len(auction)
-    cold = np.array([f"channel-{number}" for number in range(10_000)])
-    number = random.integers(0, len(cold), count)
+    cold_channels = np.array([f"channel-{number}" for number in range(10_000)])
+    number = random.integers(0, len(cold_channels), count)
     is_hot = random.random(count) < 0.5
-    channel = np.where(is_hot, np.take(HOT_CHANNELS, number % 4), cold[number])
-    base = np.array([f"https://www.nexmark.com/a/b{page}/item.htm?query=1" for page in range(97)])
-    # One in ten cold addresses does not name its channel.
-    ids = np.where(
+    channel = np.where(is_hot, np.take(HOT_CHANNELS, number % 4), cold_channels[number])
+    pages = np.array([f"https://www.nexmark.com/a/b{page}/item.htm?query=1" for page in range(97)])
+    # The address ends with the id of the channel, unless the channel is hot or its number is a
+    # multiple of ten.
+    address_ends = np.where(
         is_hot | (number % 10 == 0), "", np.char.add("&channel_id=", number.astype(np.str_))
     )
     return pa.table(
         {
             "auction": _choose(
-                random, auction, count, hot_of=2, active=IN_FLIGHT_AUCTIONS, hot_offset=0
+                random, auction, count, cold_one_in=2, active=IN_FLIGHT_AUCTIONS, hot_offset=0
             ),
-            "bidder": _choose(random, person, count, hot_of=4, active=ACTIVE_PERSONS, hot_offset=1),
+            "bidder": _choose(
+                random, person, count, cold_one_in=4, active=ACTIVE_PERSONS, hot_offset=1
+            ),
             "price": _prices(random, count),
             "channel": channel,
-            "url": np.char.add(base[number % 97], ids),
+            "url": np.char.add(pages[number % 97], address_ends),
             "date_time": _times(time),
             "extra": _texts(random, count),
         }
@@ -171,7 +174,7 @@ def _choose(
     last: Integers,
     count: int,
     *,
-    hot_of: int,
+    cold_one_in: int,
     active: int,
     hot_offset: int,
 ) -> Integers:
@@ -181,14 +184,14 @@ def _choose(
         random: The source of random numbers.
         last: For each row, the number of the last person or auction.
         count: The number of rows.
-        hot_of: One in so many rows does not get the hot id.
-        active: The other rows get one of so many last ids.
+        cold_one_in: One in so many rows is cold: it does not get the hot id.
+        active: A cold row gets one of so many last ids.
         hot_offset: The hot number is so much larger than a multiple of `HOT_DISTANCE`.
     """
     hot = last // HOT_DISTANCE * HOT_DISTANCE + hot_offset
     span = np.minimum(last, active) + 1
     cold = last - (random.random(count) * span).astype(np.int64)
-    is_hot = random.integers(0, hot_of, count) > 0
+    is_hot = random.integers(0, cold_one_in, count) > 0
     return np.where(is_hot, hot, cold) + FIRST_ID
 
 

@@ -60,10 +60,10 @@ class RecomputedQuery:
                 if weight > 0:
                     self._database.execute(f"INSERT INTO {name} SELECT * FROM {source}")
                 else:
-                    is_equal = " AND ".join(
+                    condition = " AND ".join(
                         f"{name}.{column} = {source}.{column}" for column in table.column_names
                     )
-                    self._database.execute(f"DELETE FROM {name} USING {source} WHERE {is_equal}")
+                    self._database.execute(f"DELETE FROM {name} USING {source} WHERE {condition}")
 
     def answer(self, query: str) -> int:
         """Return the single value of the query's result."""

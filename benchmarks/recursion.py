@@ -90,24 +90,28 @@ def main(
     result = Result("recursion", CLAIM, tables)
     progress = terminal()
     dbsp_wcoj.warm_up()
-    changes = read_history(history) if history.is_dir() else generate_history(300, 300, seed)
-    changes = changes.prefix(transactions or len(changes))
-    size = len(changes)
-    progress.print(f"{changes.name}: {size:,} transactions ...")
-    _warm_up_kernels(changes)
+    measured_history = (
+        read_history(history) if history.is_dir() else generate_history(300, 300, seed)
+    )
+    measured_history = measured_history.prefix(transactions or len(measured_history))
+    size = len(measured_history)
+    progress.print(f"{measured_history.name}: {size:,} transactions ...")
+    _warm_up_kernels(measured_history)
     checked = np.random.default_rng(seed).choice(size, min(checks, size), replace=False) + 1
     log = StepLog()
     for steps_row, recomputed_rows, state_row in run_history(
-        changes, samples, set(checked.tolist()), log, verdict
+        measured_history, samples, set(checked.tolist()), log, verdict
     ):
         progress.print(f"after {steps_row['until']:,} ...")
         steps.append(steps_row)
         recomputed += recomputed_rows
         state.append(state_row)
-    tables["Median step against recomputation"] = _summary(changes, recomputed)
+    tables["Median step against recomputation"] = _summary(measured_history, recomputed)
     if peer_seconds:
         progress.print("pydbsp ...")
-        tables["Maintained by another system"] = [_pydbsp(changes, log, peer_seconds, verdict)]
+        tables["Maintained by another system"] = [
+            _pydbsp(measured_history, log, peer_seconds, verdict)
+        ]
     verdict.close(result, json)
 
 

@@ -82,7 +82,7 @@ class Result:
             if rows:
                 table = Table(*rows[0], title=title, title_justify="left")
                 for row in rows:
-                    table.add_row(*(text(cell) for cell in row.values()))
+                    table.add_row(*(format_cell(cell) for cell in row.values()))
                 console.print(table)
 
 
@@ -203,11 +203,11 @@ def portable(argument: str) -> str:
     return option + equals + (os.path.relpath(path, _ROOT) if inside else f"…/{Path(path).name}")
 
 
-def text(cell: Cell) -> str:
+def format_cell(cell: Cell) -> str:
     """Format a cell: three significant digits, separators for thousands, "" for None.
 
-    >>> text(1234567), text(0.012345), text(43.21), text(4321.5), text(None), text(True)
-    ('1,234,567', '0.0123', '43.2', '4,322', '', 'yes')
+    >>> [format_cell(cell) for cell in (1234567, 0.012345, 43.21, 4321.5, None, True)]
+    ['1,234,567', '0.0123', '43.2', '4,322', '', 'yes']
     """
     match cell:
         case None:

@@ -2,9 +2,10 @@
 
 Claim: a step of 100 changes takes less than 10 CPU milliseconds for lag, running sums, minima and
 maxima, ranks, bounded frames and percentiles over a partition of 10**6 rows. Changes are at random
-times for functions of nearby rows, and among the last 2,000 rows for functions that change all rows
-behind a change. `ntile` and `percent_rank` depend on the number of rows, so a change of it changes
-all results: they read the whole partition, are measured on a tenth of the rows, and have no target.
+times for functions of nearby rows. They are among the last 2,000 rows for functions whose results
+change in all rows after a changed row. The results of `ntile` and `percent_rank` depend on the
+number of rows, so these functions read the whole partition; they are measured on a tenth of the
+rows, and have no target.
 
 Each step inserts 50 rows and deletes 50. After the last step the view is compared with the view of
 another circuit that gets the remaining rows in one step.
@@ -30,7 +31,7 @@ TARGET_MS: Final = 10.0
 CHANGES: Final = 100  # rows of a step: half are deleted, half inserted
 STEPS: Final = 20
 WARM_UP: Final = 3  # steps that are not timed
-LAST_ROWS: Final = 2000  # the changes of SUFFIX are among these
+LAST_ROWS: Final = 2000  # the rows at the end that may change, for functions in SUFFIX
 SCHEMAS: Final = {"e": "t BIGINT NOT NULL, x BIGINT NOT NULL"}
 # Functions of nearby rows; the changes are at random times.
 NEAR: Final = {
@@ -75,11 +76,11 @@ class Stream:
         self.values = self._random.integers(0, 1000, rows)
         self._unchanged = first + self._random.permutation(rows - first)
 
-    def load(self) -> pa.Table:
-        """Return all rows, with the changes so far."""
+    def all_rows(self) -> pa.Table:
+        """Return the rows after the changes so far."""
         return pa.table({"t": self.times, "x": self.values})
 
-    def step(self) -> pa.Table:
+    def change(self) -> pa.Table:
         """Replace rows by rows at times nearby; return the deletes and inserts."""
         half = CHANGES // 2
         chosen, self._unchanged = self._unchanged[:half], self._unchanged[half:]
@@ -110,19 +111,19 @@ def measure(
     stream = Stream(rows, rows - LAST_ROWS if near_end else 0, seed)
     circuit = compile_sql(text, SCHEMAS, materialize=True)
     clock = Clock()
-    circuit.step({"e": stream.load()})
+    circuit.step({"e": stream.all_rows()})
     load = clock.read()
     costs: list[Cost] = []
-    results = 0
+    changed_results = 0
     for number in range(WARM_UP + STEPS):
-        table = stream.step()
+        change = stream.change()
         clock = Clock()
-        delta = circuit.step({"e": table})["view"]
+        delta = circuit.step({"e": change})["view"]
         if number >= WARM_UP:
             costs.append(clock.read())
-            results += delta.num_rows
+            changed_results += delta.num_rows
     recomputed = compile_sql(text, SCHEMAS, materialize=True)
-    recomputed.step({"e": stream.load()})
+    recomputed.step({"e": stream.all_rows()})
     view, expected = (
         table.sort_by([(table.column_names[0], "ascending")])
         for table in (circuit.views["view"], recomputed.views["view"])
@@ -135,7 +136,7 @@ def measure(
         "function": name,
         "rows": rows,
         "changes": CHANGES,
-        "changed results": round(results / STEPS),
+        "changed results": round(changed_results / STEPS),
         "load CPU s": load.cpu,
         "CPU ms": milliseconds,
         "target": target,

@@ -94,13 +94,13 @@ def compare_counts(row: Row, recorded: Row | None) -> list[Row]:
     return changes
 
 
-def _change(row: Row, count: str, recorded_count: Cell, new_count: Cell, verdict: str) -> Row:
+def _change(row: Row, count: str, recorded_count: Cell, new_count: Cell, kind: str) -> Row:
     return {
         "case": row["case"],
         "count": count,
         "recorded": recorded_count,
         "now": new_count,
-        "is": verdict,
+        "is": kind,
     }
 
 

@@ -39,8 +39,8 @@ Edges = set[tuple[str, str]]
 
 def main(packages: list[str]) -> None:
     """Add the packages one after the other, and remove them in the same order."""
-    text = pa.field("importer", pa.string(), nullable=False)
-    circuit = compile_datalog(RULES, {"imports": pa.schema([text, text.with_name("imported")])})
+    columns = [pa.field(name, pa.string(), nullable=False) for name in ("importer", "imported")]
+    circuit = compile_datalog(RULES, {"imports": pa.schema(columns)})
     present: dict[str, Edges] = {}
     circles: dict[str, set[tuple[str, ...]]] = {"pair": set(), "trio": set()}
 

@@ -79,18 +79,16 @@ def main(minutes: int = 180) -> None:
         for row in delta.to_pylist():
             if row["person"] == printed_person and minute < 40:
                 sign, item = "+" if row["weight"] > 0 else "-", row["item"]
-                print(f"minute {minute:3}  {sign} item {item:2}, by {row['n']} pairs of friends")
+                print(f"minute {minute:3}  {sign} item {item:2}, by {row['n']} pairs of people")
         if minute % 20 == 19:
             live = {(who, item) for who, item, ts in likes if ts >= 60 * minute - HOUR_S}
-            recommended = {
-                (row["person"], row["item"], row["n"])
-                for row in circuit.views["recommended"].to_pylist()
-            }
+            rows = circuit.views["recommended"].to_pylist()
+            recommended = {(row["person"], row["item"], row["n"]) for row in rows}
             assert recommended == recompute(follows, live), f"minute {minute} differs"
 
     print(f"{len(follows):,} follow; {len(likes):,} likes in {minutes} minutes.")
-    median_ms = 1000 * statistics.median(seconds)
-    print(f"{len(recommended):,} recommendations now; a minute's likes took {median_ms:.1f} ms.")
+    count, median_ms = circuit.views["recommended"].num_rows, 1000 * statistics.median(seconds)
+    print(f"{count:,} recommendations now; a minute's likes took {median_ms:.1f} ms.")
 
 
 def recompute(

@@ -54,8 +54,8 @@ def ring_rule(length: int) -> str:
     """
     accounts = "abcdef"[:length]
     times = [f"t{i}" for i in range(1, length + 1)]
-    payers = zip(accounts, accounts[1:] + accounts[0], times, strict=True)
-    payments = ", ".join(f"pay({payer}, {payee}, {time})" for payer, payee, time in payers)
+    columns = zip(accounts, accounts[1:] + accounts[0], times, strict=True)
+    payments = ", ".join(f"pay({payer}, {payee}, {time})" for payer, payee, time in columns)
     conditions = [
         *(f"{earlier} < {later}" for earlier, later in pairwise(times)),
         f"{times[-1]} <= t1 + {DAY}",

@@ -136,7 +136,7 @@ def record(books: Books, changes: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def order_numbers(books: Books) -> set[int]:
-    """Return the order_numbers of all orders in the books."""
+    """Return the numbers of all orders that are ordered, shipped or invoiced."""
     return {*books.orders, *(nr for nr, _ in books.shipments), *books.invoices}
 
 

@@ -97,11 +97,11 @@ def _faster_cases(rows: Sequence[Row]) -> Iterator[str]:
         sentence = f"{shape}: a recursion is faster in {len(won)} of {len(cases)} cases"
         if won:
             best = min(_ratio(contest) or 1.0 for _, contest in won)
-            ns = ", ".join(map(str, sorted({int(as_number(key[1])) for key, _ in won})))
+            atoms = ", ".join(map(str, sorted({int(as_number(key[1])) for key, _ in won})))
             work = min(_work(contest) for _, contest in won)
             sentence += (
-                f" (n = {ns}), by up to {1 / best:.2g} times, and in none where `collapsed` counts "
-                f"less than {work:,.0f} proposals and intersections a step"
+                f" (n = {atoms}), by up to {1 / best:.2g} times, and in none where `collapsed` "
+                f"counts less than {work:,.0f} proposals and intersections a step"
             )
         yield sentence
 

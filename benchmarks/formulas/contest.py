@@ -108,8 +108,8 @@ class Case:
         """Return the loaded rows of each relation, and the rows that change at each batch size."""
         loaded_rows: dict[str, ZSet] = {}
         changes: dict[str, list[ZSet]] = {}
-        has_high_powers = self.n >= MANY_ATOMS and self.shape != "clique"
-        skewed = MILDLY_SKEWED if has_high_powers else SKEWED
+        multiplies_degrees = self.n >= MANY_ATOMS and self.shape != "clique"
+        skewed = MILDLY_SKEWED if multiplies_degrees else SKEWED
         max_batch = self.batches[-1]
         for position, name in enumerate(self.query.relations):
             quadrants = UNIFORM if self.data == "uniform" else skewed
@@ -119,12 +119,12 @@ class Case:
             order = np.random.default_rng(seed + position).permutation(len(columns[0]))
             source, target = (column[order] for column in columns)
             # Skewed samples repeat rows, so there may be fewer rows than requested.
-            changed = min(max_batch, len(source) // 2)
-            loaded_rows[name] = ZSet.from_columns([source[changed:], target[changed:]])
+            unloaded = min(max_batch, len(source) // 2)
+            loaded_rows[name] = ZSet.from_columns([source[unloaded:], target[unloaded:]])
             if name in self.changing:
                 changes[name] = [
                     ZSet.from_columns([source[:size], target[:size]])
-                    for size in (min(batch, changed) for batch in self.batches)
+                    for size in (min(batch, unloaded) for batch in self.batches)
                 ]
         return loaded_rows, changes
 
@@ -164,7 +164,8 @@ class Contestant:
 
         The measurements are then cleared for the next batch size.
         """
-        median_ms = 500 * (median(self.seconds[::2]) + median(self.seconds[1::2]))
+        insertions, deletions = self.seconds[::2], self.seconds[1::2]
+        median_ms = 1000 * (median(insertions) + median(deletions)) / 2
         self.previous_batch = (self.previous_batch[0], min(self.seconds))
         self.seconds.clear()
         return median_ms
@@ -185,12 +186,15 @@ def run_contest(
     for position, batch in enumerate(case.batches):
         insertions = {name: deltas[position] for name, deltas in changes.items()}
         is_late = time.process_time() - start > CASE_LIMIT_S
-        fixed = [view for view in contestants if view.formula != AUTO]
-        for view in fixed:
-            view.stopped = view.stopped or is_late or view.would_take_too_long(batch)
-        for view in contestants:
-            if view.formula == AUTO:
-                view.stopped = view.stopped or all(fixed_view.stopped for fixed_view in fixed)
+        fixed = [contestant for contestant in contestants if contestant.formula != AUTO]
+        for contestant in fixed:
+            contestant.stopped = (
+                contestant.stopped or is_late or contestant.would_take_too_long(batch)
+            )
+        all_stopped = all(contestant.stopped for contestant in fixed)
+        for contestant in contestants:
+            if contestant.formula == AUTO and all_stopped:
+                contestant.stopped = True
         yield from _run_batch_size(case, batch, contestants, loaded_rows, insertions, verdict)
 
 
@@ -204,25 +208,27 @@ def _run_batch_size(
 ) -> Iterator[Row]:
     """Yield the rows of one batch size."""
     deletions = {name: -delta for name, delta in insertions.items()}
-    running = [view for view in contestants if not view.stopped]
+    running = [contestant for contestant in contestants if not contestant.stopped]
     counts = _warm_up(case, batch, running, insertions, deletions, verdict)
     _run_rounds(running, insertions, deletions, batch)
-    times = {view.formula: view.take_median_ms() for view in running}
-    fixed = {name: ms for name, ms in times.items() if name != AUTO}
-    fastest = dict.fromkeys(times, min(fixed.values(), default=0.0))
-    if fixed and times.get(AUTO, 0.0) > REMEASURE_RATIO * min(fixed.values()):
-        best = sorted(fixed, key=fixed.__getitem__)[:2]
-        by_load = _remeasure(case, loaded_rows, (AUTO, *best), batch, insertions, deletions)
+    times = {contestant.formula: contestant.take_median_ms() for contestant in running}
+    fixed_times = {name: ms for name, ms in times.items() if name != AUTO}
+    # For each formula, the time of the fastest formula to which it is compared.
+    fastest = dict.fromkeys(times, min(fixed_times.values(), default=0.0))
+    if fixed_times and times.get(AUTO, 0.0) > REMEASURE_RATIO * min(fixed_times.values()):
+        two_best = sorted(fixed_times, key=fixed_times.__getitem__)[:2]
+        by_load = _remeasure(case, loaded_rows, (AUTO, *two_best), batch, insertions, deletions)
         times |= {name: median(load_ms) for name, load_ms in by_load.items()}
-        fastest |= {name: min(times[formula] for formula in best) for name in by_load}
+        fastest |= {name: min(times[formula] for formula in two_best) for name in by_load}
         # Other work on the machine affects all views of one load alike: compare them load by load.
-        fastest[AUTO] = times[AUTO] / max(
+        ratio_of_auto = max(
             median(auto / ms for auto, ms in zip(by_load[AUTO], by_load[name], strict=True))
-            for name in best
+            for name in two_best
         )
-    for view in contestants:
-        count: Sequence[float | None] = counts.get(view.formula, (None, None, None))
-        step_ms = times.get(view.formula)
+        fastest[AUTO] = times[AUTO] / ratio_of_auto  # so that the row below shows this ratio
+    for contestant in contestants:
+        joins, proposals, intersections = counts.get(contestant.formula, (None, None, None))
+        step_ms = times.get(contestant.formula)
         yield {
             "shape": case.shape,
             "n": case.n,
@@ -230,13 +236,15 @@ def _run_batch_size(
             "data": case.data,
             "rows": case.rows,
             "batch": batch,
-            "formula": view.formula,
-            "joins/step": count[0],
-            "proposals/step": count[1],
-            "intersections/step": count[2],
+            "formula": contestant.formula,
+            "joins/step": joins,
+            "proposals/step": proposals,
+            "intersections/step": intersections,
             "ms/step p50": step_ms,
-            "ratio to the fastest": step_ms / fastest[view.formula] if step_ms and fixed else None,
-            "stopped": view.stopped,
+            "ratio to the fastest": (
+                step_ms / fastest[contestant.formula] if step_ms and fixed_times else None
+            ),
+            "stopped": contestant.stopped,
         }
 
 
@@ -252,13 +260,13 @@ def _remeasure(
     times: dict[str, list[float]] = {name: [] for name in formulas}
     for load in range(REMEASURE_LOADS):
         running = [Contestant.load(case.query, name, loaded_rows) for name in formulas]
-        for view in running:
+        for contestant in running:
             for delta in (insertions, deletions, insertions, deletions):
-                view.step(delta)
-            view.seconds.clear()
+                contestant.step(delta)
+            contestant.seconds.clear()
         _run_rounds(running, insertions, deletions, batch + 1 + load)
-        for view in running:
-            times[view.formula].append(view.take_median_ms())
+        for contestant in running:
+            times[contestant.formula].append(contestant.take_median_ms())
     return times
 
 
@@ -341,6 +349,6 @@ def _run_rounds(
         if rounds_run >= MIN_ROUNDS and time.process_time() - start > ROUNDS_LIMIT_S:
             break
         for change in (insertions, deletions):
-            for view in order.sample(list(running), len(running)):
-                view.step(change)
+            for contestant in order.sample(list(running), len(running)):
+                contestant.step(change)
     gc.enable()

@@ -1,8 +1,7 @@
 """Summarizes the rows of all cases in tables: joins by n, times, crossover, and ``auto``.
 
 Times are divided by that of the fastest of the six formulas in the same case and batch size.
-Medians are of these ratios, not of times of different cases. The result file names the ratios "by
-the fastest, mean" and "auto by the best".
+Medians are of these ratios, not of times of different cases.
 """
 
 from __future__ import annotations
@@ -92,9 +91,9 @@ def crossover_table(rows: Sequence[Row]) -> list[Row]:
 
     "from n" holds for that n and every larger one that was measured at the batch size.
     """
-    # For each shape, changed relations and batch: by n and data, whether the recursion has fewer
-    # joins, and whether it is faster.
-    wins: dict[Key, dict[int, dict[str, tuple[bool, bool]]]] = {}
+    # By shape, changed relations and batch; then by n; then by data: whether a recursive formula
+    # has fewer joins than `collapsed`, and whether it is faster.
+    recursion_wins: dict[Key, dict[int, dict[str, tuple[bool, bool]]]] = {}
     for (shape, n, changed, data, batch), contest in contests(rows):
         collapsed_ms = step_ms(contest, "collapsed")
         recursive_ms = [ms for name in RECURSIVE if (ms := step_ms(contest, name)) is not None]
@@ -111,7 +110,7 @@ def crossover_table(rows: Sequence[Row]) -> list[Row]:
         is_faster = collapsed_ms is None or (
             bool(recursive_ms) and min(recursive_ms) < FASTER_RATIO * collapsed_ms
         )
-        by_n = wins.setdefault((shape, changed, batch), {})
+        by_n = recursion_wins.setdefault((shape, changed, batch), {})
         by_n.setdefault(int(as_number(n)), {}).setdefault(str(data), (has_fewer_joins, is_faster))
     return [
         {
@@ -128,7 +127,7 @@ def crossover_table(rows: Sequence[Row]) -> list[Row]:
                 for data in ("uniform", "skewed")
             },
         }
-        for key, by_n in wins.items()
+        for key, by_n in recursion_wins.items()
     ]
 
 
@@ -151,7 +150,7 @@ def choice_table(rows: Sequence[Row]) -> list[Row]:
                     "cases": len(measured),
                     "stopped": len(measured) - len(ratios),
                     "within 10 %": sum(ratio <= AUTO_TARGET for ratio in ratios),
-                    "by the fastest, mean": geometric_mean(ratios),
+                    "mean ratio to the fastest": geometric_mean(ratios),
                     "worst": max(ratios),
                 }
             )
@@ -178,11 +177,11 @@ def worst_choices(rows: Sequence[Row], max_rows: int = 10) -> list[Row]:
                 "best ms": step_ms(contest, best),
                 "auto ms": row["ms/step p50"],
                 "auto runs": _formula_of_auto(contest),
-                "auto by the best": ratio,
+                "auto/fastest": ratio,
                 "met": ratio is not None and float(ratio) <= AUTO_TARGET,
             }
         )
-    choices.sort(key=lambda row: -float(row["auto by the best"] or 1e9))
+    choices.sort(key=lambda row: -float(row["auto/fastest"] or 1e9))
     return choices[:max_rows]
 
 

@@ -9,8 +9,8 @@ e(a, c)``. Steps insert rows that are not in the state, and later steps delete t
 pass starts from the same state, and the changes of the count must cancel. If the state is small,
 the changes are also counted independently. The first pass is not timed.
 
-Two columns show the distance to the bound: nanoseconds for each candidate (a proposal or an
-intersection), and bytes of state for each row and arrangement, divided by 8 bytes for each column.
-Growth exponents are slopes by least squares in logarithms. Alternative considered: inserts without
-deletes; the state would grow while it is measured.
+Two columns show how much is left to gain: nanoseconds for each candidate (a proposal or an
+intersection), and bytes of state relative to uncompressed rows (8 bytes for each column, in each
+arrangement). Growth exponents are slopes by least squares in logarithms. Alternative considered:
+inserts without deletes; the state would grow while it is measured.
 """

@@ -35,8 +35,8 @@ PARTS = ("state", "delta", "skew", "views", "threads")
 class Sizes:
     """The sizes of all parts; the dicts map the rows of a step to the number of steps."""
 
-    state: tuple[int, ...]
-    skewed: tuple[int, ...]
+    state: tuple[int, ...]  # rows of state of the part state, over uniform edges
+    skewed_state: tuple[int, ...]  # the same, over skewed edges
     state_steps: dict[int, int]
     other_state: int  # rows of state of the parts delta, skew, views and threads
     delta_steps: dict[int, int]
@@ -50,7 +50,7 @@ class Sizes:
 
 FULL = Sizes(
     state=(100_000, 1_000_000, 10_000_000, 100_000_000),
-    skewed=(100_000, 1_000_000, 10_000_000, 100_000_000),
+    skewed_state=(100_000, 1_000_000, 10_000_000, 100_000_000),
     state_steps={1: 2_000, 100: 200, 1_000: 40},
     other_state=1_000_000,
     delta_steps={1: 2_000, 10: 400, 100: 100, 1_000: 40, 10_000: 10, 100_000: 3},
@@ -63,7 +63,7 @@ FULL = Sizes(
 )
 QUICK = Sizes(
     state=(10_000, 100_000),
-    skewed=(10_000,),
+    skewed_state=(10_000,),
     state_steps={1: 100, 1_000: 3},
     other_state=20_000,
     delta_steps={1: 50, 100: 5, 5_000: 2},
@@ -80,14 +80,14 @@ def main(
     part: Annotated[
         list[str], typer.Option(help=f"Parts to run, of {', '.join(PARTS)}; all by default.")
     ] = list(PARTS),  # noqa: B006
-    most: Annotated[int, typer.Option(help="Leave out states of more rows.")] = 10**9,
+    max_rows: Annotated[int, typer.Option(help="Leave out states of more rows.")] = 10**9,
     quick: Annotated[bool, typer.Option(help="Small sizes.")] = False,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
     """Measure; exit status 1 if an answer is wrong."""
     check_names(part, PARTS, "part")
-    measure(QUICK if quick else FULL, part=part, max_rows=most, seed=seed, json=json)
+    measure(QUICK if quick else FULL, part=part, max_rows=max_rows, seed=seed, json=json)
 
 
 def measure(sizes: Sizes, *, part: list[str], max_rows: int, seed: int, json: Path | None) -> None:
@@ -101,10 +101,8 @@ def measure(sizes: Sizes, *, part: list[str], max_rows: int, seed: int, json: Pa
     fits: list[Row] = []
     if "state" in part:
         tables[STATE] = []
-        for skew, states in ((0.0, sizes.state), (0.75, sizes.skewed)):
-            state_sizes = tuple(
-                rows_of_state for rows_of_state in states if rows_of_state <= max_rows
-            )
+        for skew, all_sizes in ((0.0, sizes.state), (0.75, sizes.skewed_state)):
+            state_sizes = tuple(state_size for state_size in all_sizes if state_size <= max_rows)
             rows = measure_by_state(state_sizes, sizes.state_steps, skew=skew, setting=setting)
             tables[STATE] += rows
             if not rows:

@@ -54,7 +54,7 @@ def measure_by_state(
     """
     graph = "uniform" if skew == 0.0 else f"Zipf {skew:g}"
     rows: list[Row] = []
-    base: dict[int, float] = {}
+    base_ms: dict[int, float] = {}  # by batch, over a state of BASE_ROWS rows
     for size in sizes:
         setting.report(f"state, {graph}, {size:,} rows ...")
         max_streamed = max(batch * steps for batch, steps in steps_by_batch.items())
@@ -70,8 +70,8 @@ def measure_by_state(
                 )
             median_ms = timed.quantile(0.5)
             if size == BASE_ROWS:
-                base[batch] = median_ms
-            growth = median_ms / base[batch] if batch in base else None
+                base_ms[batch] = median_ms
+            growth = median_ms / base_ms[batch] if batch in base_ms else None
             target = TARGET if skew == 0.0 and size > BASE_ROWS else None
             rows.append(
                 {
@@ -175,7 +175,7 @@ def measure_by_threads(
 ) -> list[Row]:
     """Measure steps by one and by several threads, over skewed state, which is hard to divide."""
     rows: list[Row] = []
-    first_ms: dict[int, float] = {}
+    first_ms: dict[int, float] = {}  # by batch, with the first number of threads
     max_streamed = max(batch * steps for batch, steps in steps_by_batch.items())
     for thread_count in threads:
         setting.report(f"{thread_count} threads ...")
@@ -249,7 +249,7 @@ def _memory_cells(loaded: LoadedViews, rows: int) -> Row:
     return {
         "MB": loaded.bytes / 1e6,
         "bytes/row": bytes_per_row,
-        "by 8 a column": bytes_per_row / (2 * 8 * loaded.arrangements),
+        "relative to uncompressed": bytes_per_row / (2 * 8 * loaded.arrangements),
     }
 
 

@@ -116,11 +116,11 @@ class LoadedViews:
                 weights = np.full(len(rows[0]), sign, np.int64)
                 start_time = time.perf_counter()
                 step = self.relations.stage({"e": ZSet.from_columns(rows, weights)})
-                deltas = [count_of(view.evaluate(step)) for view in self.views]
+                step_change = sum(count_of(view.evaluate(step)) for view in self.views)
                 step.commit()
                 seconds.append(time.perf_counter() - start_time)
-                change += sum(deltas)
-                inserted_change += sum(deltas) if sign > 0 else 0
+                change += step_change
+                inserted_change += step_change if sign > 0 else 0
         return seconds, change, inserted_change
 
     def _candidates(self) -> int:

@@ -121,7 +121,7 @@ class Bulk:
         index = min((message["wall"] for message in indexed), default=None)
         answer = counts[0]["answer"] if counts else None
         rows = [_row(case, ENGINE, threads, engine, answer=answer, index=index, note=first.failure)]
-        return rows + [_peer_row(case, peer, threads, end, engine) for peer, end in peer_runs]
+        return rows + [_peer_row(case, peer, threads, ended, engine) for peer, ended in peer_runs]
 
     def _run_peer(self, case: Case, peer: System, threads: int, folder: Path) -> DriverRun | str:
         """Return the run of a peer, or the reason why it was not run."""
@@ -193,21 +193,21 @@ def _describe_run(ended: DriverRun) -> str:
 
 
 def _peer_row(
-    case: Case, peer: System, threads: int, end: DriverRun | str, engine: Cost | None
+    case: Case, peer: System, threads: int, ended: DriverRun | str, engine: Cost | None
 ) -> Row:
-    if isinstance(end, str):
-        return _row(case, peer, threads, None, engine=engine, note=end)
-    counted = _counts_after_warm_up(end)
+    if isinstance(ended, str):
+        return _row(case, peer, threads, None, engine=engine, note=ended)
+    counted = _counts_after_warm_up(ended)
     if counted:
         cost = median([_cost(message) for message in counted])
         answer = counted[0]["answer"]
-        return _row(case, peer, threads, cost, engine=engine, answer=answer, note=end.failure)
-    if not end.messages_of("count"):
-        return _row(case, peer, threads, None, engine=engine, note=end.failure)
-    note = str(end.failure)
+        return _row(case, peer, threads, cost, engine=engine, answer=answer, note=ended.failure)
+    if not ended.messages_of("count"):
+        return _row(case, peer, threads, None, engine=engine, note=ended.failure)
+    note = str(ended.failure)
     if not note.startswith("stopped"):
-        note = f"stopped after {end.cost_since_message.wall:.3g} s, {note}"
-    return _row(case, peer, threads, end.cost_since_message, engine=engine, note=note)
+        note = f"stopped after {ended.cost_since_message.wall:.3g} s, {note}"
+    return _row(case, peer, threads, ended.cost_since_message, engine=engine, note=note)
 
 
 def _counts_after_warm_up(ended: DriverRun) -> list[Message]:
@@ -245,7 +245,7 @@ def _row(
         "CPU seconds": cost.cpu if cost else None,
         "count": answer,
         "times faster": faster,
-        "by CPU": cost.cpu / engine.cpu if cost and engine else None,
+        "times faster, CPU": cost.cpu / engine.cpu if cost and engine else None,
         "target": target,
         "met": met,
         "note": note,
@@ -276,9 +276,9 @@ def plans(rows: Sequence[Row]) -> list[Row]:
                 "threads": threads,
                 "WCO plan s": wco,
                 "binary plan s": binary,
-                "binary by WCO": _ratio(binary, wco),
-                "WCO by this engine": _ratio(wco, engine),
-                "binary by this engine": _ratio(binary, engine),
+                "binary/WCO": _ratio(binary, wco),
+                "WCO/engine": _ratio(wco, engine),
+                "binary/engine": _ratio(binary, engine),
                 "note": row["note"],
             }
         )

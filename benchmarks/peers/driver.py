@@ -64,9 +64,9 @@ def _bulk(job: Job) -> None:
             if number and counting_s > job.seconds:
                 break
             _send("count")
-            wall, cpu = time.perf_counter(), cpu_seconds()
+            start, start_cpu = time.perf_counter(), cpu_seconds()
             answer = counter.count()
-            wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+            wall, cpu = time.perf_counter() - start, cpu_seconds() - start_cpu
             counting_s += wall
             _send("counted", answer=answer, wall=wall, cpu=cpu)
         index = getattr(counter, "index", None)
@@ -83,9 +83,9 @@ def _live(job: Job) -> None:
         system.load_module()  # importing is not timed
         gc.collect()
         gc.freeze()  # the garbage collector then skips all modules
-        wall, cpu = time.perf_counter(), cpu_seconds()
+        start, start_cpu = time.perf_counter(), cpu_seconds()
         with system.maintainer(PATTERNS[job.pattern], loaded, _resources(job)) as maintainer:
-            _send("loaded", wall=time.perf_counter() - wall, cpu=cpu_seconds() - cpu)
+            _send("loaded", wall=time.perf_counter() - start, cpu=cpu_seconds() - start_cpu)
             if _run_phases(maintainer, job, loaded, unloaded) >= _MIN_PHASE_S:
                 break
 
@@ -190,15 +190,17 @@ def _run_phase(
     gc.collect()
     seconds: list[float] = []
     answer = 0
-    cpu, start = cpu_seconds(), time.perf_counter()
+    start_cpu, start = cpu_seconds(), time.perf_counter()
     for edges, weights in prepared:
         step_start = time.perf_counter()
         if seconds and may_stop and step_start - start > job.seconds:
             break
         answer = maintainer.step(edges, weights)
         seconds.append(time.perf_counter() - step_start)
-    wall, cpu = time.perf_counter() - start, cpu_seconds() - cpu
+    wall, cpu = time.perf_counter() - start, cpu_seconds() - start_cpu
     rows = sum(edges.shape[1] for edges, _ in prepared[: len(seconds)])
+    # The state after the phase, for the check of the answer: how many of the unloaded edges it
+    # contains, and how many of the loaded ones it lacks.
     added = {"insert": added_before + rows, "update": rows // 2}.get(change, 0)
     _send(
         "measured",

@@ -71,7 +71,7 @@ class Live:
         peers: All peers that may take part, in order.
         threads: Number of threads of each system.
         seconds: The seconds after which no further step of a phase begins.
-        limit: Seconds that a phase may take longer before the system is stopped.
+        limit: Seconds that a phase may take in addition to ``seconds``; then the system is stopped.
         loading: Seconds that a system may take to load.
         memory: Bytes for one system.
         verdict: Collects the answers.
@@ -292,7 +292,7 @@ def _row(
         "p99 ms": phase.p99 * 1000 if phase else None,
         "engine edges/s": engine.rows / engine.wall if engine else None,
         "times faster": faster,
-        "by CPU": phase.cpu / engine.cpu if phase and engine and engine.cpu else None,
+        "times faster, CPU": phase.cpu / engine.cpu if phase and engine and engine.cpu else None,
         "target": target,
         "met": None if target is None or faster is None else faster >= target,
         "note": note,

@@ -99,19 +99,16 @@ class Lsqb:
             np.save(folder / "row_numbers.npy", row_numbers)
             for position, (relation, rows) in enumerate(ordered.items()):
                 pq.write_table(rows, folder / f"{position:02}.{relation}.parquet")
-            first = self._run_system(query, ENGINE, folder)
+            engine_runs = [self._run_system(query, ENGINE, folder)]
             peer_runs = [
                 (peer, self._run_system(query, peer, folder))
                 for peer in self.peers
                 if query in ONLY_QUERIES.get(peer.name, network.queries)
             ]
-            second = (
-                [self._run_system(query, ENGINE, folder)]
-                if self.peers and self.runs_engine_twice
-                else []
-            )
-        engine = [_steps(ended) for ended in (first, *second)]
-        runs = [(ENGINE, first), *peer_runs]
+            if self.peers and self.runs_engine_twice:
+                engine_runs.append(self._run_system(query, ENGINE, folder))
+        engine = [_steps(ended) for ended in engine_runs]
+        runs = [(ENGINE, engine_runs[0]), *peer_runs]
         common: Row = {
             "network": network.name,
             "query": query,
@@ -179,18 +176,20 @@ def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Messa
     note = ended if isinstance(ended, str) else ended.failure
     loaded = [] if isinstance(ended, str) else ended.messages_of("loaded")
     is_engine = system is ENGINE
-    steps = [step for run in engine for step in run] if is_engine else _steps(ended)
+    steps = (
+        [step for steps_of_run in engine for step in steps_of_run] if is_engine else _steps(ended)
+    )
     max_steps = len(steps) if steps and not is_engine else None
-    engine_steps = [step for run in engine for step in run[:max_steps]]
+    engine_steps = [step for steps_of_run in engine for step in steps_of_run[:max_steps]]
     step_s = _median(steps, "wall") if steps else None
-    bound = step_s
+    min_step_s = step_s  # a lower bound if the system was stopped in its first step
     if (
         step_s is None
         and isinstance(ended, DriverRun)
         and loaded
         and str(note).startswith("stopped")
     ):
-        bound = ended.cost_since_message.wall
+        min_step_s = ended.cost_since_message.wall
     engine_s = _median(engine_steps, "wall") if engine_steps and not is_engine else None
     counts = [] if isinstance(ended, str) else [ended.messages_of("recounted"), steps]
     recount = min(
@@ -206,7 +205,7 @@ def _row(system: System, ended: DriverRun | str, engine: Sequence[Sequence[Messa
         "step ms": step_s * 1000 if step_s else None,
         "largest ms": max(step["wall"] for step in steps) * 1000 if steps else None,
         "recount ms": recount * 1000 if recount else None,
-        "times faster": bound / engine_s if bound and engine_s else None,
-        "than the recount": recount / engine_s if recount and engine_s else None,
+        "times faster": min_step_s / engine_s if min_step_s and engine_s else None,
+        "times faster than the recount": recount / engine_s if recount and engine_s else None,
         "note": note,
     }

@@ -140,7 +140,7 @@ def ring(length: int) -> Pattern:
     >>> ring(4).body
     'e(a, b), e(b, c), e(c, d), e(d, a), a < b, a < c, a < d, b != d'
     """
-    nodes = "abcdfg"[:length]
+    nodes = "abcdfg"[:length]  # `e` is the relation
     atoms = tuple((x, nodes[(i + 1) % length]) for i, x in enumerate(nodes))
     from_smallest = tuple(("a", "<", node) for node in nodes[1:])
     different = tuple(

@@ -64,17 +64,17 @@ def watch(
     """Run Python with the arguments until it ends, is too slow or too large.
 
     Args:
-        arguments: Of the interpreter.
+        arguments: The arguments of the interpreter.
         limit: Seconds allowed between two messages; the first may take a minute.
         memory: Bytes that the process and its children may use.
         interpreter: The Python to run.
         loading: Seconds allowed between the message of event ``load`` and the next.
     """
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as error_output:
         process = subprocess.Popen(
             [interpreter, *arguments],
             stdout=subprocess.PIPE,
-            stderr=complaints,
+            stderr=error_output,
             text=True,
             cwd=Path(__file__).parents[2],
             env=os.environ | _ENVIRONMENT,
@@ -116,7 +116,7 @@ def watch(
             process.stdout.close()
         # `_end` kills a process that does not close in time after its last message: no failure.
         if failure is None and process.returncode not in (0, -signal.SIGKILL):
-            failure = f"failed: {_last_line(complaints, process.returncode)}"
+            failure = f"failed: {_last_line(error_output, process.returncode)}"
     if failure and failure.startswith("stopped") and messages[-1:]:
         failure += " of loading" if messages[-1]["event"] == "load" else ""
     return DriverRun(messages, failure, cost, peak)
@@ -130,9 +130,9 @@ def _forward(stream: IO[str], lines: queue.Queue[str | None]) -> None:
     lines.put(None)
 
 
-def _last_line(complaints: IO[bytes], status: int) -> str:
-    complaints.seek(0)
-    lines = complaints.read().decode(errors="replace").split("\n")
+def _last_line(error_output: IO[bytes], status: int) -> str:
+    error_output.seek(0)
+    lines = error_output.read().decode(errors="replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), f"exit {status}")
 
 

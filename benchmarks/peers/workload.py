@@ -1,7 +1,8 @@
 """Chooses the patterns and graphs of BULK, LIVE and LSQB, with or without the folder of real data.
 
-All of them should take about 25 minutes on two cores. So the RMAT graph has scale 18: at scale 20,
-one count by each peer takes four minutes. The union of the web graphs is as large.
+The inputs are chosen so that all parts take about 40 minutes on two cores. So the RMAT graph of
+BULK has scale 18: at scale 20, one count by each peer takes four minutes. The union of the web
+graphs has as many edges as an RMAT graph of scale 20.
 """
 
 from __future__ import annotations

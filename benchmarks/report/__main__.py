@@ -17,7 +17,7 @@ import typer
 from benchmarks.report.charts import CHARTS, Chart
 from benchmarks.report.plots import draw, file_names, is_drawn
 from benchmarks.report.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
-from benchmarks.result import Cell, Result, Row, terminal, text
+from benchmarks.result import Cell, Result, Row, format_cell, terminal
 
 PLOTS = Path("docs") / "pictures" / "benchmarks"
 BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
@@ -26,7 +26,9 @@ END = "<!-- benchmarks: end -->"
 _CHECKOUT = Path(__file__).parents[2]
 _MAX_UNFOLDED_ROWS = 12  # a longer table is folded
 _MAX_ROWS = 1_000  # a longer table is left out
+# The facts in the line about the machine, with the words after each value.
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
+# The facts in the line about the run below the tables of a result.
 _FACTS = ("commit", "date", "processor", "cores", "memory GB")
 
 
@@ -44,14 +46,14 @@ def main(
     console = terminal()
     stale = [chart for chart in charts_with_data(results) if not is_drawn(chart, results, plots)]
     obsolete = obsolete_plots(results, plots)
-    texts = {
+    tables_by_page = {
         root / "README.md": readme_section(results),
         root / "docs" / "benchmarks.md": page_tables(results),
         root / "benchmarks" / "README.md": all_tables(results),
     }
     changed = {
         path: new_text
-        for path, tables in texts.items()
+        for path, tables in tables_by_page.items()
         if (new_text := with_tables(path.read_text(), tables, path.name)) != path.read_text()
     }
     if check:
@@ -166,13 +168,13 @@ def _machines(results: list[Result]) -> Iterator[str]:
     machines = [tuple(result.machine.get(fact) for fact in _MACHINE) for result in results]
     for machine in dict.fromkeys(machines):
         dates = [
-            text(result.machine.get("date"))[:10]
+            format_cell(result.machine.get("date"))[:10]
             for result, its_machine in zip(results, machines, strict=True)
             if its_machine == machine
         ]
         days = " to ".join(dict.fromkeys((min(dates), max(dates))))
         facts = [
-            f"{text(value)} {_MACHINE[name]}".strip()
+            f"{format_cell(value)} {_MACHINE[name]}".strip()
             for name, value in zip(_MACHINE, machine, strict=True)
             if value is not None
         ]
@@ -187,11 +189,13 @@ def _conditions(name: str, result: Result) -> Iterator[str]:
     machine = result.machine
     command = machine.get("command") or f"python -m benchmarks.{result.benchmark}"
     yield f"`{command}`"
-    facts = [f"{name} {text(machine[name])}" for name in _FACTS if machine.get(name) is not None]
+    facts = [
+        f"{name} {format_cell(machine[name])}" for name in _FACTS if machine.get(name) is not None
+    ]
     facts += _origins(machine)
     run = machine.get("run seconds")
     if run is not None:
-        facts.append(f"ran {text(run)} s")
+        facts.append(f"ran {format_cell(run)} s")
     versions = [
         f"{name} {value}"
         for name, value in machine.items()
@@ -209,7 +213,7 @@ def _origins(machine: Mapping[str, Cell]) -> list[str]:
     tables: dict[str, list[str]] = {}
     for name, origin in machine.items():
         if name.endswith(" by"):
-            tables.setdefault(text(origin), []).append(name.removesuffix(" by"))
+            tables.setdefault(format_cell(origin), []).append(name.removesuffix(" by"))
     return [f"{', '.join(names)} by {origin}" for origin, names in tables.items()]
 
 
@@ -244,7 +248,7 @@ def _table(rows: list[Row]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return text(cell).replace("|", "\\|")
+    return format_cell(cell).replace("|", "\\|")
 
 
 def _is_number(rows: list[Row], column: str) -> bool:

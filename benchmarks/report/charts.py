@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from benchmarks.result import Cell, Result, Row, find_table, text
+from benchmarks.result import Cell, Result, Row, find_table, format_cell
 
 
 class Point(NamedTuple):
@@ -81,8 +81,8 @@ class Chart:
     def panels(self, results: Mapping[str, Result]) -> Panels:
         """Return the points by panel and line; empty if no row has the columns.
 
-        A panel of lines needs two values of ``x``: one value is a row of the table and is
-        left out of the plot.
+        A panel of lines is left out if all its points have one value of ``x``: the table shows
+        them better.
 
         >>> rows = [{"n": n, "kind": k, "ms": 2.0 * n} for n in (1, 2) for k in "ab"]
         >>> results = {"race": Result("race", "Claim", {"Times": rows})}
@@ -104,13 +104,15 @@ class Chart:
             y = row.get(column)
             if x is None or not isinstance(y, int | float):
                 continue
-            label = ", ".join([*(text(row.get(name)) for name in self.lines), y_name]).strip(", ")
-            panel = ", ".join(text(row.get(name)) for name in self.panel)
-            stopped = self.stopped is not None and text(row.get(self.stopped[0])).startswith(
-                self.stopped[1]
-            )
+            line_cells = [format_cell(row.get(name)) for name in self.lines]
+            label = ", ".join([*line_cells, y_name]).strip(", ")
+            panel = ", ".join(format_cell(row.get(name)) for name in self.panel)
+            is_stopped = False
+            if self.stopped is not None:
+                column_of_note, beginning = self.stopped
+                is_stopped = format_cell(row.get(column_of_note)).startswith(beginning)
             lines = panels.setdefault(panel, {})
-            lines.setdefault(label, []).append(Point(x, float(y), stopped))
+            lines.setdefault(label, []).append(Point(x, float(y), is_stopped))
 
 
 def _spans_x(lines: Lines) -> bool:
@@ -127,7 +129,7 @@ CHARTS: tuple[Chart, ...] = (
         ("batch", "edges in a step"),
         {
             "edges/CPU s": "dbsp-wcoj",
-            "dogsdogsdogs here": "differential dataflow, dogsdogsdogs (published, placed)",
+            "dogsdogsdogs here": "differential dataflow, dogsdogsdogs (published, scaled)",
         },
         "edges per CPU second",
         panel=("graph",),

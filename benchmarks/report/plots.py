@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from benchmarks.report.charts import Chart, Lines, Panels
 from benchmarks.report.styles import LINE_COLOUR, Style, styles_of
-from benchmarks.result import Cell, Result, text
+from benchmarks.result import Cell, Result, format_cell
 
 # Increase it when the drawing changes; then all plots are drawn again.
 EDITION: Final = 3
@@ -117,11 +117,11 @@ def _settings(theme: _Theme, digest: str) -> dict[str, object]:
 
 
 def _figure(chart: Chart, panels: Panels) -> Figure:
-    bars = max(sum(map(len, lines.values())) for lines in panels.values())
     columns = min(len(panels), _MAX_PANELS_PER_ROW)
     if chart.kind == "bars":
-        columns = min(columns, max(_MAX_BARS_PER_ROW // bars, 1))
-        panel_width = min(max(4.2, _BAR_WIDTH * bars), _MAX_WIDTH / columns)
+        max_bars = max(sum(map(len, lines.values())) for lines in panels.values())
+        columns = min(columns, max(_MAX_BARS_PER_ROW // max_bars, 1))
+        panel_width = min(max(4.2, _BAR_WIDTH * max_bars), _MAX_WIDTH / columns)
     else:
         panel_width = 3.2
     rows = -(-len(panels) // columns)
@@ -134,10 +134,10 @@ def _figure(chart: Chart, panels: Panels) -> Figure:
     styles = styles_of(labels)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     all_axes = list(grid.flat)
-    for axes, (title, lines) in zip(all_axes, panels.items(), strict=False):
-        axes.set_title(chart.panel_title.format(title), loc="left", fontsize=9)
-        (_bars if chart.kind == "bars" else _lines)(axes, lines, styles)
-        _scales(axes, chart, lines)
+    for axes, (panel, lines) in zip(all_axes, panels.items(), strict=False):
+        axes.set_title(chart.panel_title.format(panel), loc="left", fontsize=9)
+        (_draw_bars if chart.kind == "bars" else _draw_lines)(axes, lines, styles)
+        _set_scales(axes, chart, lines)
         axes.set_xlabel(chart.x_label)
     for axes in all_axes[len(panels) :]:
         axes.set_visible(False)
@@ -166,7 +166,7 @@ def _figure(chart: Chart, panels: Panels) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
+def _draw_lines(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
     for label, points in lines.items():
         style = styles[label]
         axes.plot(
@@ -179,7 +179,7 @@ def _lines(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
         )
 
 
-def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
+def _draw_bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
     """Draw groups of bars; a lower bound is hatched, and its label begins with ">"."""
     groups = list(dict.fromkeys(point.x for points in lines.values() for point in points))
     width = 0.8 / max(len(lines), 1)
@@ -199,7 +199,7 @@ def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
         for bar, point in zip(bars, points, strict=True):
             if point.open:
                 bar.set_hatch(LOWER_BOUND_HATCH)
-            label_text = f"> {text(point.y)}" if point.open else text(point.y)
+            label_text = f"> {format_cell(point.y)}" if point.open else format_cell(point.y)
             axes.annotate(
                 label_text,
                 (bar.get_x() + bar.get_width() / 2, point.y),
@@ -212,7 +212,7 @@ def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
     axes.grid(axis="x", visible=False)
 
 
-def _scales(axes: Axes, chart: Chart, lines: Lines) -> None:
+def _set_scales(axes: Axes, chart: Chart, lines: Lines) -> None:
     for axis in chart.log:
         (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
     tick_format = FuncFormatter(lambda value, _: _tick(value))
@@ -253,7 +253,7 @@ def _tick(value: Cell) -> str:
     ['0.01', '1', '25', '100k', '8M', '200M', 'a']
     """
     if isinstance(value, str | bool) or value is None:
-        return text(value)
+        return format_cell(value)
     for letter, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"

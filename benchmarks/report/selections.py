@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.result import Cell, Result, Row, find_table, text
+from benchmarks.result import Cell, Result, Row, find_table, format_cell
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Selection:
     def rows(self, results: Mapping[str, Result]) -> list[Row]:
         """Return the rows to show; none if the result does not exist.
 
-        >>> table = [{"n": n, "system": s, "ms": n * t} for n in (1, 2) for s, t in ("a2", "b3")]
+        >>> table = [{"n": n, "system": system, "ms": 5 * n} for n in (1, 2) for system in "ab"]
         >>> results = {"race": Result("race", "Claim", {"Times": table})}
         >>> Selection("race", "Times", "", ("n",), across="system", value="ms").rows(results)
-        [{'n': 1, 'a': '2', 'b': '3'}, {'n': 2, 'a': '22', 'b': '33'}]
+        [{'n': 1, 'a': 5, 'b': 5}, {'n': 2, 'a': 10, 'b': 10}]
         """
         table = find_table(results, self.result, self.table)
         rows = [row for row in table if _matches(row, self.where)]
@@ -59,12 +59,12 @@ class Selection:
         across, value = self.across or "", self.value or ""
         if not any(across in row and value in row for row in rows):
             return []
-        names = list(dict.fromkeys(text(row[across]) for row in rows))
+        names = list(dict.fromkeys(format_cell(row[across]) for row in rows))
         rows_by_key: dict[tuple[Cell, ...], Row] = {}
         for row in rows:
             key = tuple(row.get(name) for name in titles)
             empty = {**dict(zip(titles.values(), key, strict=True)), **dict.fromkeys(names)}
-            rows_by_key.setdefault(key, empty)[text(row[across])] = _cell_or_note(row, value)
+            rows_by_key.setdefault(key, empty)[format_cell(row[across])] = _cell_or_note(row, value)
         return list(rows_by_key.values())
 
 
@@ -78,7 +78,7 @@ def _cell_or_note(row: Row, value: str) -> Cell:
     if row.get(value) is None:
         return note
     stopped = isinstance(note, str) and note.startswith("stopped")
-    return f"> {text(row[value])}" if stopped else row[value]
+    return f"> {format_cell(row[value])}" if stopped else row[value]
 
 
 def _matches(row: Row, where: Mapping[str, tuple[Cell, ...]]) -> bool:
@@ -132,7 +132,7 @@ _EMAIL_INSERTS: Mapping[str, Cell] = {
 }
 HEADLINES: tuple[Headline, ...] = (
     Headline(
-        "triangles of the graph email-Eu-core, kept up to date: 100 new edges",
+        "triangles of the graph email-Eu-core, kept up to date: a step of 100 new edges",
         "peers",
         "LIVE",
         {**_EMAIL_INSERTS, "system": "spark-streams"},
@@ -146,7 +146,7 @@ HEADLINES: tuple[Headline, ...] = (
         "Pathway",
     ),
     Headline(
-        "triangles of a web graph of 3 million edges, kept up to date: 1,000 new edges",
+        "triangles of a web graph of 3 million edges, kept up to date: a step of 1,000 new edges",
         "live",
         "LIVE",
         {"graph": "uk-2007-05-100000", "change": "insert", "batch": 1_000},
@@ -238,7 +238,7 @@ PAGE_TABLES: tuple[Selection, ...] = (
     Selection(
         "formulas",
         "Verdict",
-        "Claims about the recursive formula, and the measurements",
+        "Claims about recursive formulas, and the measurements that test them",
         ("claim", "measured"),
     ),
     Selection(
@@ -246,16 +246,19 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Choice",
         "Time of a step relative to the fastest of the six formulas, over all cases",
         {
-            **{name: name for name in ("formula", "cases", "stopped")},
+            "formula": "formula",
+            "cases": "cases",
+            "stopped": "stopped",
             "within 10 %": "within 10 % of the fastest",
-            "by the fastest, mean": "mean ratio to the fastest",
+            "mean ratio to the fastest": "mean ratio to the fastest",
             "worst": "worst ratio",
         },
     ),
     Selection(
         "formulas",
         "Crossover",
-        "Relations from which on a recursive formula is faster than `collapsed`, by rows in a step",
+        "The number n of relations from which on a recursive formula has fewer joins than "
+        "`collapsed`, and from which on it is faster, by rows in a step",
         (
             *("shape", "changed", "batch"),
             *("fewer joins from n", "faster from n, uniform", "faster from n, skewed"),
@@ -314,7 +317,8 @@ PAGE_TABLES: tuple[Selection, ...] = (
     Selection(
         "scale",
         "Micro-batches on two cores",
-        "A micro-batch of new edges, embedded (without cells) and in cells on the same two cores",
+        "A micro-batch of new edges, of one row and of none (`idle`), embedded (without cells) "
+        "and in cells on the same two cores",
         (
             *("query", "cells", "stages", "max/mean", "rows/batch", "batch s", "one row s"),
             *("idle s", "target s", "met"),

@@ -12,7 +12,6 @@ Hatches are lines: an SVG describes each dot or circle of a hatch by itself, whi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import product
 from typing import Final, NamedTuple
 
 __all__ = ["LINE_COLOUR", "SYSTEMS", "Style", "styles_of"]
@@ -87,7 +86,7 @@ SYSTEMS: Final[dict[str, Style]] = {
     "networkx": _NETWORKX,
     "networkx-live": _NETWORKX,
     "clingo": Style(_GREEN, "D", _FINE),
-    "differential dataflow, dogsdogsdogs (published, placed)": Style(_VERMILION, "D", _DASHED),
+    "differential dataflow, dogsdogsdogs (published, scaled)": Style(_VERMILION, "D", _DASHED),
 }
 
 _COLOURS: Final = (_BLUE, _VERMILION, _GREEN, _PINK, _ORANGE, _SKY, _GREY)
@@ -133,6 +132,8 @@ def styles_of(labels: Iterable[str]) -> dict[str, Style]:
 
 def _more_styles() -> Iterable[Style]:
     """Yield styles for other labels: all colours without a hatch, then with each hatch."""
-    for hatch, colour in product(range(len(_HATCHES)), range(len(_COLOURS))):
-        shifted = (colour + hatch) % len(_COLOURS)
-        yield Style(_COLOURS[colour], _MARKERS[shifted], _DASHES[shifted], _HATCHES[hatch])
+    for hatch_number, hatch in enumerate(_HATCHES):
+        for number, colour in enumerate(_COLOURS):
+            # Another hatch shifts the markers and dashes, so that lines of one colour differ.
+            shifted = (number + hatch_number) % len(_COLOURS)
+            yield Style(colour, _MARKERS[shifted], _DASHES[shifted], hatch)

@@ -226,7 +226,7 @@ def _row(
         "rows/batch": rows,
         "load s": sink.load_s,
         "batch s": seconds,
-        "by embedded": seconds / statistics.median(embedded.batch_s),
+        "times embedded": seconds / statistics.median(embedded.batch_s),
         "one row s": statistics.median(sink.one_row_s),
         "idle s": idle,
         "target s": target,

@@ -66,9 +66,9 @@ def generate_hub_graph(scale: int, samples: int, seed: int) -> Graph:
 def build_grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
     """Build two grids: all values hashed, and heavy values spread over several cells."""
     shares = choose_shares(pattern.atoms, cells)
-    ends = [count_values([pa.array(column)]) for column in (graph.source, graph.target)]
+    counts_by_column = [count_values([pa.array(ends)]) for ends in (graph.source, graph.target)]
     counts = {
-        (number, name): ends[column]
+        (number, name): counts_by_column[column]
         for number, atom in enumerate(pattern.atoms)
         for name, column in atom.columns.items()
     }
@@ -89,9 +89,9 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
     sample = graph.shuffled(seed).take(slice(0, SAMPLE))
     for grid_kind, grid in build_grids(pattern, graph, cells).items():
         load = count_cell_rows(pattern, graph, grid)
-        measured = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
+        copies = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
         theory = expected_copies(grid, sample)
-        difference_percent = 100 * abs(measured / theory - 1)
+        difference_percent = 100 * abs(copies / theory - 1)
         balance = float(load.max() / load.mean())
         target = TARGET if kind == "real" and cells == TARGET_CELLS else None
         if kind == "hub" and grid_kind == "spread":
@@ -108,9 +108,9 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
                 "max/mean": balance,
                 "target": target,
                 "met": None if target is None else balance <= target,
-                "copies": measured,
+                "copies": copies,
                 "theory": theory,
-                "off %": difference_percent,
+                "difference %": difference_percent,
                 "copies met": difference_percent <= COPIES_TARGET_PERCENT,
             }
         )
@@ -130,8 +130,9 @@ def count_cell_rows(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
 def expected_copies(grid: Grid, graph: Graph) -> float:
     """Return the mean number of copies of an edge by theory.
 
-    The theory depends on which values of the edge are heavy. So the edges are counted by the groups
-    of their values: 0 for a value that is not heavy, and group numbers from 1 on.
+    The theory depends on which values of the edge are heavy, and in which group of heavy values
+    each one is. So the edges are counted by the group numbers of their values, from 1 on; 0 is a
+    value that is not heavy.
     """
     shares, columns = grid.shares, _columns(graph)
     group_of_edge: dict[tuple[str, tuple[int, ...]], Integers] = {}

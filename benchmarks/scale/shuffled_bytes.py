@@ -2,7 +2,8 @@
 
 ::
 
-    HyperCube    copies of the row, each with its cell and its roles; no intermediate rows
+    HyperCube    copies of the row, each with its cell and the atoms that read it there (its
+                 roles); no intermediate rows
     broadcast    the row once to each of p workers; intermediate rows to the next join
     partitioned  the row once for each delta term, by the key of its first join; intermediate rows
                  to the next join
@@ -53,8 +54,8 @@ def measure_shuffled_bytes(
                 "broadcast": broadcast,
                 "partitioned": partitioned,
                 "of which intermediate": intermediate,
-                "broadcast by HyperCube": broadcast / hypercube,
-                "partitioned by HyperCube": partitioned / hypercube,
+                "broadcast/HyperCube": broadcast / hypercube,
+                "partitioned/HyperCube": partitioned / hypercube,
             }
         )
     return table
@@ -65,14 +66,16 @@ def _intermediate_bytes(pattern: Pattern, graph: Graph, sample: Graph) -> float:
     relations = {name: _rows(edges) for name, edges in (("e", graph), ("d", sample))}
     total = 0
     for first in pattern.edges:
-        joined, left = [first], [edge for edge in pattern.edges if edge != first]
-        while left:
+        joined, remaining = [first], [edge for edge in pattern.edges if edge != first]
+        while remaining:
             nodes = set("".join(joined))
-            sizes = {edge: _count([*joined, edge], relations) for edge in left if nodes & set(edge)}
+            sizes = {
+                edge: _count([*joined, edge], relations) for edge in remaining if nodes & set(edge)
+            }
             best = min(sizes, key=lambda edge: sizes[edge])
             joined.append(best)
-            left.remove(best)
-            if left:
+            remaining.remove(best)
+            if remaining:
                 total += sizes[best] * 8 * (len(set("".join(joined))) + 1)
     return total / sample.edges
 

@@ -92,8 +92,10 @@ def measure_speed_ups(
             work[placement], change = count_work(pattern, grid, loaded, inserted)
             verdict.compare(f"{grid.cells} cells, {placement}", truth, change)
             spread = sum(len(heavy.hashes) for heavy in grid.heavy)
-        speed_up = {name: float(single_work.sum() / cells.max()) for name, cells in work.items()}
-        skew = {name: float(cells.max() / cells.mean()) for name, cells in work.items()}
+        speed_up = {
+            name: float(single_work.sum() / by_cell.max()) for name, by_cell in work.items()
+        }
+        skew = {name: float(by_cell.max() / by_cell.mean()) for name, by_cell in work.items()}
         rows.append(
             {
                 "query": pattern.name,

@@ -29,11 +29,11 @@ from circuits import compile_sql
 from streaming import ViewSink
 
 SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
-#: By the share of the rows that a view keeps: the divisor of the values in these rows.
+#: For each view, named by the share of the rows that it keeps: it keeps the multiples of a divisor.
 DIVISORS = {"1 %": 100, "50 %": 2}
 PHASES = ("read", "decode", "step", "write", "publish")
-#: The target: at most this factor of the bare function's milliseconds, plus this many.
-FACTOR, MILLISECONDS = 1.5, 30.0
+#: The target of a sink: at most TARGET_FACTOR times the time of the bare function, plus TARGET_MS.
+TARGET_FACTOR, TARGET_MS = 1.5, 30.0
 
 
 @dataclass
@@ -115,13 +115,13 @@ def _run(
     done = threading.Event()
 
     def process_batch(df: DataFrame, batch_id: int) -> None:
-        number, position = divmod(batch_id, len(functions))
+        round_number, position = divmod(batch_id, len(functions))
         if batch_id >= batches:
             done.set()
             return
         function = functions[position]
         start = time.perf_counter()
-        function.function(df, number)
+        function.function(df, round_number)
         function.seconds.append(time.perf_counter() - start)
         function.batches.append(batch_id)
 
@@ -164,7 +164,7 @@ def _row(
         _median(bare.seconds[warm_up_rounds:]),
     )
     # Counting the rows in ``on_delta`` runs a Spark job, so such a sink has no target.
-    target = None if function.on_delta else FACTOR * bare_ms + MILLISECONDS
+    target = None if function.on_delta else TARGET_FACTOR * bare_ms + TARGET_MS
     return {
         "rows/batch": rows,
         "view keeps": function.name,
@@ -172,7 +172,7 @@ def _row(
         "batches": len(metrics),
         "bare ms": bare_ms,
         "sink ms": sink_ms,
-        "times": sink_ms / bare_ms,
+        "times bare": sink_ms / bare_ms,
         "target ms": target,
         "met": None if target is None else sink_ms <= target,
         **{

@@ -112,6 +112,7 @@ def measure_stream(
         default=desired_end,
     )
     batches = min(max_batches, (end - 1) // size)
+    # The numbers of events after the first micro-batch, which is not measured, and each other one.
     cuts = np.arange(end - size * batches, end + 1, size)
     truth = f"triangles of {events.name} after {end:,} events"
     verdict.set_truth(
@@ -123,9 +124,9 @@ def measure_stream(
     ]
     seconds: dict[str, Sequence[float]] = {}
 
-    def record(way: str, change: int, ends: Sequence[float]) -> None:
+    def record(way: str, change: int, clock_times: Sequence[float]) -> None:
         verdict.compare(f"{way}, {size:,} events in a micro-batch", truth, change)
-        seconds[way] = np.diff(ends).tolist()
+        seconds[way] = np.diff(clock_times).tolist()
 
     record("engine", *_run_each(tables, _step_function(_circuit())))
     sink = ViewSink(_circuit(), state_dir=folder / f"{size}-sink")
@@ -146,9 +147,9 @@ def measure_stream(
         "triangles": verdict.truths[truth],
         **{f"{way} events/s": size * batches / sum(seconds[way]) for way in reversed(seconds)},
         **{f"{way} ms": statistics.median(seconds[way]) * 1000 for way in reversed(seconds)},
-        "largest with Spark ms": max(seconds["Spark"]) * 1000,
+        "largest ms, with Spark": max(seconds["Spark"]) * 1000,
         **{
-            f"of it {phase} ms": statistics.median(batch[phase] for batch in phases) * 1000
+            f"{phase} ms, with Spark": statistics.median(batch[phase] for batch in phases) * 1000
             for phase in ("read", "step", "write")
         },
     }
@@ -166,11 +167,11 @@ def _run_each(
     tables: Sequence[pa.Table], run: Callable[[pa.Table, int], int]
 ) -> tuple[int, list[float]]:
     """Run all micro-batches; return the change of the count, and the clock after each of them."""
-    total, ends = 0, []
+    total, clock_times = 0, []
     for number, table in enumerate(tables):
         total += run(table, number)
-        ends.append(time.perf_counter())
-    return total, ends
+        clock_times.append(time.perf_counter())
+    return total, clock_times
 
 
 def _step_function(circuit: Circuit) -> Callable[[pa.Table, int], int]:
@@ -185,12 +186,12 @@ def _pass_to(sink: ViewSink, df: Any, number: int) -> int:
 
 def _through_spark(session: SparkSession, files: Path, sink: ViewSink) -> tuple[int, list[float]]:
     """Stream the files to the sink; return the same as `_run_each`."""
-    total, ends = 0, []
+    total, clock_times = 0, []
 
     def process_batch(df: DataFrame, batch_id: int) -> None:
         nonlocal total
         total += _pass_to(sink, df, batch_id)
-        ends.append(time.perf_counter())
+        clock_times.append(time.perf_counter())
 
     query = (
         read_files(session, files)
@@ -200,7 +201,7 @@ def _through_spark(session: SparkSession, files: Path, sink: ViewSink) -> tuple[
         .start()
     )
     query.awaitTermination()
-    return total, ends
+    return total, clock_times
 
 
 def _count_live_triangles(events: ChangeStream, end: int) -> int:

@@ -77,7 +77,7 @@ def measure_writes(
     source, target = source[chosen], target[chosen]
     files = CountedFiles(folder)
     sink = ViewSink(triangles_circuit(), state_dir=files)
-    live = np.arange(rows * batches)
+    live = np.arange(rows * batches)  # the numbers of the edges that exist
     change_total = 0
     results = []
     for kind in ("inserts", "50 % deletes") if deletes else ("inserts",):
@@ -106,11 +106,14 @@ def _inserts(source: Integers, target: Integers, rows: int, batches: int) -> Ite
 
 
 def _draw_exchanges(
-    live: Integers, end: int, rows: int, batches: int, seed: int
+    live: Integers, edge_count: int, rows: int, batches: int, seed: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the inserted and deleted edges of each micro-batch, and the live edges at the end."""
+    """Return the inserted and deleted edges of each micro-batch, and the live edges at the end.
+
+    Edges are given by their numbers; those that are inserted are the last of ``edge_count``.
+    """
     half = rows // 2
-    inserted = np.arange(end - half * batches, end).reshape(batches, half)
+    inserted = np.arange(edge_count - half * batches, edge_count).reshape(batches, half)
     random = np.random.default_rng(seed + 1)
     # Any live edge may be deleted, even one that an earlier micro-batch of the mix inserted.
     pool = np.concatenate([live, np.empty(half * batches, np.int64)])
@@ -150,7 +153,7 @@ def _row(
         "batches": batches,
         "MB in": changed_bytes / 1e6,
         "MB written": sum(written.values()) / 1e6,
-        "times": factor,
+        "bytes/byte": factor,
         "target": TARGET if has_target else None,
         "met": factor <= TARGET if has_target else None,
         **{

@@ -160,7 +160,7 @@ def test_live_gives_ratios_if_the_speed_of_the_machine_is_known(
 def run_small_circuits(json: Path | None = None) -> None:
     missing = Path("no such folder")
     circuits.main(
-        missing, people=80, rows=20, steps=3, edge_rows=50, edge_steps=1, seed=1, json=json
+        missing, people=80, rows=20, steps=3, encoded_rows=50, encoding_steps=1, seed=1, json=json
     )
 
 

@@ -20,7 +20,7 @@ from benchmarks.verdict import Verdict
 TINY = replace(
     growth.QUICK,
     state=(1_000, 4_000),
-    skewed=(1_000,),
+    skewed_state=(1_000,),
     state_steps={1: 4, 50: 2},
     other_state=2_000,
     delta_steps={1: 4, 20: 2},

@@ -244,11 +244,11 @@ def test_plans_are_compared_where_both_kinds_ran() -> None:
         ]
     )
 
-    assert [(plan["system"], plan["binary by WCO"], plan["note"]) for plan in table] == [
+    assert [(plan["system"], plan["binary/WCO"], plan["note"]) for plan in table] == [
         ("kuzu", 30.0, None),
         ("dbsp_wcoj", None, "out of memory at 8 GB"),
     ]
-    assert (table[0]["WCO by this engine"], table[0]["binary by this engine"]) == (4.0, 120.0)
+    assert (table[0]["WCO/engine"], table[0]["binary/engine"]) == (4.0, 120.0)
 
 
 def test_an_unknown_peer_is_refused() -> None:

@@ -22,7 +22,7 @@ def test_a_function_is_measured_and_its_view_compared(name):
 
 
 def test_a_step_replaces_half_of_its_rows():
-    table = windows.Stream(100, 0, seed=1).step()
+    table = windows.Stream(100, 0, seed=1).change()
 
     assert table.num_rows == windows.CHANGES
     assert sum(table["weight"].to_pylist()) == 0

@@ -80,9 +80,9 @@ class _DeltaView:
     """Runs delta SQL: the terms of the joins whose relation has changed.
 
     For each relation R, table ``t_R(a, b)`` has the rows before the change, and ``d_R(a, b, w)``
-    the changed rows with their weights. The views ``o_R`` (old), ``d_R`` (delta) and ``n_R`` (new,
-    which is both) are unions of these if R is a view. The columns a and b are the first two of the
-    relation; if it has one column, both are this one.
+    the changed rows with their weights. The terms read ``o_R`` (old), ``d_R`` (delta) and ``n_R``
+    (new: old and delta). If R is a view, these are unions over the relations that it reads. The
+    columns a and b are the first two of the relation; if it has one column, both are this one.
     """
 
     def __init__(
@@ -98,15 +98,16 @@ class _DeltaView:
             database.execute(f"CREATE TABLE d_{name}(a BIGINT, b BIGINT, w BIGINT)")
         used = {relation for join in JOINS[query] for relation, _ in join.atoms}
         for relation in used:
-            for state, table, weight in (("o", "t", "1 AS w"), ("d", "d", "w")):
-                if relation not in relations or state == "o":
+            is_view = relation not in relations
+            for view, table, weight in (("o", "t", "1 AS w"), ("d", "d", "w")):
+                if is_view or view == "o":  # the table ``d_R`` of a relation exists already
                     selects = (
                         f"SELECT {'b AS a, a AS b' if swapped else 'a, b'}, {weight} "
                         f"FROM {table}_{part}"
                         for part, swapped in union_parts(relation)
                     )
                     text = " UNION ALL ".join(selects)
-                    database.execute(f"CREATE VIEW {state}_{relation} AS {text}")
+                    database.execute(f"CREATE VIEW {view}_{relation} AS {text}")
             database.execute(
                 f"CREATE VIEW n_{relation} AS "
                 f"SELECT * FROM o_{relation} UNION ALL SELECT * FROM d_{relation}"

@@ -1,8 +1,8 @@
 """igraph: a graph library in C; undirected triangles and cliques, listed or recounted.
 
-igraph counts no directed triangles (its triad census visits every two-path), so here it
-counts the undirected ones, each once, which has fewer results than a directed join; the tables say
-so. igraph lists the cliques before it can count them.
+igraph counts no directed triangles (its triad census visits every two-path). So here it counts the
+undirected ones, each once; these are fewer than the rows of a directed join, and the tables say so.
+igraph lists the cliques before it can count them.
 """
 
 from __future__ import annotations

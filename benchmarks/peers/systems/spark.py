@@ -34,7 +34,7 @@ from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
 from streaming import start_session
 
-_MANAGER = (
+_CHECKPOINT_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _SETTINGS = {
@@ -42,7 +42,7 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500000",
-    "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILE_MANAGER,
 }
 
 
@@ -69,17 +69,19 @@ class _Tables:
 
     def _change_of_count(self, delta: pa.Table) -> int:
         """Run the terms of the collapsed formula."""
-        old, new = self._edges(), self._frame(delta)
-        views = {"o": old, "d": new, "n": old.unionByName(new)}
+        old, changed = self._edges(), self._frame(delta)
+        frames = {"o": old, "d": changed, "n": old.unionByName(changed)}
         terms = []
-        for start, relations in enumerate(self._pattern.terms):
+        for start, names in enumerate(self._pattern.terms):
             order = self._pattern.order_from(start)
-            terms.append(_joined(self._pattern, order, [views[name] for name in relations], True))
+            relations = [frames[name] for name in names]
+            terms.append(_joined(self._pattern, order, relations, broadcast=True))
         return _total(reduce(DataFrame.unionByName, terms))
 
     def _recount(self) -> int:
         size = len(self._pattern.atoms)
-        return _total(_joined(self._pattern, list(range(size)), [self._edges()] * size, False))
+        relations = [self._edges()] * size
+        return _total(_joined(self._pattern, list(range(size)), relations, broadcast=False))
 
     def _edges(self) -> DataFrame:
         assert self._cached is not None
@@ -119,7 +121,7 @@ class _Streams:
             .parquet(str(self._folder))
             for _ in pattern.atoms
         ]
-        joined = _joined(pattern, list(range(len(pattern.atoms))), edges, False)
+        joined = _joined(pattern, list(range(len(pattern.atoms))), edges, broadcast=False)
         self._query = (
             joined.writeStream.foreachBatch(self._add)
             .option("checkpointLocation", str(resources.folder / "checkpoint"))
@@ -252,9 +254,12 @@ def _start(resources: Resources) -> SparkSession:
 
 
 def _joined(
-    pattern: Pattern, order: list[int], relations: list[DataFrame], broadcast: bool
+    pattern: Pattern, order: list[int], relations: list[DataFrame], *, broadcast: bool
 ) -> DataFrame:
-    """Join the atoms in this order; the result is a column ``w``, the product of the weights."""
+    """Join the atoms in this order; the result is a column ``w``, the product of the weights.
+
+    With ``broadcast``, the rows joined so far are broadcast to the next atom.
+    """
     with_hint: Callable[[DataFrame], DataFrame] = sf.broadcast if broadcast else lambda frame: frame
     rows: DataFrame | None = None
     bound: set[str] = set()

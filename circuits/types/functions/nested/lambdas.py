@@ -51,8 +51,8 @@ _DESCRIPTIONS: Final = {
     "list_filter": "the elements of the list a for which b is true",
     "list_exists": "true if b is true for an element of the list a",
     "list_forall": "true if b is true for all elements of the list a",
-    "list_sort_by": "the list a in the order of b, which is below, at or above 0 for two elements",
-    "list_reduce": "the value c, replaced by the value of b for each element of the list a",
+    "list_sort_by": "the list a sorted by b, which compares two elements: negative, 0 or positive",
+    "list_reduce": "the value c, combined by b with each element of the list a in turn",
 }
 LAMBDA_FUNCTIONS: Final = frozenset(_DESCRIPTIONS)
 #: The most pairs of elements that one call of `list_sort_by` compares.

@@ -328,7 +328,7 @@ FUNCTIONS = (
     ),
     Function(
         "list_slice_step",
-        "every d-th of the elements b to c of the list a; of a negative d, from c to b",
+        "every d-th of the elements b to c of the list a; from c to b if d is negative",
         list_rule(_same_type, 4),
         _slice_by_step,
     ),

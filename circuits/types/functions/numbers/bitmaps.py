@@ -133,7 +133,7 @@ FUNCTIONS = (
     ),
     Function(
         "bitmap_or",
-        "the bits that any bitmap of the list a has",
+        "the bits that at least one bitmap of the list a has",
         _list_rule(of_bytes=True),
         _per_list(_or),
     ),

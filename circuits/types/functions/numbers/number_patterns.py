@@ -216,7 +216,7 @@ def _to_number_rule(
 FUNCTIONS = (
     Function(
         "to_char",
-        "a number in the format b of 9 0 . , $ S MI PR",
+        "the number a in the format b, which consists of 9 0 . , $ S MI PR",
         Signature("nt", _TEXT),
         per_distinct_row(_to_char),
     ),

@@ -100,19 +100,19 @@ def _replace_integers(texts: pa.Array) -> pa.Array:
 FUNCTIONS = (
     Function(
         "spark_date_text",
-        "a text that Spark reads as a date, in the notation of casts",
+        "the text a, which Spark reads as a date, in the form that a cast to a date needs",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_DATE, _replace_dates),
     ),
     Function(
         "spark_timestamp_text",
-        "a text that Spark reads as a timestamp, in the notation of casts",
+        "the text a, which Spark reads as a timestamp, in the form that a cast to it needs",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_DATE, _replace_timestamps),
     ),
     Function(
         "spark_integer_text",
-        "a text that Spark reads as an integer, in the notation of casts",
+        "the text a, which Spark reads as an integer, in the form that a cast to it needs",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_INTEGER, _replace_integers),
     ),
