@@ -79,7 +79,7 @@ def _next_day(values: pa.Array, name: str) -> pa.Array:
     def next_day(days: Numbers) -> Numbers:
         tomorrow = days + 1
         weekday = (tomorrow + 3) % 7  # 0 is Monday; day 0, 1970-01-01, is a Thursday
-        return tomorrow + (weekdays[0] - weekday) % 7
+        return np.asarray(tomorrow + (weekdays[0] - weekday) % 7)
 
     return array_function(next_day, _DATE)(values)
 
