@@ -1,7 +1,7 @@
 """Remove secrets, such as those of a connection string, from texts for people.
 
 Errors of drivers and of the command line repeat their arguments. Every text that leaves the program
-as an error or a log line passes this function once, just before it is written, so that no other
+as an error or a log line is passed to `redact` once, just before it is written, so that no other
 code has to consider secrets.
 """
 

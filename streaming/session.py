@@ -94,7 +94,7 @@ def start_session(
 
 @contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """Redirect the standard error of processes that are started in the context, permanently."""
+    """Redirect standard error in the context; processes started in it keep the redirection."""
     sys.stderr.flush()
     original = os.dup(2)
     try:

@@ -104,8 +104,8 @@ class CircuitVersion:
 
     def relations(self) -> Mapping[str, Trace]:
         """Return the traces that joins read, by the name of the graph node."""
-        names = self.graph.registry.relations
-        return {node_name: self.trace(trace_name) for node_name, trace_name in names.items()}
+        trace_names = self.graph.registry.relations
+        return {node_name: self.trace(name) for node_name, name in trace_names.items()}
 
     def codecs(self) -> Codecs:
         """Return codecs for one reader; the codes that it adds for new values are private."""

@@ -3,7 +3,7 @@
 ================================ ==================================================================
 a column, a literal              its codes, its code
 cast between equal codes         the codes of its argument
-greatest of ordered codes        the greatest code; NULL is the least one
+greatest of ordered codes        the greatest code; NULL has the least code
 is_true                          the truth of its argument (`circuits.runtime.predicates`)
 case of comparisons              the codes of the chosen columns and literals
 time_bucket, date_add            arithmetic on ticks, if no row overflows or is infinite
@@ -100,8 +100,10 @@ class CodeEvaluator:
 
     def _choose(self, case: Call) -> Int64Array:
         *pairs, otherwise = case.arguments
+        tests, values = pairs[::2], pairs[1::2]
         result = self._code(otherwise, case.type)
-        for test, value in zip(pairs[-2::-2], pairs[::-2], strict=True):
+        # The last test is the first one here, so that the value of the first true test remains.
+        for test, value in zip(reversed(tests), reversed(values), strict=True):
             matching = truth(test, self._batch).true
             result = np.where(matching, self._code(value, case.type), result)
         assert isinstance(result, np.ndarray)  # a CASE has at least one test
@@ -114,21 +116,21 @@ class CodeEvaluator:
         return self.codes(value)
 
     def _bucket(self, call: Call) -> Int64Array | None:
-        value, *amounts = call.arguments
-        size, offset = (amount.value for amount in amounts if isinstance(amount, Literal))
+        value, *constants = call.arguments
+        size, offset = (part.value for part in constants if isinstance(part, Literal))
         is_integer = pa.types.is_integer(call.type)
         if not (is_integer or pa.types.is_timestamp(call.type)) or not 0 < size < 2**62:
             return None
         codes = self.codes(value)
         is_null = codes == NULL
         ticks = np.where(is_null, 0, codes)
-        if not _within(ticks, _INFINITE - 2 * size):  # the start of a bucket fits in int64
+        if not _within(ticks, _INFINITE - 2 * size):  # else the start of a bucket may overflow
             return None
         return np.where(is_null, NULL, ticks - (ticks - offset % size) % size)
 
     def _add_microseconds(self, call: Call) -> Int64Array | None:
-        value, *amounts = call.arguments
-        months, days, micros = (amount.value for amount in amounts if isinstance(amount, Literal))
+        value, *constants = call.arguments
+        months, days, micros = (part.value for part in constants if isinstance(part, Literal))
         factor = _TICKS_PER_MICROSECOND.get(call.type.unit)
         # Below 2**52 microseconds, the nanoseconds fit in int64.
         if months or days or factor is None or abs(micros) >= 2**52:

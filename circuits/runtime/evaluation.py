@@ -167,7 +167,7 @@ def _row_error(
             start = middle
         except _FAILURES as first_half_error:
             stop, error = middle, first_half_error
-        except pa.ArrowCapacityError:  # the column is too long, but each row has a value
+        except pa.ArrowCapacityError:  # too many values for one column, but none of them fails
             start = middle
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
     shown = ", ".join(map(format_scalar, values))
@@ -227,49 +227,50 @@ def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
     array, body, *others = expression.arguments
     assert isinstance(body, Literal)
     lists = Lists.of(fill_rows(frame.value(array), frame.rows))
-    captured = [fill_rows(frame.value(other), frame.rows) for other in others]
+    other_columns = [fill_rows(frame.value(other), frame.rows) for other in others]
     if expression.function == "list_reduce":
-        return _reduce(lists, body.value, captured, kernel_type(expression.type))
+        return _reduce(lists, body.value, other_columns, kernel_type(expression.type))
     if expression.function == "list_sort_by":
-        return _sort_by(lists, body.value, captured, kernel_type(expression.type))
-    owners = pa.array(lists.owners)
-    columns = [lists.values, pa.array(lists.positions), *(each.take(owners) for each in captured)]
+        return _sort_by(lists, body.value, other_columns, kernel_type(expression.type))
+    row_of_element = pa.array(lists.owners)
+    columns = [lists.values, pa.array(lists.positions)]
+    columns += [column.take(row_of_element) for column in other_columns]
     elements = _Frame(lambda index: columns[index], len(lists.values))
     values = fill_rows(elements.value(body.value), elements.rows)
     return apply_lambda(expression.function, lists, values, kernel_type(expression.type))
 
 
 def _sort_by(
-    lists: Lists, body: Expression, captured: list[pa.Array], target: pa.DataType
+    lists: Lists, body: Expression, other_columns: list[pa.Array], target: pa.DataType
 ) -> pa.Array:
     """Evaluate the comparison for all pairs of elements of each list at once, and sort by it."""
     pairs = Pairs.of(lists)
     sides = [lists.values.take(pa.array(side)) for side in (pairs.left, pairs.right)]
-    owners = pa.array(pairs.owners)
-    columns = [*sides, *(each.take(owners) for each in captured)]
-    frame = _Frame(columns.__getitem__, len(owners))
-    comparisons = fill_rows(frame.value(body), len(owners))
+    row_of_pair = pa.array(pairs.owners)
+    columns = [*sides, *(column.take(row_of_pair) for column in other_columns)]
+    frame = _Frame(columns.__getitem__, len(row_of_pair))
+    comparisons = fill_rows(frame.value(body), len(row_of_pair))
     return sort_by_comparisons(lists, pairs, comparisons, target)
 
 
 def _reduce(
-    lists: Lists, body: Expression, captured: list[pa.Array], target: pa.DataType
+    lists: Lists, body: Expression, other_columns: list[pa.Array], target: pa.DataType
 ) -> pa.Array:
-    """Evaluate ``list_reduce``; the first of the captured columns are the initial values."""
-    result, *outer = captured
+    """Evaluate ``list_reduce``; the first of the other columns has the initial values."""
+    result, *unchanged_columns = other_columns
     result = result if result.type == target else pc.cast(result, target)
     position, rows = 0, np.flatnonzero(lists.lengths)  # the rows whose lists are not at their end
     while len(rows):
         row_indices = pa.array(rows)
         elements = lists.values.take(pa.array(lists.starts[rows] + position))
-        columns = [column.take(row_indices) for column in (result, *outer)]
+        columns = [column.take(row_indices) for column in (result, *unchanged_columns)]
         columns.insert(1, elements)
         frame = _Frame(columns.__getitem__, len(rows))
         values = fill_rows(frame.value(body), len(rows)).cast(target)
-        # Replace the results of these rows by the values, which are appended to them.
-        selected = np.arange(len(result))
-        selected[rows] = len(result) + np.arange(len(rows))
-        result = pa.concat_arrays([result, values]).take(pa.array(selected))
+        # Replace the results of these rows: append the values to the results and take them there.
+        positions = np.arange(len(result))
+        positions[rows] = len(result) + np.arange(len(rows))
+        result = pa.concat_arrays([result, values]).take(pa.array(positions))
         position += 1
         rows = rows[lists.lengths[rows] > position]
     if lists.valid is None:

@@ -123,7 +123,7 @@ class Graph:
 
     Args:
         codecs: Encode values as int64 codes; shared by the whole circuit.
-        joining: The options of all joins.
+        join_options: The options of all joins.
         clock: Returns the current time in seconds; measures ``seconds``.
         operators: Maps each class of plan nodes to the operator that executes it.
 
@@ -149,7 +149,7 @@ class Graph:
     """
 
     codecs: Codecs
-    joining: JoinOptions
+    join_options: JoinOptions
     clock: Clock
     operators: OperatorRegistry = field(default_factory=builtin_operators)
     nodes: list[Node] = field(default_factory=list)
@@ -176,11 +176,11 @@ class Graph:
     # The hash of the recursion that is being built, and the positions of its references by name.
     _current_recursion: str = ""
     _references: dict[str, int] = field(default_factory=dict)
-    # Caches, and the sizes of the graph for which they are valid.
+    # Caches, each with the size of the graph for which it is valid.
     _cached_registry: StateRegistry | None = None
     _registry_size: tuple[int, int] = (0, 0)
     _cached_missing_row_counter: MissingRowCounter | None = None
-    # By input, and the number of nodes and views for which they are valid.
+    # By input: the number of nodes and of views for which the columns are valid, and the columns.
     _read_columns: dict[str, tuple[int, int, frozenset[int]]] = field(default_factory=dict)
 
     def add_input(self, name: str, fields: Fields) -> int:
@@ -235,7 +235,7 @@ class Graph:
         context = OperatorContext(
             self.codecs,
             self.relations,
-            self.joining,
+            self.join_options,
             tuple(self.nodes[i].name for i in inputs),
             tuple(node.operator for node in references),
         )
@@ -278,11 +278,13 @@ class Graph:
             node_hash = hash_values("RecursiveReference", hash, name)
             self._references[name] = self._append_new(node_hash, reference, (), None)
         references = tuple(self._references.values())
-        circuit = NestedCircuit(plan.names, references, self.joining.max_iterations, self.views)
+        circuit = NestedCircuit(
+            plan.names, references, self.join_options.max_iterations, self.views
+        )
         results = []
         for body, mode in zip(plan.bodies, plan.modes, strict=True):
             results.append(self.add(rewrite_plan(add_iterations(body, mode))))
-        circuit.close(self.nodes, results)
+        circuit.find_nodes(self.nodes, results)
         self._references, self._current_recursion = outer
         return circuit
 
@@ -369,13 +371,13 @@ class Graph:
 
     @property
     def missing_row_counter(self) -> MissingRowCounter:
-        """Counts the deleted rows that do not exist; found once per size of the graph."""
+        """Counts the deleted rows that do not exist; built again after nodes have been added."""
         counter = self._cached_missing_row_counter
         if counter is None or counter.node_count != len(self.nodes):
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
             traces = dict(self.relations.traces)
             for position in self.state_bounds.relations if self.state_bounds is not None else ():
-                del traces[self.nodes[position].name]  # rows that are dropped are not missing
+                del traces[self.nodes[position].name]  # its dropped rows would count as missing
             counter = MissingRowCounter.of(self.nodes, traces, keyed)
             self._cached_missing_row_counter = counter
         return counter
@@ -443,8 +445,10 @@ class Graph:
             if node.operator is None:
                 circuit = self.nested_circuits[position]
                 if id(circuit) not in recursions:
-                    outside = {i: zset_of(i) for i in circuit.outside}
-                    recursions[id(circuit)] = self._evaluate_recursion(circuit, outside, budget)
+                    outside_rows = {i: zset_of(i) for i in circuit.outside}
+                    recursions[id(circuit)] = self._evaluate_recursion(
+                        circuit, outside_rows, budget
+                    )
                 value = recursions[id(circuit)][self.relation_index(circuit, position)]
             elif isinstance(node.operator, JoinOperator):
                 value = node.operator.evaluate([values[i] for i in node.inputs], budget)
@@ -493,7 +497,7 @@ class Graph:
         if self._cached_registry is None or self._registry_size != size:
             self._registry_size = size
             self._cached_registry = StateRegistry(
-                self.nodes, self.relations, self.codecs, parse_formula(self.joining.formula)
+                self.nodes, self.relations, self.codecs, parse_formula(self.join_options.formula)
             )
         return self._cached_registry
 
@@ -531,9 +535,9 @@ class _GraphStepExecution:
             now = self._watermarks[NOW] = now if previous_now is None else max(now, previous_now)
         self._shared = graph.relations.stage({})
         self._context = StepContext(graph.steps == 0, self._shared, budget, now, previous_now)
-        self._bounded: BoundedStep | None = None
+        self._bounded_step: BoundedStep | None = None
         if graph.state_bounds is not None:
-            self._bounded = BoundedStep(
+            self._bounded_step = BoundedStep(
                 graph.state_bounds,
                 lambda name: self._watermarks.get(watermark_of(name)),
                 graph.drop_limits,
@@ -568,9 +572,9 @@ class _GraphStepExecution:
                 rows[position], self._seconds[position] = emitted, step.seconds[position]
         missing = graph.missing_row_counter.count(self._deltas)
         drop_limits = graph.drop_limits
-        if self._bounded is not None:
-            self._bounded.drop_relation_rows(self._shared, [node.name for node in graph.nodes])
-            drop_limits = self._bounded.limits
+        if self._bounded_step is not None:
+            self._bounded_step.drop_relation_rows(self._shared, [node.name for node in graph.nodes])
+            drop_limits = self._bounded_step.limits
         return GraphStep(
             self._deltas,
             self._changes,
@@ -598,19 +602,18 @@ class _GraphStepExecution:
         return delta
 
     def _operator_delta(self, position: int, node: Node) -> ZSet:
-        context, deltas, bounded = self._context, self._deltas, self._bounded
+        context, deltas, bounded_step = self._context, self._deltas, self._bounded_step
         reads_time = node.plan.reads_now or node.plan.reads_watermarks
         delta, staged = node.empty, None
-        # Without a change of its inputs a result does not change. Constants are an exception: they
-        # have no inputs, and the first step inserts them. Another exception are results that depend
-        # on the time of the step.
+        # A result changes only if an input changes, with two exceptions: the first step inserts
+        # constants, which have no inputs; and some results depend on the time of the step.
         if context.first or reads_time or any([len(deltas[i]) for i in node.inputs]):
-            if node.plan.reads_watermarks and bounded is not None:
-                context = replace(context, closing=bounded.closing(position))
+            if node.plan.reads_watermarks and bounded_step is not None:
+                context = replace(context, closing=bounded_step.closing(position))
             input_deltas = [deltas[i] for i in node.inputs]
             delta, staged = prepare_node(position, node, input_deltas, context)
-        if bounded is not None:
-            staged = bounded.drop_operator_rows(position, staged)
+        if bounded_step is not None:
+            staged = bounded_step.drop_operator_rows(position, staged)
         if staged is not None and isinstance(node.operator, Integrate):
             self._integrals[position] = staged
         elif staged is not None:

@@ -78,9 +78,9 @@ def prepare_node(
     finally:
         if observer is not None:
             observer.end_phase(0)  # the input rows are not counted here
-    size = len(delta)
-    budget.finish_operator(rows + size, delta.arity, size)
-    if node.is_arranged and size:
+    new_rows = len(delta)
+    budget.finish_operator(rows + new_rows, delta.arity, new_rows)
+    if node.is_arranged and new_rows:
         context.shared.add(node.name, delta)
     return delta, staged
 

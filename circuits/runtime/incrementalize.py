@@ -35,7 +35,7 @@ def incrementalize(
     inputs: Mapping[str, Fields],
     *,
     codecs: Codecs | None = None,
-    joining: JoinOptions | None = None,
+    join_options: JoinOptions | None = None,
     clock: Clock = lambda: 0.0,
     operators: OperatorRegistry | None = None,
     bounded_inputs: Collection[str] = (),
@@ -46,11 +46,11 @@ def incrementalize(
         plans: The plan of each view; each view comes after the views that it reads.
         inputs: The columns of each input relation.
         codecs: Encode values as int64 codes; new codecs by default.
-        joining: The options of joins.
+        join_options: The options of joins.
         clock: Returns the current time in seconds; measures the time of each node.
         operators: The operator of each class of plan nodes; the built-in operators by default.
-        bounded_inputs: The inputs whose old rows may leave the state. The views that read them
-            have no row ids, whose dictionaries would keep these rows.
+        bounded_inputs: The inputs whose old rows may leave the state. Plans of views that read them
+            have no row ids (`late_materialization`), because their dictionaries keep all rows.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Distinct, Field, Scan
@@ -67,7 +67,7 @@ def incrementalize(
     """
     graph = Graph(
         codecs or Codecs(),
-        joining or JoinOptions(),
+        join_options or JoinOptions(),
         clock,
         operators or builtin_operators(),
     )

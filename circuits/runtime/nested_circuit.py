@@ -14,10 +14,10 @@ same as in any circuit, and the nested circuit adds only a delay that feeds rows
 
 An overlay is a delta of a trace that readers see, but that is not committed.
 
-The result is exact. Every delta that an operator receives is later than all earlier ones in the
-total order of (step, iteration), so a join of n atoms has the n terms of its usual delta formula: a
-combination of rows is found when the last of its rows arrives. The iteration of the joined row is
-the greatest iteration of its rows, also if some of them arrived in earlier steps.
+The result is exact. An operator receives its deltas in the total order of (step, iteration), so a
+join of n atoms has the n terms of its usual delta formula: a combination of rows is found when the
+last of its rows arrives. The iteration of the joined row is the greatest iteration of its rows,
+also if some of them arrived in earlier steps.
 
 Cost: rows for later iterations are pending until these run, and may cancel with other pending rows.
 So each iteration runs at most once per step, and only if something changes in it. A step costs time
@@ -29,8 +29,8 @@ writes.
 
 Alternatives considered:
 
-- 2ᵏ terms for k nested times. A *partial* order of times needs them, for inclusion and exclusion;
-  the total order splits the same sum into n terms.
+- A delta formula for a *partial* order of k nested times. It has 2ᵏ terms, by inclusion and
+  exclusion; the total order splits the same sum into n terms.
 - A spine (a list of sorted runs) per iteration. A lookup would read all of them, and the history of
   a row would be scattered.
 
@@ -67,7 +67,7 @@ class NestedCircuitStep(Staged):
         outputs: The delta of each relation of the recursion.
         rows: The number of rows that each node has emitted, in all iterations.
         seconds: The seconds that each node has taken.
-        private: The changes of the traces that belong to one operator.
+        private: The changes of the traces that operators do not share.
     """
 
     outputs: Sequence[ZSet]
@@ -108,15 +108,15 @@ class NestedCircuit:
     outside: tuple[int, ...] = ()
     outside_names: frozenset[str] = frozenset()
 
-    def close(self, nodes: Sequence[Node], results: Sequence[int]) -> None:
-        """Find the nodes that depend on the references, once all are built."""
+    def find_nodes(self, nodes: Sequence[Node], results: Sequence[int]) -> None:
+        """Find the nodes that depend on the references; call this once all are built."""
         recursive = {*self.references}
         order = []
         for position in range(min(self.references), len(nodes)):
             if not recursive.isdisjoint(nodes[position].inputs):
                 recursive.add(position)
                 order.append(position)
-        # The node of a body without a recursive reference also runs here, in the first iteration.
+        # A body without a recursive reference runs in this circuit, too, in the first iteration.
         order += [position for position in results if position not in recursive]
         self.results, self.order = tuple(results), tuple(sorted(order))
         inner = {*self.order, *self.references}
@@ -223,6 +223,7 @@ class NestedCircuit:
             IterationError: The recursion does not converge within the maximal number of iterations.
         """
         rows = [nodes[position].empty for position in self.references]
+        # Iteration 0 is computed as well, and another one that finds no change.
         for _ in range(self.max_iterations + 2):
             zsets = dict(values) | dict(zip(self.references, rows, strict=True))
             for position in self.order:
@@ -316,7 +317,7 @@ class _StepExecution:
                 self._inner_traces[id(step.trace)] = step.trace, name
             step.trace.push_overlay(step)
         for step in private_steps:
-            self._inner_traces.setdefault(id(step.trace), (step.trace, None))
+            self._inner_traces.setdefault(id(step.trace), (step.trace, None))  # no join shares it
             step.trace.push_overlay(step)
 
     def pop_overlays(self) -> list[tuple[str | None, PoppedOverlay]]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from circuits.datalog import plan_datalog
 from circuits.language import is_datalog
-from circuits.limits import bounded
+from circuits.limits import name_limit_errors
 from circuits.plan.nodes import Fields
 from circuits.plan.user_call_placement import place_user_calls
 from circuits.runtime.circuit_version import CircuitVersion
@@ -71,7 +71,7 @@ def answer_query(
     codecs: Codecs,
     *,
     dialect: str,
-    joining: JoinOptions,
+    join_options: JoinOptions,
     budget: Budget,
     functions: Mapping[str, UserFunction],
 ) -> pa.Table:
@@ -82,7 +82,7 @@ def answer_query(
         stored: The columns and the trace of each relation; no thread may change the traces.
         codecs: The codecs of this query only.
         dialect: The dialect of a SELECT.
-        joining: The options of the joins within recursions.
+        join_options: The options of maintained joins; only recursions use them.
         budget: The limits of the query.
         functions: The user-defined functions by lower-case name; they are called for the rows of
             the query, even if a view stores their results.
@@ -98,8 +98,8 @@ def answer_query(
     plans = place_user_calls(plans, functions)
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
-    graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
-    with bounded(graph, budget):
+    graph = incrementalize(plans, fields, codecs=codecs, join_options=join_options)
+    with name_limit_errors(graph, budget):
         rows = graph.evaluate({name: trace for name, (_, trace) in stored.items()}, budget)[name]
         return schema.to_table(rows, codecs)
 

@@ -69,9 +69,9 @@ class PostStepView:
             rows = np.empty_like(prefixes)
             rows[list(order)] = prefixes
             requested = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-            change = Trace(self._schema.arity)
-            change.update(self._delta)
-            weights = trace.weights_of(requested) + change.weights_of(requested)
+            delta_trace = Trace(self._schema.arity)
+            delta_trace.update(self._delta)
+            weights = trace.weights_of(requested) + delta_trace.weights_of(requested)
             return self._table(requested.row_array.copy(), weights)
         result = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
         rows = np.empty((self._schema.arity, len(result.new)), np.int64)
@@ -84,5 +84,5 @@ class PostStepView:
 
 
 def _column_order(columns: Sequence[int], arity: int) -> ColumnOrder:
-    """Return the column order that begins with these columns."""
+    """Return all columns, beginning with these, as a column order of a trace."""
     return (*columns, *(column for column in range(arity) if column not in columns))

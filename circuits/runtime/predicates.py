@@ -1,10 +1,10 @@
 """Truth of a predicate for each row of a batch, computed from the int64 codes where possible.
 
 The logic is three-valued as in SQL. The result is two masks, of the rows where the predicate is
-TRUE and of those where it is FALSE; it is NULL for all other rows. These are computed in numpy from
-codes: ``and``, ``or`` and ``not``, NULL tests, equality, and comparisons of columns and constants
-whose codes have the order of the values. Codes order NaN as the greatest number, as SQL does. All
-other expressions are evaluated in Arrow.
+TRUE and of those where it is FALSE; it is NULL for all other rows. Some predicates are computed in
+numpy from codes: ``and``, ``or`` and ``not``, NULL tests, equality, and comparisons of columns and
+constants whose codes have the order of the values. Codes order NaN as the greatest number, as SQL
+does. All other expressions are evaluated in Arrow.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def cached_by_codecs(function: Callable[[E, Codecs], T]) -> Callable[[E, Codecs], T]:
-    """Return a function that remembers its results for each expression, as long as its codecs last.
+    """Return a function that computes its result once for each expression and each `Codecs`.
 
-    These are the codecs of one circuit, so the results are those of the plans of that circuit.
+    A circuit has one `Codecs`, and the results for its expressions are freed with it.
     """
     results: WeakKeyDictionary[Codecs, dict[E, T]] = WeakKeyDictionary()
 
     @wraps(function)
     def cached(expression: E, codecs: Codecs) -> T:
-        known = results.get(codecs)
-        if known is None:
-            known = results[codecs] = {}
-        if expression not in known:
-            known[expression] = function(expression, codecs)
-        return known[expression]
+        by_expression = results.get(codecs)
+        if by_expression is None:
+            by_expression = results[codecs] = {}
+        if expression not in by_expression:
+            by_expression[expression] = function(expression, codecs)
+        return by_expression[expression]
 
     return cached
 
@@ -77,10 +77,10 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
     Raises:
         EvaluationError: Some expression has no value for a row.
     """
-    known: Truth | None = batch.truths.get(predicate)
-    if known is None:
-        known = batch.truths[predicate] = _compute_truth(predicate, batch)
-    return known
+    result: Truth | None = batch.truths.get(predicate)
+    if result is None:
+        result = batch.truths[predicate] = _compute_truth(predicate, batch)
+    return result
 
 
 def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
@@ -102,7 +102,7 @@ def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
             case "is_null" if isinstance(arguments[0], Column):
                 null = batch.codes(arguments[0].index) == NULL
                 return Truth(null, ~null)
-            case "same":
+            case "same":  # IS NOT DISTINCT FROM: never NULL
                 comparison = _comparison_of(predicate, batch.codecs)
                 if comparison is not None:
                     same = comparison.left.codes(batch) == comparison.right.codes(batch)
@@ -131,9 +131,9 @@ def compares_codes(predicate: Expression, codecs: Codecs) -> bool:
 
 
 class _Side(NamedTuple):
-    """A side of a comparison: a column, a constant code, or a value whose code may still change.
+    """A side of a comparison: a column, a constant code, or a value that may have no code yet.
 
-    The code of a string is known only when a row has had that string.
+    A string gets its code when a row first has it, which may be in a later step.
     """
 
     column: int | None
@@ -174,18 +174,22 @@ def _comparison_of(predicate: Call, codecs: Codecs) -> _Comparison | None:
     """Return how codes decide a comparison; None if it must be evaluated in Arrow.
 
     The sides must be columns or constants of one code space, that is, equal values of their types
-    have equal codes. If it is not one of equality, the codes must also have the order of the
+    have equal codes. For ``<``, ``<=``, ``>`` and ``>=`` the codes must also have the order of the
     values.
     """
     left, right = (_without_casts(a, codecs) for a in predicate.arguments)
     if not (isinstance(left, Column) or isinstance(right, Column)):
         return None
-    codec, other = codecs.codec(left.type), codecs.codec(right.type)
+    left_codec, right_codec = codecs.codec(left.type), codecs.codec(right.type)
     is_ordering = predicate.function not in ("same", "eq", "ne")
-    if codec.code_space != other.code_space or (is_ordering and not codec.ordered):
+    if left_codec.code_space != right_codec.code_space:
         return None
-    first, second = _side(left, codec), _side(right, other)
-    return None if first is None or second is None else _Comparison(first, second)
+    if is_ordering and not left_codec.ordered:
+        return None
+    left_side, right_side = _side(left, left_codec), _side(right, right_codec)
+    if left_side is None or right_side is None:
+        return None
+    return _Comparison(left_side, right_side)
 
 
 def _side(side: Expression, codec: Codec) -> _Side | None:

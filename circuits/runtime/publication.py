@@ -60,7 +60,8 @@ def publish(
 
     Args:
         nodes: The nodes of the graph; they do not change.
-        retained: The positions of the integrals of inputs that contain only unexpired rows.
+        retained: The positions of the `Integrate` nodes that store the unexpired rows of an input.
+            They take the committed deltas, which delete expired rows.
         committed: The delta of each node, including the deletions of expired rows.
         unexpired: The deltas of these inputs without the deletions of expired rows, by position.
         context: The context of the step, with no relation staged.
@@ -72,15 +73,16 @@ def publish(
     Complexity:
         That of one step of the operators that depend on the ``unexpired`` inputs.
     """
-    differs = [False] * len(nodes)
+    # By position: True if the published delta of the node may differ from the committed one.
+    may_differ = [False] * len(nodes)
     deltas: list[ZSet] = []
     integrals: dict[int, Staged | None] = {}
     seconds = [0.0] * len(nodes)
     for position, node in enumerate(nodes):
         start = clock()
-        inputs_differ = any(differs[i] for i in node.inputs)
-        if node.operator is not None and inputs_differ and position not in retained:
-            differs[position] = True
+        inputs_may_differ = any(may_differ[i] for i in node.inputs)
+        if node.operator is not None and inputs_may_differ and position not in retained:
+            may_differ[position] = True
             delta, staged = node.empty, None
             if context.first or any(len(deltas[i]) for i in node.inputs):
                 inputs = [deltas[i] for i in node.inputs]
@@ -88,8 +90,8 @@ def publish(
             if isinstance(node.operator, Integrate):
                 integrals[position] = staged
         else:
-            differs[position] = position in unexpired
-            delta = unexpired[position] if differs[position] else committed[position]
+            may_differ[position] = position in unexpired
+            delta = unexpired[position] if may_differ[position] else committed[position]
             if node.is_arranged and len(delta):
                 context.shared.add(node.name, delta)
         deltas.append(delta)

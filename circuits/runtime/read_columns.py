@@ -32,7 +32,7 @@ def read_columns(
     """
     width = len(nodes[position].plan.fields)
     columns: set[int] = set()
-    same_columns = {position}  # the node, and filters of it
+    same_columns = {position}  # the node, and filters over it: they have the same columns
     for reader, node in enumerate(nodes):
         if not same_columns.isdisjoint(node.inputs):
             if node.operator is not None and isinstance(node.plan, Map):

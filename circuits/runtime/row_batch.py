@@ -28,8 +28,8 @@ class RowBatch(Mapping[int, pa.Array]):
         codecs: The codecs of all types, because an expression can have a type that no column has.
 
     Attributes:
-        truths: The truth of predicates over these rows, as far as it is computed
-            (`circuits.runtime.predicates`).
+        truths: The truth of the predicates that have been computed for these rows so far
+            (`circuits.runtime.predicates.Truth`).
     """
 
     __slots__ = ("_values", "codecs", "columns", "truths", "zset")

@@ -15,10 +15,10 @@ Dropped rows change no output: a group that can no longer change leaves the stat
 result stays. The law, which tests check with random plans and streams: the outputs are those of the
 same circuit that drops nothing.
 
-A trace keeps the rows that any of its readers needs: joins, and for an input its options. A row
-that arrives before the bound does not enter the trace. The bound is a function of the watermarks
-and the state, so nothing else is stored; after a restart the first step looks at all rows before
-the bound once.
+A trace keeps the rows that any of its readers needs. Its readers are joins and, for an input, the
+options of the input, such as keys. A row before the bound does not enter the trace. The bound is a
+function of the watermarks and the state, so nothing else is stored. After a restart, the first step
+searches all rows before the bound.
 
 Cost: per step and trace O(runs log N), and O(log N) per dropped row. Each trace that drops rows is
 arranged by the bounded column, too (`dbsp_wcoj.storage.range_scan`).
@@ -44,7 +44,7 @@ from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Closing
 from circuits.runtime.operators.time.session_bound import SessionBoundOperator
 from circuits.runtime.operators.time.window_close import WindowCloseOperator
-from circuits.runtime.trace_limits import MIN_CODE, kept_delta, order_beginning_with
+from circuits.runtime.trace_limits import MIN_CODE, limited_delta, order_beginning_with
 from circuits.types.codecs.arrow_buffers import NULL
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
@@ -85,7 +85,7 @@ class SessionStateBound:
 
     Attributes:
         operator: The operator.
-        frontier: A later row can be in one session only with rows from this time on.
+        frontier: A later row can extend only sessions that have rows at or after this time.
         start: The frontier of the starts of sessions.
     """
 
@@ -133,14 +133,17 @@ class StateBounds:
         for position, node in enumerate(nodes):
             self.frontiers.append(self._frontiers_of(position, node))
             if node.operator is None and self._reads_rows(node):
+                # The options need all rows, or only the rows after the frontier.
                 reads_only_after_frontier = inputs[node.name].reads_only_after_frontier
-                by_time = self._input_bounds(node.name) if reads_only_after_frontier else {}
-                bounds_of_readers.setdefault(position, []).append(by_time)
+                needed_by_options = (
+                    self._input_bounds(node.name) if reads_only_after_frontier else {}
+                )
+                bounds_of_readers.setdefault(position, []).append(needed_by_options)
             if node.operator is None or isinstance(node.operator, Integrate):
                 continue
             input_bounds = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
             if node.plan.reads_watermarks:
-                self._bound_closing(position, input_bounds[0])
+                self._add_final_row_column(position, input_bounds[0])
             needed = node.plan.needed_rows(input_bounds)
             if type(node.plan) in joins:
                 for i, bounds in zip(node.inputs, needed, strict=True):
@@ -169,7 +172,7 @@ class StateBounds:
             return {}
         return {checked.bounded_column: WatermarkOf(name, checked.expiry_text)}
 
-    def _bound_closing(self, position: int, input_bounds: ColumnBounds) -> None:
+    def _add_final_row_column(self, position: int, input_bounds: ColumnBounds) -> None:
         column = closing_column(input_bounds)
         if column is not None:
             self.final_row_columns[position] = column, input_bounds[column]
@@ -177,11 +180,13 @@ class StateBounds:
     def _bound_sessions(
         self, position: int, node: Node, operator: SessionBoundOperator, needed: ColumnBounds
     ) -> None:
+        # An operator that computes the last times of sessions keeps all sessions.
         if operator.time in needed and not operator.is_reversed:
             start = self.frontiers[position][len(node.plan.fields) - 1]
             self.sessions[position] = SessionStateBound(operator, needed[operator.time], start)
 
     def _bound_operator(self, position: int, node: Node, needed: ColumnBounds) -> None:
+        # The traces begin with the columns of ``partitioning``, in their order.
         for trace_column, column in enumerate(node.plan.partitioning or ()):
             if column in needed:
                 name = node.plan.inputs[0].fields[column].name
@@ -194,7 +199,8 @@ class StateBounds:
     def _bound_relation(
         self, position: int, node: Node, readers: Sequence[ColumnBounds], relations: Relations
     ) -> None:
-        # The trace keeps the rows that any reader needs, so the bound is one that all have.
+        # The trace keeps the rows that any reader needs: its bound is on a column that all readers
+        # bound, and is the least of their frontiers.
         trace = relations.traces.get(node.name)
         common = set(readers[0]).intersection(*readers[1:])
         if trace is None or node.is_nested or not common:
@@ -203,7 +209,7 @@ class StateBounds:
         frontier = least(bounds[column] for bounds in readers)
         bound = TraceBound(trace, column, frontier, node.plan.fields[column].name)
         self.relations[position] = bound
-        relations.add_reader(_reader_of(node.name, bound))
+        relations.add_reader(_order_reader(node.name, bound))
 
 
 class BoundedStep:
@@ -211,8 +217,8 @@ class BoundedStep:
 
     Args:
         bounds: The bounds of the graph.
-        watermarks: The watermark after the step of each input that has one, by name. The first
-            drop reads them.
+        watermarks: Returns the watermark of an input after the step, by name; None without one. It
+            is called only after all inputs of the step have been read.
         previous_limits: ``limits`` of the step before.
 
     Attributes:
@@ -286,11 +292,12 @@ class BoundedStep:
             limit = self.value(sessions.frontier)
             if limit is None:
                 return staged
-            low = self._previous_limits.get(sessions.start, MIN_CODE)
+            previous_start = self._previous_limits.get(sessions.start, MIN_CODE)
             previous_limit = self._advance(sessions.frontier, limit)
-            oldest = sessions.operator.drop_closed_sessions(steps, previous_limit, limit, low)
-            self._oldest[position] = oldest
-            self._advance(sessions.start, self.value(sessions.start) or low)
+            self._oldest[position] = sessions.operator.drop_closed_sessions(
+                steps, previous_limit, limit, previous_start
+            )
+            self._advance(sessions.start, self.value(sessions.start) or previous_start)
             return StagedGroup(steps.values())
         for bound in traces:
             step = self._drop(bound, steps.get(id(bound.trace)))
@@ -318,10 +325,10 @@ class BoundedStep:
             return step
         previous_limit = self._advance((id(bound.trace), bound.frontier), limit)
         delta = ZSet.empty(bound.trace.arity) if step is None else step.delta
-        kept = kept_delta(bound.trace, bound.column, delta, previous_limit, limit)
-        if kept is delta:
+        change = limited_delta(bound.trace, bound.column, delta, previous_limit, limit)
+        if change is delta:
             return step
-        return bound.trace.prepare(kept) if len(kept) else None
+        return bound.trace.prepare(change) if len(change) else None
 
     def _advance(self, key: object, limit: int) -> int:
         """Record the value of a bound, and return the one before."""
@@ -330,7 +337,10 @@ class BoundedStep:
         return previous_limit
 
 
-def _reader_of(name: str, bound: TraceBound) -> Callable[[], Mapping[str, Collection[ColumnOrder]]]:
+def _order_reader(
+    name: str, bound: TraceBound
+) -> Callable[[], Mapping[str, Collection[ColumnOrder]]]:
+    """Return a function for `Relations.add_reader`: the column order by which rows are dropped."""
     return lambda: {name: [bound.order] if bound.trace.orders else []}
 
 

@@ -50,7 +50,7 @@ def state_sizes(state: CircuitVersion) -> list[StateSize]:
 def describe_state(state: CircuitVersion) -> list[str]:
     """Return a line per operator with state, for explain.
 
-    There are no lines if no input has an event time: then nothing but deletions bounds any state.
+    There are no lines if no input has an event time, because then no bound keeps state small.
     """
     inputs = state.graph.checked_inputs.values()
     if not any(checked.options.time_column is not None for checked in inputs):

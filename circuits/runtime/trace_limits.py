@@ -1,11 +1,11 @@
-"""Trace limits: the change of a trace without the rows before a limit in one of its columns.
+"""Trace limits: the delta of a trace that keeps no rows before a limit in one of its columns.
 
 ::
 
-    T'  =  (T + d)[column >= limit]         kept_delta  =  T' - T
+    T'  =  (T + d)[column >= limit]         limited_delta  =  T' - T
 
 The limit never decreases, and T has no rows before the limit of the previous step. So only the rows
-between the two limits are read. NULL is before no limit.
+between the two limits are read. Rows with NULL in the column are kept.
 
 Cost: O(runs log N), and O(columns) per row that is dropped (`dbsp_wcoj.storage.range_scan`).
 """
@@ -21,7 +21,7 @@ from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.range_scan import range_scan
 from dbsp_wcoj.storage.trace import ColumnOrder
 
-__all__ = ["MIN_CODE", "first_value", "kept_delta", "order_beginning_with", "split_at"]
+__all__ = ["MIN_CODE", "first_value", "limited_delta", "order_beginning_with", "split_at"]
 
 #: The least code of a value.
 MIN_CODE: Final = NULL + 1
@@ -54,26 +54,26 @@ def split_at(zset: ZSet, column: int, limit: int) -> tuple[ZSet, ZSet]:
     return before, ZSet(np.ascontiguousarray(rows[:, ~is_before]), weights[~is_before])
 
 
-def kept_delta(trace: Trace, column: int, delta: ZSet, previous_limit: int, limit: int) -> ZSet:
-    """Return the change of a trace that has no rows before the limit afterwards.
+def limited_delta(trace: Trace, column: int, delta: ZSet, previous_limit: int, limit: int) -> ZSet:
+    """Return the delta of a trace in a step that also drops the rows before a limit.
 
     Args:
         trace: The rows.
         column: The column with the limit.
-        delta: The change by the step.
+        delta: The change by the step, before rows are dropped.
         previous_limit: The limit of the previous step.
         limit: The limit of this step.
 
     >>> trace = Trace(1)
     >>> trace.update(ZSet.from_rows([(1,), (5,)]))
-    >>> kept_delta(trace, 0, ZSet.from_rows([(2,), (6,)]), 0, 3)
+    >>> limited_delta(trace, 0, ZSet.from_rows([(2,), (6,)]), 0, 3)
     ZSet({(1,): -1, (6,): 1})
     """
-    _, kept = split_at(delta, column, limit)
+    _, change = split_at(delta, column, limit)
     if limit > previous_limit and not trace.is_empty:
-        old = range_scan(trace, order_beginning_with(trace, column), previous_limit, limit - 1)
-        kept = kept - old if len(old) else kept
-    return kept
+        dropped = range_scan(trace, order_beginning_with(trace, column), previous_limit, limit - 1)
+        change = change - dropped if len(dropped) else change
+    return change
 
 
 def first_value(trace: Trace, column: int, delta: ZSet, low: int, limit: int) -> int | None:
@@ -83,14 +83,15 @@ def first_value(trace: Trace, column: int, delta: ZSet, low: int, limit: int) ->
         trace: The rows.
         column: The column.
         delta: A change of the rows.
-        low: No value is before it.
-        limit: Values from here on are ignored.
+        low: The search begins here; no value may be before it.
+        limit: The search ends before it.
 
     Returns:
         The value; None if there is none.
 
     Complexity:
-        O(runs log N log (limit - low)), and O(1) per row near the value.
+        O(runs log N log (limit - low)), and O(1) per row that is read. The search reads intervals
+        that double in width, up to the first one with a row.
 
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 40), (8, 30), (9, 90)]))

@@ -106,6 +106,7 @@ class WriterLock:
             BusyCircuitError: This thread is already computing a step, and a callback or a signal
                 handler has called this method.
         """
+        # An interrupt can release the mutex without resetting the thread id, so check both.
         if self._mutex_thread == get_ident() and self._mutex.locked():
             raise BusyCircuitError(
                 "this thread is already making a step of the circuit, and steps do not nest: make "

@@ -2,8 +2,9 @@
 
 The state is exported as tables of values::
 
-    a join          the rows of each relation that it reads, with decoded row ids
-    other operators the rows of each of their traces, in the column layout of the trace
+    a join             a table of the rows of each relation that it reads; the columns that a row
+                       id replaces are in the table again
+    another operator   a table of the rows of each of its traces, with the columns of the trace
 
 Codes of a dictionary (`circuits.types.codecs.codec`) are valid in their own circuit only. The
 export decodes them to values and the import assigns new codes. All other numbers in a trace are the
@@ -45,15 +46,15 @@ __all__ = [
     "export_dictionaries",
     "export_relation",
     "export_state",
+    "find_stateful_operator",
     "import_dictionaries",
-    "stateful_operator",
 ]
 
 #: A table for each relation of a join, or for each trace; None for a relation without a trace.
 OperatorState = tuple[pa.Table | None, ...]
 
 
-def stateful_operator(circuit: Circuit) -> int:
+def find_stateful_operator(circuit: Circuit) -> int:
     """Return the node number of the only operator of a circuit that has state.
 
     Raises:
@@ -166,7 +167,7 @@ class StateImport:
         self._add_rows(node, table)
 
     def finish(self) -> StateStep:
-        """Load the state into the circuit and return it as one step of an empty state.
+        """Load the state into the circuit, and return it for a store that has no state yet.
 
         Raises:
             SnapshotError: The state of an operator is missing.
@@ -189,7 +190,7 @@ class StateImport:
             for name, dictionary in self._graph.registry.dictionaries.items()
             if len(dictionary)
         }
-        # `whole_state` returns the state as that of the next step.
+        # `whole_state` returns the number of the next step, so the circuit starts one step earlier.
         self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 
@@ -205,10 +206,10 @@ class StateImport:
         if isinstance(operator, RowIdEncodeOperator):
             zset = operator.evaluate([zset])
         zset = to_storable(zset)
-        added_before = self._traces.setdefault(name, zset)
-        if added_before is not zset and added_before != zset:
+        first_rows = self._traces.setdefault(name, zset)  # of the first operator that reads them
+        if first_rows is not zset and first_rows != zset:
             raise SnapshotError(
-                f"two operators have different rows of {name} ({len(added_before)} and {len(zset)} "
+                f"two operators have different rows of {name} ({len(first_rows)} and {len(zset)} "
                 "rows): export all states at the same step"
             )
 
@@ -225,8 +226,9 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     zset, fields = relation_to_zset(trace, len(node.plan.fields)), node.plan.fields
     if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
-        kept = len(node.plan.fields) - 1
-        zset = RowIdDecodeOperator([(kept, node.operator)], len(fields)).evaluate([zset])
+        row_id_column = len(node.plan.fields) - 1
+        row_ids = [(row_id_column, node.operator)]
+        zset = RowIdDecodeOperator(row_ids, len(fields)).evaluate([zset])
     return _schema(fields).to_table(zset, circuit.codecs)
 
 

@@ -150,18 +150,20 @@ def _describe_state(files: LocalFiles, manifest: Manifest) -> list[dict[str, Any
     Equal arrangements in the cells of one stage are added up.
     """
     entries = _describe_manifest(manifest, "")
-    entry_of: dict[tuple[str, str], dict[str, Any]] = {}
+    stage_entries: dict[tuple[str, str], dict[str, Any]] = {}
     for (stage, _), cell_manifest in _cell_manifests(manifest).items():
         for entry in _describe_manifest(read_cell_manifest(cell_manifest), f"stage {stage} "):
-            total = entry_of.setdefault((entry["name"], str(entry["order"])), entry)
-            if total is not entry:
-                for key in ("rows", "segments", "bytes"):
-                    total[key] += entry[key]
-    entries += entry_of.values()
+            key = entry["name"], str(entry["order"])
+            if key in stage_entries:
+                for number in ("rows", "segments", "bytes"):
+                    stage_entries[key][number] += entry[number]
+            else:
+                stage_entries[key] = entry
+    entries += stage_entries.values()
     labels = _labels(files, is_distributed=manifest.cells is not None)
     for entry in entries:
-        prefix = " ".join(entry["name"].split(" ")[:2])
-        label = labels.get(entry["name"]) or labels.get(prefix)
+        stage_name = " ".join(entry["name"].split(" ")[:2])  # "stage N" if the entry is of a cell
+        label = labels.get(entry["name"]) or labels.get(stage_name)
         entry["label"], entry["views"] = (None, []) if label is None else label
     return entries
 
@@ -281,8 +283,8 @@ def _dead_letters(files: LocalFiles, max_shown: int, total: int) -> dict[str, An
         for row in grouped.to_pylist():
             key = row["relation"], row["reason"]
             rows_by_reason[key] = rows_by_reason.get(key, 0) + row["count_all"]
-        missing = max(0, max_shown - len(newest))
-        newest += table.slice(max(0, table.num_rows - missing)).to_pylist()[::-1]
+        still_shown = max(0, max_shown - len(newest))
+        newest += table.slice(max(0, table.num_rows - still_shown)).to_pylist()[::-1]
     most_frequent_first = sorted(rows_by_reason.items(), key=lambda item: -item[1])
     return {
         "total": total,

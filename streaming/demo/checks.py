@@ -43,25 +43,26 @@ class Checks:
 
     Attributes:
         stream: The changes, for the recount.
-        recounted: The positions after which to recount, each as a number of changes.
+        recount_positions: When to recount, each as a number of changes.
         oracle: Expected totals, compared after every micro-batch.
         published: Expected totals after the last change.
         compared: The number of comparisons with each source of expected values.
         differences: The comparisons that differ.
+        recount_count: The number of recounts so far.
     """
 
     stream: ChangeStream
-    recounted: frozenset[int]
+    recount_positions: frozenset[int]
     oracle: Oracle | None = None
     published: Mapping[str, int] = field(default_factory=dict)
     compared: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
-    recounts: int = 0
+    recount_count: int = 0
 
     def compare(self, position: int, views: CurrentViews) -> None:
         """Compare the totals after a number of changes with all expected values."""
         actual = asdict(views.counts)
-        if position in self.recounted:
+        if position in self.recount_positions:
             self._recount(position, actual, views)
         if self.oracle is not None:
             for name, expected in self.oracle.at(position).items():
@@ -82,7 +83,7 @@ class Checks:
         for view in PER_NODE:
             counts = views.per_node(view)
             self._compare_nodes(position, view, counts, getattr(expected, view))
-        self.recounts += 1
+        self.recount_count += 1
 
     def _compare(
         self, against: str, position: int, name: str, actual: object, expected: object

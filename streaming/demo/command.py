@@ -254,8 +254,9 @@ def _new_directory(path: Path | None) -> Path:
 
 def _report_checks(console: Console, checks: Checks) -> int:
     """Print the comparisons and their results; return the exit status."""
+    count = checks.recount_count
     descriptions = {
-        "recount": f"with recounts by sparse matrix products after {checks.recounts} micro-batches",
+        "recount": f"with recounts by sparse matrix products after {count} micro-batches",
         "oracle": "with the oracle after micro-batches",
         "published figure": "with published figures",
     }

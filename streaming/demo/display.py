@@ -21,7 +21,7 @@ from streaming.demo.run import History
 
 __all__ = ["Display", "format_time"]
 
-#: Smaller numbers are not times in seconds since 1970, but only ordered.
+#: Times from this number on are seconds since 1970; smaller ones only order the changes.
 MIN_EPOCH_S: Final = 100_000_000
 #: The number of lines that are printed without a terminal.
 MAX_LINES: Final = 20

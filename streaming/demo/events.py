@@ -80,6 +80,7 @@ class ChangeStream:
     def cuts(self, batches: int) -> Integers:
         """Choose up to ``batches`` evenly spaced ends of transactions, the last of the stream."""
         even_ends = np.arange(1, batches + 1) * len(self) / batches
+        # The first end at or after each even end, despite rounding errors.
         return np.unique(self.ends[np.searchsorted(self.ends, even_ends - 1e-9)])
 
 

@@ -40,7 +40,9 @@ def plot(history: History, path: Path, title: str) -> None:
         OSError: The file cannot be written.
     """
     times = _times(history)
-    checked = [i for i, cut in enumerate(history.cuts) if int(cut) in history.checks.recounted]
+    checked = [
+        i for i, cut in enumerate(history.cuts) if int(cut) in history.checks.recount_positions
+    ]
     figure = Figure(figsize=(10, 11), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13)

@@ -5,10 +5,12 @@ matrix W of summed weights, the symmetric U = [A + Aᵀ > 0], and ∘ the elemen
 
     directed triangles    sum((A A) ∘ A)               weighted    sum((W W) ∘ W)
     3-cycles              sum((A A) ∘ Aᵀ) / 3          undirected  sum((U U) ∘ U) / 6
-    triangles of node x   as a in e(a,b), e(b,c), e(a,c):  row sums of (A A) ∘ A
-                          as b:                            row sums of (Aᵀ A) ∘ A
-                          as c:                            column sums of (A A) ∘ A
     3-cycles of node x    row sums of (A A) ∘ Aᵀ
+
+    triangles e(a,b), e(b,c), e(a,c) of node x: the sum of those with
+        x = a    row sums of (A A) ∘ A
+        x = b    row sums of (Aᵀ A) ∘ A
+        x = c    column sums of (A A) ∘ A
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ CREATE VIEW cycle_corners AS
     JOIN loop_free_pair ca ON ca.src = bc.dst AND ca.dst = ab.src
     GROUP BY ab.src;
 """
-# For the drawing: each 3-cycle once, from its smallest corner.
+# For the drawing on the live page: each 3-cycle once, from its smallest corner.
 DRAWN: Final = """
 CREATE VIEW cycle AS
     SELECT ab.src AS a, bc.src AS b, ca.src AS c

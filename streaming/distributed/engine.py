@@ -11,9 +11,9 @@ read. Therefore constraints, rejected rows, replays and versions work as in the 
 micro-batch that fails before the commit has changed only circuits in the memory of workers, and
 these are never used for another version than their own.
 
-Views that must be kept whole in one place cannot be computed by cells, so the engine refuses them
-when the sink is created. The driver keeps the dictionaries of all inputs, and no rows of inputs
-without options.
+The engine refuses views that need all their rows in one process, such as materialized ones, when
+the sink is created. The state of the driver consists of the dictionaries of all inputs, and of the
+rows of the inputs with options.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DistributedEngine(Engine):
         StateError: ``keep`` is too small.
     """
 
-    explain_reads_state = True
+    explain_reads_state = True  # `explain` reads the newest manifest
 
     def __init__(self, circuit: Circuit, *, cells: int, files: Files, keep: int) -> None:
         check_distributable(circuit)
@@ -86,15 +86,15 @@ class DistributedEngine(Engine):
         cells = self._store.cells
         pipeline = self._pipeline_for(cells)
         session = _session_of(frame)
-        before = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
-        result = pipeline.step(session, step.outputs, batch_id, before)
+        previous = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
+        result = pipeline.step(session, step.outputs, batch_id, previous)
         deltas = {
             view: sum_tables(schema, result.outputs[view]) for view, schema in self._schemas.items()
         }
         return StepOutput(
             deltas,
-            _refuse_whole_view,
-            CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells)),
+            after=_refuse_whole_view,
+            cells=CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells)),
         )
 
     def check_readable(self, view: str) -> None:
@@ -126,7 +126,12 @@ class DistributedEngine(Engine):
     def _pipeline_for(self, cells: CellVersions | None) -> Pipeline:
         """The cached pipeline for the grids of the state."""
         pipeline, id = self._pipeline, self.versions.id
-        if pipeline is None or self._pipeline_id != id or not _has_grids(pipeline.layout, cells):
+        is_current = (
+            pipeline is not None
+            and self._pipeline_id == id
+            and (cells is None or pipeline.layout.json_values == cells.layout)
+        )
+        if pipeline is None or not is_current:
             layout = None
             if cells is not None:
                 layout = GridLayout.of_json(cells.layout, self._stages, self._max_cells)
@@ -221,11 +226,6 @@ def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     for table in nonempty[1:]:
         zset = zset + schema.to_zset(table, codecs)
     return schema.to_table(zset, codecs)
-
-
-def _has_grids(layout: GridLayout, cells: CellVersions | None) -> bool:
-    """Return whether the layout is that of the state, if there is a state."""
-    return cells is None or cells.layout == layout.json_values
 
 
 def _check_cells(cells: CellVersions, pipeline: Pipeline) -> None:

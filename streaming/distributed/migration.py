@@ -4,17 +4,18 @@
 
     cells of the old grid  -- gather_state ->  each row once  -- scatter_state ->  cells of the new
 
-A row of a join's relation is in several cells. It is read from the first of them by the old grid,
-and written to all of its cells by the new grid. The state that other operators keep for a key
-(sums, sets, ordered rows) is in one cell, and is written to one new cell; the key is in the first
-columns of each of their traces. Only codes are computed again, so the cost is proportional to the
-state.
+A row of a join's relation has a copy in several cells. The copy in its first cell by the old grid
+is read, and is written to all of its cells by the new grid. The state that another operator keeps
+for a key (sums, sets, ordered rows) is in one cell, and is written to one new cell; each trace of
+such an operator begins with the columns of the key. No operator computes anything again: values
+only receive new codes, so the cost is proportional to the state.
 
 The state of an operator is a tuple of parts: for a join the rows of each atom, for another operator
-the rows of each of its traces. The state of one process is the result of gathering and the input of
-scattering, so it migrates in the same way. Rows are placed by
-`streaming.distributed.execution.placement`, which hashes like Spark, so later rows that Spark
-routes reach the same cells.
+the rows of each of its traces. An operator in one process has the same tuple, which gathering
+returns and scattering reads. So the two also convert between cells and one process.
+
+Rows are placed by `streaming.distributed.execution.placement`, which hashes like Spark, so later
+rows that Spark routes reach the same cells.
 
 Gathering checks that each row is in a cell of the old grid, and that a row of a join is in all of
 its cells. Damaged state, or state of another grid, raises an error and is not spread.
@@ -23,6 +24,7 @@ its cells. Damaged state, or state of another grid, raises an error and is not s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +38,7 @@ from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Relation, Stage
 from streaming.errors import StateDamagedError
 
-__all__ = ["gather_state", "merge_relations", "scatter_state"]
+__all__ = ["gather_state", "relation_tables", "scatter_state"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -55,19 +57,18 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
-    parts = len(next(iter(states.values())))
-    gathered: dict[int, pa.Table | None] = {}
-    for part in range(parts):
+    gathered: list[pa.Table | None] = []
+    for part in range(len(next(iter(states.values())))):
         state_of_cell = {cell: state[part] for cell, state in states.items()}
         tables = {cell: table for cell, table in state_of_cell.items() if table is not None}
         if not tables:
-            gathered[part] = None
+            gathered.append(None)
             continue
-        cells = np.repeat([*tables], [table.num_rows for table in tables.values()])
-        rows = pa.concat_tables(tables.values())
-        placed = _place(stage, part, rows, grid)
-        gathered[part] = rows.take(pa.array(_first_copies(stage, placed, cells)))
-    return tuple(gathered[part] for part in range(parts))
+        copies = pa.concat_tables(tables.values())
+        cell_of_copy = np.repeat([*tables], [table.num_rows for table in tables.values()])
+        placed = _place(stage, part, copies, grid)
+        gathered.append(copies.take(pa.array(_first_copies(stage, placed, cell_of_copy))))
+    return tuple(gathered)
 
 
 def scatter_state(stage: Stage, grid: Grid, state: OperatorState) -> Iterable[OperatorState]:
@@ -81,23 +82,25 @@ def scatter_state(stage: Stage, grid: Grid, state: OperatorState) -> Iterable[Op
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
-    placed_tables: list[tuple[pa.Table, Integers, Integers] | None] = []
+    partitions: list[_Partition | None] = []
     for part, table in enumerate(state):
         if table is None:
-            placed_tables.append(None)
+            partitions.append(None)
             continue
         placed = _place(stage, part, table, grid)
         order = np.argsort(placed.cells, kind="stable")
-        ends = np.searchsorted(placed.cells[order], np.arange(grid.cells + 1)).astype(np.int64)
-        placed_tables.append((table, placed.rows[order], ends))
+        starts = np.searchsorted(placed.cells[order], np.arange(grid.cells + 1)).astype(np.int64)
+        partitions.append(_Partition(table, placed.rows[order], starts))
     for cell in range(grid.cells):
         yield tuple(
-            None if entry is None else _rows_of_cell(*entry, cell) for entry in placed_tables
+            None if partition is None else partition.rows_of_cell(cell) for partition in partitions
         )
 
 
-def merge_relations(stage: Stage, state: OperatorState) -> dict[str, pa.Table]:
+def relation_tables(stage: Stage, state: OperatorState) -> dict[str, pa.Table]:
     """Return the rows of a join's relations by name, in the transport encoding, weights last.
+
+    All atoms of a relation have the same rows, so one of them is enough.
 
     Args:
         stage: The stage; the result is empty if it is not a join.
@@ -110,9 +113,15 @@ def merge_relations(stage: Stage, state: OperatorState) -> dict[str, pa.Table]:
     }
 
 
-def _rows_of_cell(table: pa.Table, rows: Integers, ends: Integers, cell: int) -> pa.Table:
-    """Return the rows of one cell; ``rows`` lists those of all cells, one cell after another."""
-    return table.take(pa.array(rows[ends[cell] : ends[cell + 1]]))
+class _Partition(NamedTuple):
+    """A table, and the positions of its rows by cell: ``starts[c]`` is where cell ``c`` begins."""
+
+    table: pa.Table
+    positions: Integers
+    starts: Integers
+
+    def rows_of_cell(self, cell: int) -> pa.Table:
+        return self.table.take(pa.array(self.positions[self.starts[cell] : self.starts[cell + 1]]))
 
 
 def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
@@ -124,7 +133,8 @@ def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     (relation,) = (other for other in stage.relations if other.name == atom.relation)
     columns = [encode_column(rows.column(position)) for position in range(len(relation.fields))]
     placed = place_relation(relation.name, columns, grid, rows.num_rows)
-    # The roles of a placed row have one bit for each atom that reads the relation.
+    # A cell may need a row for another atom only, which its roles show: a bit for each atom that
+    # reads the relation.
     atoms_of_relation = [n for n, a in enumerate(stage.atoms) if a.relation == atom.relation]
     role_bit = atoms_of_relation.index(part)
     matches = (placed.roles >> role_bit & 1) == 1
@@ -140,34 +150,35 @@ def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
     nulls = pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
     columns = [nulls] * len(relation.fields)
     for position, key in enumerate(relation.keys):
-        # Exported state has values in place of dictionary codes, and ordered codes unchanged.
+        # The export has values in place of dictionary codes; other columns are encoded already.
         columns[key] = encode_column(rows.column(position))
     return columns
 
 
-def _first_copies(stage: Stage, placed: PlacedRows, cells: Integers) -> Integers:
-    """Return the positions of the rows that are in the first of their cells.
+def _first_copies(stage: Stage, placed: PlacedRows, cell_of_copy: Integers) -> Integers:
+    """Return the positions of the copies that are in the first cell of their row.
 
     Args:
         stage: The stage.
-        placed: The cells in which each row should be.
-        cells: The cell in which each row is.
+        placed: For each copy, all cells in which its row should be.
+        cell_of_copy: The cell in which each copy is.
 
     Raises:
-        StateDamagedError: The rows are not in the cells in which they should be.
+        StateDamagedError: A copy is in a wrong cell, or a row lacks a copy.
     """
-    # For each row: the first of its cells, their number, and 1 if the row is in one of them.
-    first = np.full(len(cells), np.iinfo(np.int64).max)
-    np.minimum.at(first, placed.rows, placed.cells)
-    copies = np.bincount(placed.rows, minlength=len(cells))
-    matches = np.bincount(placed.rows, placed.cells == cells[placed.rows], minlength=len(cells))
-    first_copies = np.flatnonzero(first == cells)
-    if not (matches == 1).all() or int(copies[first_copies].sum()) != len(cells):
-        expected_copies = int(copies[first_copies].sum())
+    count = len(cell_of_copy)
+    first_cell_of_row = np.full(count, np.iinfo(np.int64).max)  # by position of a copy
+    np.minimum.at(first_cell_of_row, placed.rows, placed.cells)
+    cells_of_row = np.bincount(placed.rows, minlength=count)  # by position of a copy
+    is_own_cell = placed.cells == cell_of_copy[placed.rows]  # by pair of copy and cell
+    is_misplaced = np.bincount(placed.rows, is_own_cell, minlength=count) != 1
+    first_copies = np.flatnonzero(first_cell_of_row == cell_of_copy)
+    expected_count = int(cells_of_row[first_copies].sum())
+    if is_misplaced.any() or expected_count != count:
         raise StateDamagedError(
-            f"stage {stage.number}: {int((matches != 1).sum())} of {len(cells)} rows are in the "
-            f"wrong cells, and there are {len(cells)} copies of {len(first_copies)} rows instead "
-            f"of {expected_copies}: the state does not match its layout; restore the state "
+            f"stage {stage.number}: {int(is_misplaced.sum())} of {count} rows are in the "
+            f"wrong cells, and there are {count} copies of {len(first_copies)} rows instead "
+            f"of {expected_count}: the state does not match its layout; restore the state "
             "directory from a copy"
         )
     return first_copies

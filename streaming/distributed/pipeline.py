@@ -32,7 +32,7 @@ from pyspark.sql import functions as f
 
 from circuits import StepLimitError
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
-from streaming.distributed.execution.cell import cell_spec, group_by_destination
+from streaming.distributed.execution.cell import cell_spec, destination_of, group_by_destination
 from streaming.distributed.execution.routing import CELL, RELATION, route_rows
 from streaming.distributed.execution.stage_rows import (
     columns_of,
@@ -45,8 +45,8 @@ from streaming.distributed.execution.task import (
     MANIFEST,
     RESULT_SCHEMA,
     StagePlan,
+    StageStep,
     StageTask,
-    StageWork,
     read_table,
     write_table,
 )
@@ -137,22 +137,22 @@ class Pipeline:
         """The grid of each stage."""
         return self._layout.grids
 
-    def rebalance(self, batch_id: int, before: CellManifests) -> CellManifests:
+    def rebalance(self, batch_id: int, previous: CellManifests) -> CellManifests:
         """Return the cells of the previous micro-batch, after repartitioning uneven joins.
 
         New grids and files become part of the state only with the commit of the micro-batch.
 
         Args:
             batch_id: The micro-batch.
-            before: The manifests of the previous micro-batch.
+            previous: The manifests after the previous micro-batch.
 
         Raises:
             StateError: Cells cannot be read or written.
         """
-        cells = dict(before)
+        cells = dict(previous)
         for stage in self.stages.stages:
             manifests = _stage_manifests(stage, cells)
-            if not self._load_balance.is_due(stage, manifests):
+            if not self._load_balance.should_rebalance(stage, manifests):
                 continue
             spec = self.specs[stage.number]
             stage_cells = StageCells(self._files, self._state_id, stage, spec)
@@ -162,7 +162,7 @@ class Pipeline:
                     stage_cells, grid, manifests, max_cells=self._layout.cells, batch_id=batch_id
                 )
             except BaseException:
-                for writer in stage_cells.written:
+                for writer in stage_cells.writers:
                     writer.undo()
                 raise
             self._set_grid(stage, grid)
@@ -175,7 +175,7 @@ class Pipeline:
         session: SparkSession,
         inputs: Mapping[str, pa.Table],
         batch_id: int,
-        before: CellManifests,
+        previous: CellManifests,
     ) -> PipelineResult:
         """Run a micro-batch, with one job for each stage that has rows.
 
@@ -183,27 +183,28 @@ class Pipeline:
             session: The session that runs the tasks.
             inputs: The parts that are computed from inputs and constants, by name.
             batch_id: The micro-batch.
-            before: The manifests of the previous micro-batch.
+            previous: The manifests after the previous micro-batch.
 
         Raises:
             DbspWcojError: The step of a cell failed.
             PySparkException: A task failed, also after Spark's retries.
         """
         tables_by_destination: dict[str, list[pa.Table]] = group_by_destination(inputs)
-        cells = dict(before)
+        cells = dict(previous)
         for stage in self.stages.stages:
             tables = {
                 relation.name: tables_by_destination.get(f"relation {relation.name}", [])
                 for relation in stage.relations
             }
-            manifests = _stage_manifests(stage, before)
+            manifests = _stage_manifests(stage, previous)
             # The first step of a cell may produce output without any input row.
-            is_first = len(manifests) < self.grids[stage.number].cells
-            if not is_first and not any(
+            has_new_cells = len(manifests) < self.grids[stage.number].cells
+            has_rows = any(
                 table.num_rows
                 for tables_of_relation in tables.values()
                 for table in tables_of_relation
-            ):
+            )
+            if not has_new_cells and not has_rows:
                 continue
             for cell, name, content in self._run_stage(session, stage, tables, batch_id, manifests):
                 if name == ERROR:
@@ -211,10 +212,9 @@ class Pipeline:
                 if name == MANIFEST:
                     cells[stage.number, cell] = content
                 else:
-                    for destination, result_tables in group_by_destination(
-                        {name: read_table(content)}
-                    ).items():
-                        tables_by_destination.setdefault(destination, []).extend(result_tables)
+                    tables_by_destination.setdefault(destination_of(name), []).append(
+                        read_table(content)
+                    )
         outputs = {
             name: tables_by_destination.get(f"view {name}", []) for name in self.stages.outputs
         }
@@ -226,36 +226,29 @@ class Pipeline:
         stage: Stage,
         tables: Mapping[str, list[pa.Table]],
         batch_id: int,
-        before: Mapping[int, bytes],
+        manifests: Mapping[int, bytes],
     ) -> Iterable[tuple[int, str, bytes]]:
         """Step the cells of a stage; return their result rows."""
         rows = pack_relations(stage, tables)
-        if before:
+        if manifests:
             self._load_balance.record(stage, rows)
         elif self._chooses_grids and stage.atoms:
             self._choose_grid(stage, rows)
+        step = StageStep(self._stage_plan(stage), batch_id, manifests)
         if stage.is_small:
-            return self._run_in_driver(stage, rows, batch_id, before)
+            return self._run_in_driver(stage, rows, step)
         tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
-        task = StageTask(self._stage_plan(stage), batch_id, before, tasks)
+        task = StageTask(step, tasks)
         if rows.num_rows > MAX_DRIVER_ROWS:
             return self._run_shuffled(self._own_session(session), stage, rows, task)
         return self._run_placed(session, stage, rows, task)
 
     def _run_in_driver(
-        self, stage: Stage, rows: pa.Table, batch_id: int, before: Mapping[int, bytes]
+        self, stage: Stage, rows: pa.Table, step: StageStep
     ) -> Iterable[tuple[int, str, bytes]]:
         """Run a stage that is too small for a task in the driver, as its one cell."""
-        work = StageWork(
-            self._files,
-            self._state_id,
-            stage.number,
-            self.specs[stage.number],
-            batch_id,
-            before,
-        )
         sent = replicate_rows(stage, rows, self.grids[stage.number])
-        return work.step(0, split_relations(stage, sent)).result_rows
+        return step.step_cell(0, split_relations(stage, sent)).result_rows
 
     def _run_placed(
         self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask
@@ -266,14 +259,14 @@ class Pipeline:
         task_of_row = sent.column(CELL).to_numpy() % task.tasks
         # A cell without state takes its first step even if it has no rows.
         tasks_of_new_cells = {
-            cell % task.tasks for cell in range(grid.cells) if cell not in task.before
+            cell % task.tasks for cell in range(grid.cells) if cell not in task.step.manifests
         }
-        parts = [
+        task_inputs = [
             (number, write_table(sent.filter(pa.array(task_of_row == number))))
             for number in sorted(tasks_of_new_cells.union(task_of_row.tolist()))
         ]
-        results = session.sparkContext.parallelize(parts, len(parts)).mapPartitions(task.run_placed)
-        return list(results.collect())
+        inputs = session.sparkContext.parallelize(task_inputs, len(task_inputs))
+        return list(inputs.mapPartitions(task.run_placed).collect())
 
     def _run_shuffled(
         self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask
@@ -281,7 +274,7 @@ class Pipeline:
         """Run a stage on rows that executors route."""
         grid = self.grids[stage.number]
         frame = route_rows(session.createDataFrame(rows), columns_of(stage), grid)
-        if len(task.before) < grid.cells:
+        if len(task.step.manifests) < grid.cells:
             # Spark creates no task for an empty partition.
             all_cells = session.range(grid.cells).select(f.col("id").cast("int").alias(CELL))
             frame = frame.unionByName(all_cells, allowMissingColumns=True)

@@ -10,7 +10,8 @@ Rescaling is offline: it takes the lock of the directory, so no query may run on
 newest version again in the other form, with the same batch id and the same published deltas, reads
 everything back and compares it. One rename makes the result current; an error or a crash before
 that leaves the directory unchanged. The query continues from the new version. If Spark replays the
-last micro-batch, its rows are recognized, because the codes of strings are preserved.
+last micro-batch, the query compares the digests of its rows with those in the version. Digests are
+computed from codes, so rescaling keeps the codes of all strings.
 
 Grids are chosen from the existing state: the sizes of the relations, and the values that are so
 frequent that they must be spread (`streaming.distributed.planning.grid_planning`). Therefore it is
@@ -43,7 +44,7 @@ from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.engine import check_distributable, circuit_stages
 from streaming.distributed.execution.cell import cell_spec, driver_spec
-from streaming.distributed.migration import merge_relations
+from streaming.distributed.migration import relation_tables
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
@@ -79,7 +80,7 @@ class RescaleResult:
         before: The number of cells before; None if the state was embedded.
         after: The number of cells after; None if the state is embedded.
         stages: The number of stages.
-        moved: The number of stages whose cells have changed.
+        moved: The number of stages whose rows were migrated.
         rows: The number of migrated rows, each counted once.
         bytes_written: The size of the new files.
     """
@@ -157,6 +158,7 @@ class _Rescaling:
             )
         self._owner = take_over(files)
         self._batch_id = max(list_batch_ids(files))
+        # The manifest of the version that is converted.
         self._before = read_manifest(files, self._batch_id, state_id=identity.id)
         if self._before.epoch >= self._owner.epoch:
             self._owner = take_over(files, self._before.epoch)
@@ -172,14 +174,14 @@ class _Rescaling:
 
     def run(self) -> RescaleResult:
         """Write the converted version, and make it the current version."""
-        before, old, count = self._before, self._before.cells, self._target_cells
+        before, old_cells, count = self._before, self._before.cells, self._target_cells
         try:
-            if old is not None:
-                layout = GridLayout.of_json(old.layout, self._stages, old.count)
+            if old_cells is not None:
+                layout = GridLayout.of_json(old_cells.layout, self._stages, old_cells.count)
                 if count is None:
-                    after = self._embed(layout, old)
+                    after = self._embed(layout, old_cells)
                 else:
-                    after = self._repartition(layout, old, count)
+                    after = self._repartition(layout, old_cells, count)
             else:
                 after = before if count is None else self._distribute(count)
             if after != before:
@@ -190,11 +192,11 @@ class _Rescaling:
             raise
         return RescaleResult(
             self._batch_id,
-            None if old is None else old.count,
+            None if old_cells is None else old_cells.count,
             count,
             len(self._stage_cells),
-            sum(stage_cells.moved for stage_cells in self._stage_cells),
-            sum(stage_cells.rows for stage_cells in self._stage_cells),
+            sum(stage_cells.is_moved for stage_cells in self._stage_cells),
+            sum(stage_cells.moved_rows for stage_cells in self._stage_cells),
             sum(writer.bytes_written for writer in self._all_writers),
         )
 
@@ -214,28 +216,28 @@ class _Rescaling:
             manifests |= _by_stage(stage, cell_manifests)
         return self._write_state(
             import_dictionaries(self._driver, export_dictionaries(circuit)),
-            {},
-            {name: export_relation(circuit, name) for name in circuit.input_options},
-            CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests),
+            states={},
+            relations={name: export_relation(circuit, name) for name in circuit.input_options},
+            cells=CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests),
         )
 
-    def _embed(self, layout: GridLayout, old: CellVersions) -> Manifest:
+    def _embed(self, layout: GridLayout, old_cells: CellVersions) -> Manifest:
         """Convert the state of cells to the state of one process."""
         driver = self._driver
         driver.load(read_state(self._files, self._before))
         states = {}
         for stage_cells, grid in zip(self._stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
-            states[stage.node] = stage_cells.read(grid, old.stage_manifests(stage.number))
+            states[stage.node] = stage_cells.read(grid, old_cells.stage_manifests(stage.number))
             stage_cells.record_moved(states[stage.node])
         return self._write_state(
             import_dictionaries(self._circuit, export_dictionaries(driver)),
-            states,
-            {name: export_relation(driver, name) for name in driver.input_options},
-            None,
+            states=states,
+            relations={name: export_relation(driver, name) for name in driver.input_options},
+            cells=None,
         )
 
-    def _repartition(self, layout: GridLayout, old: CellVersions, count: int) -> Manifest:
+    def _repartition(self, layout: GridLayout, old_cells: CellVersions, count: int) -> Manifest:
         """Convert the state of cells to another number of cells; keep the driver's state."""
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
@@ -244,7 +246,7 @@ class _Rescaling:
             new_grid, cell_manifests = stage_cells.repartition(
                 grid,
                 partial(_choose_grid, stage, count),
-                old.stage_manifests(stage.number),
+                old_cells.stage_manifests(stage.number),
                 batch_id=self._batch_id,
                 steps=self._before.steps,
             )
@@ -256,11 +258,19 @@ class _Rescaling:
     def _write_state(
         self,
         circuit: Circuit,
+        *,
         states: Mapping[int, OperatorState],
         relations: Mapping[str, pa.Table | None],
         cells: CellVersions | None,
     ) -> Manifest:
-        """Write the state of a circuit of this process; return the manifest of the new version."""
+        """Write the state of a circuit of this process; return the manifest of the new version.
+
+        Args:
+            circuit: The circuit, with its dictionaries.
+            states: The state of its operators, by the number of their node.
+            relations: The rows of its inputs with options, by name.
+            cells: The cells of a distributed circuit.
+        """
         before = self._before
         state_import = StateImport(circuit, steps=before.steps, watermarks=before.watermarks)
         for name, rows in relations.items():
@@ -303,13 +313,13 @@ class _Rescaling:
     def _all_writers(self) -> list[Writer]:
         return [
             *self._writers,
-            *(writer for stage_cells in self._stage_cells for writer in stage_cells.written),
+            *(writer for stage_cells in self._stage_cells for writer in stage_cells.writers),
         ]
 
 
 def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
     """Choose the grid of a stage from the rows in its state."""
-    tables = merge_relations(stage, state)
+    tables = relation_tables(stage, state)
     has_rows = any(table.num_rows for table in tables.values())
     return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)
 

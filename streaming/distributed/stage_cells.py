@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
-from circuits.state.migration import OperatorState, StateImport, export_state, stateful_operator
+from circuits.state.migration import (
+    OperatorState,
+    StateImport,
+    export_state,
+    find_stateful_operator,
+)
 from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage
@@ -37,18 +42,18 @@ class StageCells:
         state_id: Its id.
         stage: The stage.
         spec: The circuit of its cells.
-        written: The writers of the new files, to undo them if something fails later.
-        moved: True if the state has been repartitioned.
-        rows: The number of repartitioned rows, each counted once.
+        writers: The writers of the new files, to undo them if something fails later.
+        is_moved: True if the state has been repartitioned.
+        moved_rows: The number of repartitioned rows, each counted once.
     """
 
     files: Files
     state_id: str
     stage: Stage
     spec: CircuitSpec
-    written: list[Writer] = field(default_factory=list)
-    moved: bool = False
-    rows: int = 0
+    writers: list[Writer] = field(default_factory=list)
+    is_moved: bool = False
+    moved_rows: int = 0
 
     def read(self, grid: Grid, manifests: Mapping[int, bytes]) -> OperatorState:
         """Read the state of the stage, as one operator would have it.
@@ -64,8 +69,9 @@ class StageCells:
         missing = set(range(grid.cells)) - manifests.keys()
         if missing:
             raise StateDamagedError(
-                f"stage {self.stage.number} has {grid.cells} cells, and the version lacks "
-                f"{', '.join(map(str, sorted(missing)))}: restore the state directory from a copy"
+                f"stage {self.stage.number} has {grid.cells} cells, and the version has no state "
+                f"of {', '.join(map(str, sorted(missing)))}: restore the state directory from a "
+                "copy"
             )
         states = {}
         for cell in range(grid.cells):
@@ -77,7 +83,7 @@ class StageCells:
                     "this version compiles the views to: use the version that wrote the state"
                 )
             circuit.load(read_state(self.files, manifest))
-            states[cell] = export_state(circuit, stateful_operator(circuit))
+            states[cell] = export_state(circuit, find_stateful_operator(circuit))
         return gather_state(self.stage, grid, states)
 
     def write(
@@ -111,7 +117,9 @@ class StageCells:
         batch_id: int,
         steps: int,
     ) -> tuple[Grid, dict[int, bytes]]:
-        """Write the state of the cells of one grid into the cells of another, if it is another.
+        """Write the state of the cells of one grid into the cells of a new one.
+
+        Nothing is written if the new grid is the old one.
 
         Args:
             old_grid: The grid of the existing cells.
@@ -134,17 +142,17 @@ class StageCells:
 
     def record_moved(self, state: OperatorState) -> None:
         """Record that this state of the stage has been repartitioned."""
-        self.moved = True
-        self.rows += sum(table.num_rows for table in state if table is not None)
+        self.is_moved = True
+        self.moved_rows += sum(table.num_rows for table in state if table is not None)
 
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = Circuit(self.spec)
         state_import = StateImport(circuit, steps=steps, watermarks={})
-        state_import.add_operator(stateful_operator(circuit), state)
+        state_import.add_operator(find_stateful_operator(circuit), state)
         step = state_import.finish()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"
         writer = Writer(self.files, None, stem)
-        self.written.append(writer)
+        self.writers.append(writer)
         writer.add(step)
         return writer.make_manifest(
             step, batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint

@@ -406,9 +406,9 @@ def check_mode(mode: int) -> int:
     """
     if isinstance(mode, int) and 0 <= mode <= 0o7777 and mode & 0o700 == 0o700:
         return mode
-    shown = f"0o{mode:o}" if isinstance(mode, int) and mode >= 0 else repr(mode)
+    mode_text = f"0o{mode:o}" if isinstance(mode, int) and mode >= 0 else repr(mode)
     raise StateError(
-        f"state_mode={shown}: give permission bits that let the user read, write and search, "
+        f"state_mode={mode_text}: give permission bits that let the user read, write and search, "
         "as 0o700 or 0o770"
     )
 

@@ -4,7 +4,7 @@ A manifest lists
 
 - each file of the version, with its size and checksum;
 - the parts of each arrangement (a relation in one column order) and of each dictionary (the codes
-  of strings), by segment file and row (`streaming.state.segment_references`);
+  of strings), by segment file and position (`streaming.state.segment_references`);
 - about the micro-batch: the digests of its inputs, the files of its published tables, the number of
   dead letters.
 
@@ -123,8 +123,8 @@ class Manifest:
     def file_names(self) -> set[str]:
         """The names of all files of the version and its cells."""
         names = set(self.files)
-        for cell in self._cell_manifests.values():
-            names |= read_cell_manifest(cell).files.keys()
+        for manifest_bytes in self._cell_manifests.values():
+            names |= read_cell_manifest(manifest_bytes).files.keys()
         return names
 
     @property
@@ -152,8 +152,8 @@ class Manifest:
             )
             for name, references in references_by_name.items()
         }
-        for (stage, _), cell in self._cell_manifests.items():
-            for cell_name, (rows, size) in read_cell_manifest(cell).sizes.items():
+        for (stage, _), manifest_bytes in self._cell_manifests.items():
+            for cell_name, (rows, size) in read_cell_manifest(manifest_bytes).sizes.items():
                 name = f"stage {stage} {cell_name}"
                 total_rows, total_size = sizes.get(name, (0, 0))
                 sizes[name] = total_rows + rows, total_size + size
@@ -165,7 +165,7 @@ class Manifest:
 
         def to_json(references: tuple[SegmentReference, ...]) -> list[list[int]]:
             return [
-                [file_numbers[reference.file], reference.row, reference.rows, reference.size]
+                [file_numbers[reference.file], reference.position, reference.rows, reference.size]
                 for reference in references
             ]
 
@@ -226,14 +226,17 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
     def parse_references(parts: Any) -> tuple[SegmentReference, ...]:
         return tuple(
             SegmentReference(
-                names[parse_count(number)], parse_count(row), parse_count(rows), parse_count(size)
+                names[parse_count(file)],
+                parse_count(position),
+                parse_count(rows),
+                parse_count(size),
             )
-            for number, row, rows, size in parts
+            for file, position, rows, size in parts
         )
 
     cells = CellVersions.from_json(body["cells"]) if "cells" in body else None
-    for cell in () if cells is None else cells.manifests.values():
-        if read_cell_manifest(cell).cells is not None:
+    for manifest_bytes in () if cells is None else cells.manifests.values():
+        if read_cell_manifest(manifest_bytes).cells is not None:
             raise ValueError("a cell has cells")
     outputs = {view: parse_texts(names) for view, names in parse_items(body["outputs"])}
     for view_files in outputs.values():

@@ -69,6 +69,7 @@ def read_parquet(data: Bytes, name: str) -> pa.Table:
         buffer = pa.py_buffer(data)
         file = pq.ParquetFile(buffer)
         metadata = file.metadata
+        # Even a column of booleans has at most eight rows in a byte.
         if metadata.num_rows > max(MAX_FILE_ROWS, 8 * buffer.size):
             raise ValueError(f"{metadata.num_rows} rows in {buffer.size} bytes")
         for group in map(metadata.row_group, range(metadata.num_row_groups)):

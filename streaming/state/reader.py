@@ -66,8 +66,8 @@ class Reader:
                     self._files,
                     self._circuit,
                     newest,
-                    lambda number: read_manifest(
-                        self._files, number, state_id=None if identity is None else identity.id
+                    lambda batch_id: read_manifest(
+                        self._files, batch_id, state_id=None if identity is None else identity.id
                     ),
                 )
             except (StateDamagedError, FileNotFoundError):
@@ -86,7 +86,7 @@ class Reader:
 def load(
     files: Files,
     circuit: Circuit,
-    number: int | None,
+    batch_id: int | None,
     manifest_of: Callable[[int], Manifest],
     *,
     cells: int | None = None,
@@ -96,7 +96,7 @@ def load(
     Args:
         files: The directory.
         circuit: The circuit to load.
-        number: The version.
+        batch_id: The version; None for an empty state.
         manifest_of: Returns the manifest of a version.
         cells: The expected number of cells beside ``circuit``; None for an embedded circuit. This
             function checks that their files exist; the tasks that step the cells read them.
@@ -105,7 +105,7 @@ def load(
         StateDamagedError: The version is damaged.
         StateMismatchError: It is of another circuit, or of another number of cells.
     """
-    manifest = None if number is None else manifest_of(number)
+    manifest = None if batch_id is None else manifest_of(batch_id)
     if manifest is not None:
         _check_cells(files, manifest, cells)
     state = State.empty() if manifest is None else read_state(files, manifest)
@@ -113,7 +113,7 @@ def load(
         circuit.load(state)
     except DbspWcojError as error:
         raise StateMismatchError(
-            f"version {number} of state directory {files.location} cannot be loaded "
+            f"version {batch_id} of state directory {files.location} cannot be loaded "
             f"({error}): use the version that wrote it, or delete the directory together "
             "with the checkpoint to start again"
         ) from error
@@ -121,7 +121,7 @@ def load(
         raise
     except Exception as error:  # files are untrusted, so any error is possible
         raise StateDamagedError(
-            f"version {number} of state directory {files.location} is not a valid state "
+            f"version {batch_id} of state directory {files.location} is not a valid state "
             f"({type(error).__name__}: {error}): restore the directory from a copy, or delete it "
             "together with the checkpoint"
         ) from error

@@ -179,15 +179,16 @@ def _is_compressed(metadata: bytes) -> bool:
 
     def field_at(table: int, number: int) -> int:
         """Return the position of a field of a flatbuffer table; 0 if the field is missing."""
-        (back,) = struct.unpack_from("<i", metadata, table)
-        vtable = table - back
+        # A table begins with its distance from its vtable, which lists the offsets of its fields.
+        (distance,) = struct.unpack_from("<i", metadata, table)
+        vtable = table - distance
         if not 0 <= vtable <= len(metadata):
             raise ValueError("a message is not a flatbuffer")
-        (size,) = struct.unpack_from("<H", metadata, vtable)
-        entry = 4 + 2 * number
-        if entry + 2 > size:
+        (vtable_bytes,) = struct.unpack_from("<H", metadata, vtable)
+        field_entry = 4 + 2 * number
+        if field_entry + 2 > vtable_bytes:
             return 0
-        (offset,) = struct.unpack_from("<H", metadata, vtable + entry)
+        (offset,) = struct.unpack_from("<H", metadata, vtable + field_entry)
         return table + offset if offset else 0
 
     (root,) = struct.unpack_from("<I", metadata, 0)

@@ -1,7 +1,7 @@
 """Segment references: where the parts of an arrangement or dictionary are, and when they merge.
 
 An arrangement is the sum of its parts; a dictionary is the concatenation of its parts. Each part is
-a row of a segment file (`streaming.state.segment`), and each step adds one. The *level* of a part
+in a segment file (`streaming.state.segment`), and each step adds one. The *level* of a part
 is the logarithm of its rows to the base `LEVEL_FANOUT`. From the oldest part to the newest the
 levels never rise, and a level has fewer than `LEVEL_FANOUT` parts. A new part is merged with the
 parts before it that have a lower level. When a level is full, its parts are merged to one part of
@@ -34,13 +34,13 @@ class SegmentReference:
 
     Attributes:
         file: The segment.
-        row: The row of the segment that has the part.
+        position: The position of the part in the segment.
         rows: The number of rows, or strings, in the part.
         size: The number of bytes of the part.
     """
 
     file: str
-    row: int
+    position: int
     rows: int
     size: int
 

@@ -20,9 +20,9 @@ from circuits.state.registry import operator_trace, relation_trace, row_ids_dict
 
 __all__ = ["StateLabel", "describe_state", "operator_labels", "state_labels"]
 
-#: Characters of a label in a name for people.
+#: `describe_state` cuts a longer label.
 MAX_LABEL_CHARACTERS: Final = 60
-# The name of a trace or of row ids under the hash of a plan; a trace of an operator has a number.
+# The names `operator #HASH NUMBER`, `relation #HASH` and `row ids #HASH`, with the hash of a plan.
 _STATE_NAME: Final = re.compile(r"(?:operator|relation|row ids) (?P<hash>#\w+(?: \d+)?)")
 
 
@@ -39,9 +39,10 @@ def operator_labels(circuit: Circuit) -> list[StateLabel]:
     views_of = graph.views_of()
     labels = []
     for number, node in enumerate(graph.nodes):
-        if isinstance(node.operator, Integrate):  # it keeps the rows of its input, which is named
+        if isinstance(node.operator, Integrate):
+            # Its state is the rows of its input, so the label names the input or its view.
             number = node.inputs[0]
-            views = [name for name, top in graph.views.items() if top == number]
+            views = [name for name, view_node in graph.views.items() if view_node == number]
             label = node_label(graph, graph.nodes[number])
             text = f"materialized {f'view {views[0]}' if views else label}"
         else:

@@ -219,7 +219,9 @@ class Store:
             if not writer.folders <= self._durable_folders:
                 self.files.sync_folder("")  # makes the names of new folders durable
                 self._durable_folders |= writer.folders
-            self._is_open = self._is_loaded = False  # if the check fails, read the directory again
+            # If one of the next two lines fails, the next `find` reads the directory and the state
+            # again.
+            self._is_open = self._is_loaded = False
             self._check_still_owned(owner, manifest)
             self._versions.remove_replaced(batch_id)
             self._is_open = self._is_loaded = True

@@ -86,12 +86,12 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
             new_files.add(name)
         parts_by_file[name] = cache[name][1]
 
-    def read_run(reference: SegmentReference, name_of_part: str) -> Run:
-        part = find_part(files, parts_by_file[reference.file], reference, name_of_part)
+    def read_run(reference: SegmentReference, expected_name: str) -> Run:
+        part = find_part(files, parts_by_file[reference.file], reference, expected_name)
         return decode_run(files, part, reference, is_new=reference.file in new_files)
 
-    def read_strings(reference: SegmentReference, name_of_part: str) -> tuple[Words, Bytes]:
-        part = find_part(files, parts_by_file[reference.file], reference, name_of_part)
+    def read_strings(reference: SegmentReference, expected_name: str) -> tuple[Words, Bytes]:
+        part = find_part(files, parts_by_file[reference.file], reference, expected_name)
         return decode_strings(files, part, reference, is_new=reference.file in new_files)
 
     _check_lengths(files, manifest)
@@ -114,19 +114,19 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
 
 
 def find_part(
-    files: Files, parts: list[SegmentPart], reference: SegmentReference, name_of_part: str
+    files: Files, parts: list[SegmentPart], reference: SegmentReference, expected_name: str
 ) -> SegmentPart:
     """Return the part of a file that a manifest refers to.
 
     Raises:
         StateDamagedError: The file has no such part.
     """
-    part = parts[reference.row] if reference.row < len(parts) else None
-    if part is None or part.name != name_of_part or part.size != reference.size:
+    part = parts[reference.position] if reference.position < len(parts) else None
+    if part is None or part.name != expected_name or part.size != reference.size:
         actual = "nothing" if part is None else f"{part.size} bytes of {part.name!r}"
         raise StateDamagedError(
-            f"{files.location}/{reference.file} has {actual} in row {reference.row}, and the "
-            f"manifest expects {reference.size} bytes of {name_of_part!r}"
+            f"{files.location}/{reference.file} has {actual} at position {reference.position}, and "
+            f"the manifest expects {reference.size} bytes of {expected_name!r}"
         )
     return part
 
@@ -148,7 +148,7 @@ def decode_run(
         damage = f"it has {run.rows} rows, the manifest expects {reference.rows}"
     if damage:
         raise StateDamagedError(
-            f"{files.location}/{reference.file}: {part.name!r} in row {reference.row} "
+            f"{files.location}/{reference.file}: {part.name!r} at position {reference.position} "
             f"is not a run: {damage}"
         )
     return run
@@ -169,8 +169,8 @@ def decode_strings(
         is_valid = offsets[0] == 0 and offsets[-1] == len(data) and is_ascending
     if not is_valid:
         raise StateDamagedError(
-            f"{files.location}/{reference.file}: {part.name!r} in row {reference.row} does not "
-            f"contain {reference.rows} strings"
+            f"{files.location}/{reference.file}: {part.name!r} at position {reference.position} "
+            f"does not contain {reference.rows} strings"
         )
     return offsets, data
 

@@ -100,8 +100,8 @@ class Versions:
     def remove_unreferenced(self) -> None:
         """Remove the files that no manifest names; repeated calls after one `read` do nothing.
 
-        Call it only if the versions match the checkpoint: a lost manifest can be restored only
-        while its files exist.
+        Call it only when the versions are known to match the checkpoint. If they do not, a manifest
+        may be lost, and it can be restored from a copy only while its files exist.
         """
         if self._is_cleaned:
             return

@@ -225,7 +225,7 @@ def _parse_option(name: str, value: Any) -> Any:
         default = next(field.default for field in fields(CircuitOptions) if field.name == name)
         if not is_dataclass(default) or isinstance(default, type):
             raise TypeError(f"option {name!r} must not be an object")
-        return type(default)(**value)  # several options in one dataclass
+        return type(default)(**value)  # an option whose value is a dataclass, such as `limits`
     return value
 
 

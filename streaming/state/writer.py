@@ -3,7 +3,7 @@
 The state consists of arrangements (relations in one column order) and dictionaries (codes of
 strings), which are stored in parts (`streaming.state.segment`). A step adds a part to each of them,
 and merges some older parts (`streaming.state.segment_references`). The writer first collects the
-new parts, then writes them to segment files, and then knows their file and row.
+new parts, then writes them to segment files, and then knows their files and positions.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ MIN_OWN_FILE_BYTES: Final = 1 << 20
 # If there are more files with small parts, the smallest ones are copied into one file.
 MAX_SMALL_SEGMENTS: Final = 64
 SEGMENTS_PER_REWRITE: Final = 16
-# All arrangements of a relation need a merge in the same step. A step makes only one merge of more
-# rows than this, and the others follow in the next steps, unless an arrangement has too many parts.
-MAX_SHARED_MERGE_ROWS: Final = 1 << 18
+# A merge of more rows than this is large. All arrangements of a relation have equally many rows, so
+# they need a large merge in the same step. Each step makes one and postpones the others, unless an
+# arrangement has too many parts.
+MAX_SMALL_MERGE_ROWS: Final = 1 << 18
 MAX_PARTS: Final = 64
 
 log = logging.getLogger(__name__)
@@ -170,13 +171,13 @@ class Writer:
             digests=digests,
             outputs=outputs,
             dead_letters=dead_letters,
-            files=self._sync_folders(),
+            files=self._sync_folders_and_list_files(),
             state_id=state_id,
             fingerprint=fingerprint,
             cells=cells,
         )
 
-    def _sync_folders(self) -> dict[str, FileChecksum]:
+    def _sync_folders_and_list_files(self) -> dict[str, FileChecksum]:
         """Sync the folders; return the checksums of all files of the version."""
         for folder in sorted(self.folders):
             self._files.sync_folder(folder)
@@ -220,12 +221,14 @@ class Writer:
         }
 
     def _add_arrangement(self, state: StateStep, name: str, order: tuple[int, ...]) -> None:
-        run = state.runs.get(name, {}).get(order)
+        new_run = state.runs.get(name, {}).get(order)
         references = self._references.get((name, order))
         if references is None or name in state.compacted:
+            # Write all runs of a new column order, or the sum of the runs of a trace whose weights
+            # are very large.
             runs = list(state.runs_before(name, order))
-            if run is not None:
-                runs.append(run)
+            if new_run is not None:
+                runs.append(new_run)
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
             self._references[name, order] = [
@@ -233,24 +236,29 @@ class Writer:
                 for run in runs
                 if run.rows
             ]
-        elif run is not None:
-            count = self._count_merged_parts(references, run.rows)
+        elif new_run is not None:
+            stored_name = part_name(name, order)
+            count = self._count_merged_parts(references, new_run.rows)
             if count:
-                name_of_part = part_name(name, order)
-                merged = _as_references(references[-count:])
-                run = Run.sum_of([*(self._read_run(part, name_of_part) for part in merged), run])
+                merged_references = _as_references(references[-count:])
+                old_runs = [
+                    self._read_run(reference, stored_name) for reference in merged_references
+                ]
+                new_run = Run.sum_of([*old_runs, new_run])
                 del references[-count:]
-            if run.rows:
-                references.append(
-                    self._stage_part(SegmentPart(part_name(name, order), run.to_words()), run.rows)
-                )
+            if new_run.rows:
+                part = SegmentPart(stored_name, new_run.to_words())
+                references.append(self._stage_part(part, new_run.rows))
 
     def _add_dictionary(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
         references = self._references.setdefault((name, None), [])
         count = self._count_merged_parts(references, len(offsets) - 1)
         if count:
-            merged = _as_references(references[-count:])
-            parts = [*(self._read_strings(part, name) for part in merged), (offsets, data)]
+            merged_references = _as_references(references[-count:])
+            parts = [
+                *(self._read_strings(part, name) for part in merged_references),
+                (offsets, data),
+            ]
             del references[-count:]
             shifted_offsets = [parts[0][0]]
             for part_offsets, _ in parts[1:]:
@@ -263,7 +271,7 @@ class Writer:
         """Return how many of the newest parts are merged with a new part in this step."""
         rows = [reference.rows for reference in _as_references(references)]
         count = count_merged_parts(rows, new_rows)
-        if count and sum(rows[-count:]) > MAX_SHARED_MERGE_ROWS:
+        if count and sum(rows[-count:]) > MAX_SMALL_MERGE_ROWS:
             if self._has_large_merge and len(rows) < MAX_PARTS:
                 return 0  # postponed
             self._has_large_merge = True
@@ -288,11 +296,11 @@ class Writer:
             return
         rewritten = set(sorted(sizes, key=lambda name: (sizes[name], name))[:SEGMENTS_PER_REWRITE])
         for (name, order), references in self._references.items():
-            name_of_part = name if order is None else part_name(name, order)
+            stored_name = name if order is None else part_name(name, order)
             for position, reference in enumerate(references):
                 if isinstance(reference, SegmentReference) and reference.file in rewritten:
                     references[position] = self._stage_part(
-                        self._read_part(reference, name_of_part), reference.rows
+                        self._read_part(reference, stored_name), reference.rows
                     )
 
     def _write_parts(self) -> None:
@@ -303,23 +311,23 @@ class Writer:
         for i, segment in enumerate(segments):
             file = f"{self._stem}-{i}.arrow"
             self._new_files[file] = self.write(file, encode_segment([part for part, _ in segment]))
-            for row, (_, number) in enumerate(segment):
+            for position, (_, number) in enumerate(segment):
                 reference = self._new_references[number]
-                self._new_references[number] = replace(reference, file=file, row=row)
+                self._new_references[number] = replace(reference, file=file, position=position)
         for references in self._references.values():
-            for position, staged in enumerate(references):
+            for index, staged in enumerate(references):
                 if isinstance(staged, int):
-                    references[position] = self._new_references[staged]
+                    references[index] = self._new_references[staged]
 
-    def _read_run(self, reference: SegmentReference, name_of_part: str) -> Run:
-        return decode_run(self._files, self._read_part(reference, name_of_part), reference)
+    def _read_run(self, reference: SegmentReference, stored_name: str) -> Run:
+        return decode_run(self._files, self._read_part(reference, stored_name), reference)
 
     def _read_strings(
-        self, reference: SegmentReference, name_of_part: str
+        self, reference: SegmentReference, stored_name: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        return decode_strings(self._files, self._read_part(reference, name_of_part), reference)
+        return decode_strings(self._files, self._read_part(reference, stored_name), reference)
 
-    def _read_part(self, reference: SegmentReference, name_of_part: str) -> SegmentPart:
+    def _read_part(self, reference: SegmentReference, stored_name: str) -> SegmentPart:
         """Read a part of an earlier version."""
         if reference.file not in self._read_segments:
             try:
@@ -332,7 +340,7 @@ class Writer:
             self._read_segments[reference.file] = decode_segment(
                 data, f"{self._files.location}/{reference.file}"
             )
-        return find_part(self._files, self._read_segments[reference.file], reference, name_of_part)
+        return find_part(self._files, self._read_segments[reference.file], reference, stored_name)
 
 
 def _as_references(references: Sequence[StagedReference]) -> tuple[SegmentReference, ...]:

@@ -334,7 +334,7 @@ def small_limits(seed: int) -> Iterator[None]:
             (segment_references, "LEVEL_FANOUT", [2, 3, 8]),
             (writer, "MIN_OWN_FILE_BYTES", [100, 1000, 1 << 20]),
             (writer, "MAX_SMALL_SEGMENTS", [3, 6, 64]),
-            (writer, "MAX_SHARED_MERGE_ROWS", [2, 10, 1 << 18]),
+            (writer, "MAX_SMALL_MERGE_ROWS", [2, 10, 1 << 18]),
             (writer, "MAX_PARTS", [3, 64]),
             (writer, "SEGMENTS_PER_REWRITE", [1, 2]),
             (parquet, "MAX_FILE_ROWS", [1, 3, 1 << 20]),

@@ -18,8 +18,8 @@ of its delta, in O(|d| log N) time for N rows of state. A row of negative total 
 like a row of weight zero. So a deletion may precede its insertion: the result is correct once both
 have been processed.
 
-EXCEPT ALL is ``positive(a - b)``, and INTERSECT ALL is ``a - positive(a - b)``. EXCEPT and
-INTERSECT are the same for ``distinct(a)`` and ``distinct(b)``.
+EXCEPT ALL is ``positive(a - b)``, and INTERSECT ALL is ``a - positive(a - b)``. For EXCEPT and
+INTERSECT, ``a`` and ``b`` are replaced by ``distinct(a)`` and ``distinct(b)``.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, proposition 4.7.
 """
@@ -53,7 +53,8 @@ class DistinctOperator:
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
+    # The trace has the columns of the rows, so old rows can be dropped (see `Operator`).
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, arity: int, reweight: WeightFunction) -> None:
         # A row without columns is stored with one column of zeros (`to_storable`).

@@ -39,6 +39,7 @@ class Integrate:
 
     def __init__(self, arity: int) -> None:
         self._arity = arity
+        # A row without columns is stored with one column of zeros (`to_storable`).
         self.trace = Trace(max(arity, 1))
         self.traces = (self.trace,)
 
@@ -47,7 +48,7 @@ class Integrate:
         return inputs[0]
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Return the delta unchanged; its commit adds it to the total.
+        """Return the delta unchanged, and stage its addition to the total.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.

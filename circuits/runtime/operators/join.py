@@ -90,7 +90,7 @@ class JoinOperator:
         )
 
     def evaluate(self, inputs: Sequence[ZSet | Trace], budget: Budget | None = None) -> ZSet:
-        """Join whole Z-sets or traces; of a trace, only existing column orders are read."""
+        """Join whole Z-sets or traces; a trace is read in its existing column orders only."""
         return generic_join(self.query, list(inputs), budget=budget)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:

@@ -31,12 +31,11 @@ __all__ = ["RowIdDecodeOperator", "RowIdEncodeOperator"]
 
 
 class RowIdEncodeOperator:
-    """Replaces all columns after the first ``kept`` ones by one code.
+    """Replaces all columns after the first ``kept_count`` ones by one code.
 
     Args:
-        kept: The number of columns that remain unchanged.
-        words: The number of columns to encode, each of which is a 64-bit word of the dictionary's
-            values; by default it is taken from the first rows.
+        kept_count: The number of columns that remain unchanged.
+        encoded_count: The number of columns that are replaced; by default that of the first rows.
 
     >>> encode = RowIdEncodeOperator(1)
     >>> zset = ZSet.from_rows([(1, 5, 6), (2, 5, 6), (1, 7, 8)])
@@ -47,19 +46,19 @@ class RowIdEncodeOperator:
     True
     """
 
-    def __init__(self, kept: int, words: int | None = None) -> None:
-        self.kept = kept
-        self.dictionary = Interner(words=words)
+    def __init__(self, kept_count: int, encoded_count: int | None = None) -> None:
+        self.kept_count = kept_count
+        self.dictionary = Interner(words=encoded_count)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Encode a Z-set."""
         (zset,) = inputs
         if not len(zset):
-            return ZSet.empty(self.kept + 1)
-        rows = np.empty((self.kept + 1, len(zset)), np.int64)
-        rows[: self.kept] = zset.row_array[: self.kept]
-        rows[self.kept] = self.dictionary.intern_rows(
-            np.ascontiguousarray(zset.row_array[self.kept :])
+            return ZSet.empty(self.kept_count + 1)
+        rows = np.empty((self.kept_count + 1, len(zset)), np.int64)
+        rows[:-1] = zset.row_array[: self.kept_count]
+        rows[-1] = self.dictionary.intern_rows(
+            np.ascontiguousarray(zset.row_array[self.kept_count :])
         )
         return consolidated_rows(rows, zset.weight_array.copy())
 

@@ -55,7 +55,8 @@ class FilterOperator:
         if not len(zset):
             return zset
         batch = RowBatch(zset, self._columns, self._codecs)
-        passing = np.flatnonzero(truth(self.predicate, batch).true)
+        is_true, _ = truth(self.predicate, batch)
+        passing = np.flatnonzero(is_true)
         if len(passing) == len(zset):
             return zset
         return ZSet(np.ascontiguousarray(zset.row_array[:, passing]), zset.weight_array[passing])

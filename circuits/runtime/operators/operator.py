@@ -28,11 +28,11 @@ Result = tuple[ZSet, Staged | None]
 
 
 class Closing(NamedTuple):
-    """The rows of an input that are final after a step: those with a column before a limit.
+    """The rows of an input that are final after a step: those with ``column < limit``.
 
     Attributes:
-        column: The column.
-        previous_limit: The limit after the previous step.
+        column: A column of the input.
+        previous_limit: The limit after the previous step, as a code.
         limit: The limit after this step.
     """
 
@@ -51,8 +51,8 @@ class StepContext:
         budget: The limits of the step.
         now: The time of the step, in microseconds since 1970 in UTC; None if no view reads it.
         previous_now: The time of the step before; None in the first step.
-        closing: The final rows of the input, for a node that reads watermarks; None if there is no
-            frontier yet.
+        closing: For a node that reads watermarks: which rows of its input are final. None for other
+            nodes, and as long as there is no watermark.
     """
 
     first: bool
@@ -70,9 +70,10 @@ class Operator(Protocol):
     these contain codes of a dictionary, it also has an attribute ``coded_columns``: for each trace,
     the codecs of these columns by their positions.
 
-    If each trace begins with the columns of `PlanNode.partitioning`, in their order, the operator
-    has an attribute ``traces_begin_with_partitioning``, True. Then parts that no later step changes
-    can be dropped (`circuits.runtime.state_bounds`).
+    A group is the rows that are equal in the columns of `PlanNode.partitioning`, such as the keys
+    of an aggregate. The rows of old groups, which no later step changes, can be dropped from traces
+    that begin with these columns (`circuits.runtime.state_bounds`). If all traces of an operator
+    begin with them, its attribute ``traces_begin_with_partitioning`` is True.
     """
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:

@@ -39,11 +39,11 @@ class OrderedRows:
     """Rows of groups, ordered within each group.
 
     Args:
-        keys: The number of key columns, which identify the group.
+        key_count: The number of key columns, which identify the group.
         arity: The number of columns. The columns after the keys determine the order.
         limit: Rows are read until their weights add up to this number; None for all rows.
-        tie_columns: With a limit, also read the rows that are tied with the last one: those that
-            equal it in this many columns after the keys. None if there are no ties.
+        tie_columns: The number of columns after the keys in which tied rows are equal; None if
+            there are no ties. With a limit, the rows that tie with the last one are read, too.
 
     >>> least = OrderedRows(1, 2, limit=1)
     >>> first_rows, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))
@@ -52,11 +52,11 @@ class OrderedRows:
     """
 
     def __init__(
-        self, keys: int, arity: int, *, limit: int | None, tie_columns: int | None = None
+        self, key_count: int, arity: int, *, limit: int | None, tie_columns: int | None = None
     ) -> None:
         self.rows = Trace(arity)
         self.front = Trace(arity)
-        self._keys = keys
+        self._key_count = key_count
         self._limit = limit
         self._tie_columns = tie_columns
 
@@ -109,22 +109,23 @@ class OrderedRows:
             delta: The change of the rows; it has rows of these groups only.
             groups: Keys, sorted, shape ``(keys, n)``.
             results: Computes the results of groups, given their number, the group of each row, the
-                columns of the rows after the keys, and the weights of the rows. The results of
-                groups are the last dimension.
+                columns of the rows after the keys, and the weights of the rows. The last dimension
+                of its result is the group.
         """
         n = groups.shape[1]
         first_rows, staged = self.prepare(delta, groups)
-        old, new = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
+        # The rows that exist before the step, and those that exist after it.
+        before, after = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
         codes = results(
             2 * n,
-            np.concatenate((first_rows.prefix_index[old], first_rows.prefix_index[new] + n)),
-            np.concatenate((first_rows.rows[:, old], first_rows.rows[:, new]), axis=1),
-            np.concatenate((first_rows.old[old], first_rows.new[new])),
+            np.concatenate((first_rows.prefix_index[before], first_rows.prefix_index[after] + n)),
+            np.concatenate((first_rows.rows[:, before], first_rows.rows[:, after]), axis=1),
+            np.concatenate((first_rows.old[before], first_rows.new[after])),
         )
         return codes, staged
 
     def _has_front(self) -> bool:
-        """Return whether a group has a front, however the trace is divided into runs."""
+        """Return whether a group has a front; rows that cancel in different runs do not count."""
         if self.front.is_empty:
             return False
         return RankSearch([self.front]).sizes(_EMPTY_PREFIX).item() > 0
@@ -132,13 +133,13 @@ class OrderedRows:
     def _starts(self, front: PrefixRows, groups: int) -> Int64Array:
         """Return the row from which to read each group: its front, else the least possible row.
 
-        Rows that tie with the front are read as well. Their order in the trace is that of their
-        codes, and these may have changed since the front was stored: a migrated state has others.
+        Rows that tie with the front are read as well. They are in the order of their codes, and a
+        migration of the state may have changed the codes since the front was stored.
         """
-        width = self.rows.arity - self._keys
-        compared = width if self._tie_columns is None else self._tie_columns
+        width = self.rows.arity - self._key_count
+        compared_columns = width if self._tie_columns is None else self._tie_columns
         starts = np.full((width, groups), _MIN_INT64)
-        starts[:compared, front.prefix_index] = front.rows[:compared]
+        starts[:compared_columns, front.prefix_index] = front.rows[:compared_columns]
         return starts
 
     def _front_delta(self, front: PrefixRows, first_rows: PrefixRows, groups: Int64Array) -> ZSet:

@@ -16,8 +16,8 @@ second step deletes the first derivation::
 
 State: the integrated input, one trace. The history of a row, usually a few iterations, is
 contiguous in it. A step reads only the histories of the rows of its delta, in O(log N) plus the
-length of each. A delta may have iterations in any order. An output row has an iteration of a
-row of the delta, or a later one in the history of that row.
+length of each. A delta may have iterations in any order. A change of a row at iteration ``i``
+changes the output at ``i``, or at a later iteration in the history of the row.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 4.2 and 6.
 """
@@ -69,32 +69,32 @@ class RecursiveSetOperator:
     def prepare_delta(self, delta: ZSet) -> Result:
         """As `prepare`, for a delta that is not empty."""
         staged = self.trace.prepare(delta)
-        iterated = delta.row_array
-        if len(iterated) == 1:
+        delta_columns = delta.row_array  # the last one is the iteration
+        if len(delta_columns) == 1:
             rows: Int64Array = np.empty((0, 1), np.int64)
         else:
-            rows = iterated[:-1]
+            rows = delta_columns[:-1]
             rows = rows[:, first_positions_of_rows(rows)]
         histories = prefix_lookup(self.trace, rows, signed=True, step=staged)
         row_indices = histories.prefix_index
-        starts = change_mask(row_indices)
-        old, new = running_sums(histories.old, starts), running_sums(histories.new, starts)
-        # Running sums wrap around silently, so check them unless no sum can be too large.
-        largest = staged.run(self.trace.orders[0]).max_abs_weight
-        bound = self.trace.arrangements[0].spine.weight_bound + largest
-        if len(row_indices) * bound > MAX_INT64 // 2:
-            check_sums(histories.old, starts)
-            check_sums(histories.new, starts)
-        change = presence_changes(new > 0, starts) - presence_changes(old > 0, starts)
+        is_start = change_mask(row_indices)
+        old, new = running_sums(histories.old, is_start), running_sums(histories.new, is_start)
+        # Running sums wrap around silently. Check them if the sum of all weights may be too large.
+        max_delta_weight = staged.run(self.trace.orders[0]).max_abs_weight
+        max_weight = self.trace.arrangements[0].spine.weight_bound + max_delta_weight
+        if len(row_indices) * max_weight > MAX_INT64 // 2:
+            check_sums(histories.old, is_start)
+            check_sums(histories.new, is_start)
+        change = presence_changes(new > 0, is_start) - presence_changes(old > 0, is_start)
         nonzero = np.flatnonzero(change)
-        out = np.empty((len(iterated), len(nonzero)), np.int64)
-        out[:-1] = rows[:, row_indices[nonzero]]
-        out[-1] = histories.rows[0, nonzero]
-        return ZSet(out, change[nonzero]), staged
+        output = np.empty((len(delta_columns), len(nonzero)), np.int64)
+        output[:-1] = rows[:, row_indices[nonzero]]
+        output[-1] = histories.rows[0, nonzero]  # the iterations
+        return ZSet(output, change[nonzero]), staged
 
 
 class RecursiveBagOperator:
-    """Outputs its input: the weight of a row is the number of its derivations."""
+    """Outputs its input, for UNION ALL: the weight of a row is the number of its derivations."""
 
     traces = ()
 
@@ -133,26 +133,26 @@ def change_mask(column: Int64Array) -> BoolArray:
     return changes
 
 
-def running_sums(weights: Int64Array, starts: BoolArray) -> Int64Array:
-    """Return the running sums of weights; each start resets the sum.
+def running_sums(weights: Int64Array, is_start: BoolArray) -> Int64Array:
+    """Return the running sums of weights; they restart where ``is_start`` is True.
 
     >>> running_sums(np.array([1, 2, 5, -1]), np.array([True, False, True, False])).tolist()
     [1, 3, 5, 4]
     """
     sums = np.cumsum(weights)
-    first = np.flatnonzero(starts)
+    first = np.flatnonzero(is_start)
     before = sums[first] - weights[first]
-    result: Int64Array = sums - before[np.cumsum(starts) - 1]
+    result: Int64Array = sums - before[np.cumsum(is_start) - 1]
     return result
 
 
-def check_sums(weights: Int64Array, starts: BoolArray) -> None:
-    """Raise an error if the running sums of weights may overflow int64.
+def check_sums(weights: Int64Array, is_start: BoolArray) -> None:
+    """Raise an error if the running sums of weights (`running_sums`) may overflow int64.
 
     Raises:
         WeightOverflowError: The sum of the absolute weights after some start reaches 2**62.
     """
-    sums = np.add.reduceat(np.abs(weights.astype(np.float64)), np.flatnonzero(starts))
+    sums = np.add.reduceat(np.abs(weights.astype(np.float64)), np.flatnonzero(is_start))
     if sums.max(initial=0.0) >= 2.0**62:
         raise WeightOverflowError(
             f"the weights of a row in a recursion add up to about {sums.max():.3g}, too close to "
@@ -160,14 +160,14 @@ def check_sums(weights: Int64Array, starts: BoolArray) -> None:
         )
 
 
-def presence_changes(present: BoolArray, starts: BoolArray) -> Int64Array:
+def presence_changes(present: BoolArray, is_start: BoolArray) -> Int64Array:
     """Return 1 where ``present`` becomes true and -1 where it becomes false.
 
-    ``present`` counts as false before each start.
+    Where ``is_start`` is True, the value before it counts as false.
     """
     current = present.astype(np.int64)
     previous = np.empty_like(current)
     previous[:1] = 0
     previous[1:] = current[:-1]
-    previous[starts] = 0
+    previous[is_start] = 0
     return current - previous

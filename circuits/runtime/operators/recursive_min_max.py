@@ -19,7 +19,7 @@ An example stream of one key, as {(value, iteration): weight}::
 State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
 is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta.
 Values are compared by their codes, which have the order of the values. For a maximum the codes are
-complemented, which reverses their order. NULL is either not a candidate or the worst one.
+complemented, which reverses their order. NULL is the worst candidate, or ignored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RecursiveMinMaxOperator:
         arity: The number of columns, including the iteration.
         column: The position of the column of values.
         least: True for a minimum, False for a maximum.
-        keeps_null: True if NULL is the worst candidate, False if it is none.
+        keeps_null: True if NULL is the worst candidate, False if it is ignored.
 
     >>> recursive_min = RecursiveMinMaxOperator(3, 1, least=True)
     >>> recursive_min.evaluate([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
@@ -103,12 +103,12 @@ class RecursiveMinMaxOperator:
         keys = changed_groups(candidates, range(len(rows) - 2))
         histories = self._read_histories(candidates, keys, staged)
         key_indices, history_rows = histories.prefix_index, histories.rows
-        starts = change_mask(key_indices) | change_mask(history_rows[0])
+        is_start = change_mask(key_indices) | change_mask(history_rows[0])
         best_parts = []
         weight_parts = []
         for weights, sign in ((histories.new, 1), (histories.old, -1)):
-            is_present = running_sums(weights, starts) > 0
-            inserted = np.flatnonzero(presence_changes(is_present, starts) > 0)
+            is_present = running_sums(weights, is_start) > 0
+            inserted = np.flatnonzero(presence_changes(is_present, is_start) > 0)
             changes, change_weights = best_value_changes(
                 key_indices[inserted], *history_rows[:, inserted]
             )
@@ -125,7 +125,7 @@ class RecursiveMinMaxOperator:
         """Return numbers that ascend from the best value to the worst; NULL is the worst."""
         if not self._least:
             return ~codes
-        return codes - 1 if self._keeps_null else codes  # the least code wraps to the greatest
+        return codes - 1 if self._keeps_null else codes  # NULL, the least code, wraps around
 
     def _from_ascending(self, numbers: Int64Array) -> Int64Array:
         if not self._least:
@@ -135,11 +135,11 @@ class RecursiveMinMaxOperator:
     def _read_histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
         """Return the rows (value, iteration) of each key that can change the best value.
 
-        A key is *settled* if its least value was inserted before all iterations of the delta. From
-        that iteration on, greater values change nothing, and before it, the delta changes nothing.
-        So of a settled key only the least value and the delta's smaller values are read, and in a
-        recursion whose values keep improving, the last iteration takes as long as the first. Of
-        other keys, all values are read.
+        A key is *settled* if its least value was inserted at an earlier iteration than all rows of
+        its delta. So when the delta starts to change the key, greater values play no role any more.
+        Of a settled key only the least value and the delta's smaller values are read. In a
+        recursion whose values keep improving, the last iteration therefore takes as long as the
+        first. Of other keys, all values are read.
         """
         key_columns = len(keys)
         rows = candidates.row_array
@@ -149,11 +149,11 @@ class RecursiveMinMaxOperator:
         key_count = len(first)
         key_indices = np.repeat(np.arange(key_count), np.diff([*first, len(candidates)]))
         earliest = np.minimum.reduceat(rows[-1], first)  # the first iteration of each key's delta
-        stored = prefix_lookup(self.trace, keys, limit=1)
-        is_settled = stored.rows[1] < earliest[stored.prefix_index]
-        settled_keys = stored.prefix_index[is_settled]
+        least_rows = prefix_lookup(self.trace, keys, limit=1)  # (value, iteration)
+        is_settled = least_rows.rows[1] < earliest[least_rows.prefix_index]
+        settled_keys = least_rows.prefix_index[is_settled]
         least = np.full(key_count, MIN_INT64)
-        least[settled_keys] = stored.rows[0, is_settled]
+        least[settled_keys] = least_rows.rows[0, is_settled]
         smaller = np.flatnonzero(rows[-2] < least[key_indices])
         # For settled keys: the values to read, and the index of the key of each.
         value_keys = np.concatenate((key_indices[smaller], settled_keys))
@@ -163,26 +163,26 @@ class RecursiveMinMaxOperator:
         distinct = np.flatnonzero(change_mask(value_keys) | change_mask(values))
         value_keys, values = value_keys[distinct], values[distinct]
         prefixes = np.concatenate((keys[:, value_keys], values[np.newaxis]))
-        partial = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
-        # The first change of a least value must be an insertion. A negative weight before it can
-        # come from a deletion at an earlier iteration; then read all values of all keys.
-        old_rows = np.flatnonzero(partial.old)
-        first_rows = old_rows[change_mask(partial.prefix_index[old_rows])]
+        settled = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
+        # The history of each least value must begin with an insertion. If one begins with a
+        # deletion, at an earlier iteration than its insertion, read all values of all keys.
+        old_rows = np.flatnonzero(settled.old)
+        first_rows = old_rows[change_mask(settled.prefix_index[old_rows])]
         is_least = (
-            values[partial.prefix_index[first_rows]]
-            == least[value_keys[partial.prefix_index[first_rows]]]
+            values[settled.prefix_index[first_rows]]
+            == least[value_keys[settled.prefix_index[first_rows]]]
         )
         first_rows = first_rows[is_least]
-        if (partial.old[first_rows] < 0).any() or not len(settled_keys):
+        if (settled.old[first_rows] < 0).any() or not len(settled_keys):
             return prefix_lookup(self.trace, keys, signed=True, step=staged)
         other_keys = np.delete(np.arange(key_count), settled_keys)
-        complete = prefix_lookup(self.trace, keys[:, other_keys], signed=True, step=staged)
-        partial_rows = np.stack((values[partial.prefix_index], partial.rows[0]))
+        others = prefix_lookup(self.trace, keys[:, other_keys], signed=True, step=staged)
+        settled_rows = np.stack((values[settled.prefix_index], settled.rows[0]))
         return PrefixRows(
-            np.concatenate((value_keys[partial.prefix_index], other_keys[complete.prefix_index])),
-            np.concatenate((partial_rows, complete.rows), axis=1),
-            np.concatenate((partial.old, complete.old)),
-            np.concatenate((partial.new, complete.new)),
+            np.concatenate((value_keys[settled.prefix_index], other_keys[others.prefix_index])),
+            np.concatenate((settled_rows, others.rows), axis=1),
+            np.concatenate((settled.old, others.old)),
+            np.concatenate((settled.new, others.new)),
         )
 
 

@@ -92,14 +92,15 @@ class OperatorContext:
     Attributes:
         codecs: Encode values as int64 codes.
         relations: The traces that joins share.
-        joining: The options of joins.
+        join_options: The options of joins.
         inputs: The names of the traces of the node's inputs in ``relations``.
-        references: The operators of the node's references (`PlanNode.references`).
+        references: The operators of the nodes, other than inputs, that the plan node refers to
+            (`PlanNode.references`).
     """
 
     codecs: Codecs
     relations: Relations
-    joining: JoinOptions
+    join_options: JoinOptions
     inputs: tuple[str, ...] = ()
     references: tuple[Operator | None, ...] = ()
 
@@ -114,7 +115,7 @@ class OperatorRegistry:
 
     Attributes:
         factories: The factory of each node class.
-        joins: The node classes whose operators read their inputs as shared relations.
+        joins: The node classes whose operators read the shared traces of their inputs.
     """
 
     factories: Mapping[type[PlanNode], OperatorFactory] = field(default_factory=dict)
@@ -170,11 +171,11 @@ def _map(plan: Map, context: OperatorContext) -> Operator:
 
 
 def _join(plan: Join, context: OperatorContext) -> Operator:
-    return JoinOperator(plan, context.inputs, context.relations, context.joining)
+    return JoinOperator(plan, context.inputs, context.relations, context.join_options)
 
 
 def _row_id_encode(plan: RowIdEncode, context: OperatorContext) -> Operator:
-    return RowIdEncodeOperator(plan.kept, len(plan.encoded))
+    return RowIdEncodeOperator(plan.kept_count, len(plan.encoded))
 
 
 def _row_id_decode(plan: RowIdDecode, context: OperatorContext) -> Operator:

@@ -1,8 +1,9 @@
 """Row order: rows as a trace stores them in groups, ordered by any columns in any direction.
 
-The layout is (group columns, sort columns, codes that the sort columns do not determine). All
-columns of a row are in it, once: columns that are not in the order break ties, ascending and NULLs
-last, so that the order is total and does not depend on the history of the input.
+The layout is (group columns, sort columns, codes of strings and of other values that the sort
+columns do not determine). Each column of a row is in it once. Columns that are not in the order
+break ties, ascending and NULLs last, so that the order is total and does not depend on the history
+of the input.
 
 The sort columns of a column are *exact* if different codes have different sort columns
 (`circuits.runtime.operators.sort_columns`). Those of strings are not: they are first bytes. Rows
@@ -33,13 +34,13 @@ class RowOrder:
         fields: The columns of the rows.
         keys: The positions of the columns that identify a group.
         order: The order of the rows of a group.
-        codecs: The codes of values.
-        sorts_ties: True if the caller sorts the rows that it reads by `sort_positions`. Otherwise
-            the order of tied rows is that of the trace, and depends on the history only if strings
-            have the same first bytes.
+        codecs: Encode values as int64 codes.
+        sorts_ties: True if the caller sorts the rows that it reads by `sort_positions`. If False,
+            strings with the same first bytes are in the order of their codes, which depends on the
+            history of the input.
 
     Attributes:
-        keys: The number of group columns, ``len(keys)``.
+        key_count: The number of group columns.
         width: The number of columns of the trace.
         tie_columns: The number of sort columns up to and including those of the first value whose
             sort columns are not exact. Rows that are equal in these may be in another order than
@@ -59,7 +60,7 @@ class RowOrder:
         column_codecs = [codecs.codec(field.type) for field in fields]
         self._arity = len(fields)
         self._key_columns = list(keys)
-        self.keys = len(keys)
+        self.key_count = len(keys)
         ordered_columns = [
             OrderedColumn(
                 part.column, column_codecs[part.column], part.descending, part.nulls_first
@@ -79,24 +80,26 @@ class RowOrder:
         self._code_columns = [
             ordered.column for ordered in self._ordered_columns if not ordered.codec.ordered
         ]
-        inexact = [i for i, ordered in enumerate(self._ordered_columns) if not ordered.is_exact]
+        inexact_indices = [i for i, each in enumerate(self._ordered_columns) if not each.is_exact]
         # Sort columns after the first inexact ones are needed only if the trace orders tied rows.
-        last = inexact[0] if inexact and sorts_ties else len(self._ordered_columns)
+        last_needed = len(self._ordered_columns)
+        if inexact_indices and sorts_ties:
+            last_needed = inexact_indices[0]
         # The number of stored sort columns of each column.
         self._widths = [
-            ordered.width if i <= last or ordered.codec.ordered else 0
+            ordered.width if i <= last_needed or ordered.codec.ordered else 0
             for i, ordered in enumerate(self._ordered_columns)
         ]
-        self.tie_columns = sum(self._widths[: inexact[0] + 1]) if inexact else None
-        # The rows of the layout at which the sort columns of each column, and the codes, begin.
-        *starts, self._first_code_row = np.cumsum([self.keys, *self._widths]).tolist()
+        self.tie_columns = sum(self._widths[: inexact_indices[0] + 1]) if inexact_indices else None
+        # Where the sort columns of each column, and the codes, begin in the layout.
+        *starts, self._first_code = np.cumsum([self.key_count, *self._widths]).tolist()
         self._starts = dict(zip(by_column, starts, strict=True))
         # A trace needs a column after the group columns, even if it is constant.
-        self.width = max(self._first_code_row + len(self._code_columns), self.keys + 1)
+        self.width = max(self._first_code + len(self._code_columns), self.key_count + 1)
         self.coded_columns: dict[int, Codec] = dictionary_columns(
             [column_codecs[key] for key in keys]
         ) | {
-            self._first_code_row + i: column_codecs[column]
+            self._first_code + i: column_codecs[column]
             for i, column in enumerate(self._code_columns)
         }
 
@@ -121,7 +124,7 @@ class RowOrder:
             if ordered.codec.ordered:
                 columns[ordered.column] = ordered.codes_of(rows[self._starts[ordered.column]])
         for position, column in enumerate(self._code_columns):
-            columns[column] = rows[self._first_code_row + position]
+            columns[column] = rows[self._first_code + position]
         return columns
 
     @property
@@ -143,8 +146,8 @@ class RowOrder:
     ) -> Int64Array:
         """Return the permutation that sorts rows of the trace's layout by group and by values.
 
-        The rows must be in the order of the trace, group by group. So only rows that are equal in
-        their groups and sort columns, up to the first ones that can tie, are compared by value.
+        The rows must be in the order of the trace, group by group. Only tied rows (see above) are
+        compared by value.
 
         Args:
             group_indices: The number of each row's group, ascending.
@@ -159,8 +162,8 @@ class RowOrder:
         inexact = next((ordered for ordered in compared_columns if not ordered.is_exact), None)
         if inexact is None:
             return permutation
-        compared = rows[self.keys : self._starts[inexact.column] + inexact.width]
-        tied = _tied_rows(group_indices, compared)
+        tie_columns = rows[self.key_count : self._starts[inexact.column] + inexact.width]
+        tied = _tied_rows(group_indices, tie_columns)
         if not len(tied):
             return permutation
         group_indices, rows = group_indices[tied], rows[:, tied]
@@ -169,16 +172,16 @@ class RowOrder:
             start = self._starts[ordered.column]
             sort_by += list(rows[start : start + width])
             if not ordered.is_exact or not width:
-                code_row = self._first_code_row + self._code_columns.index(ordered.column)
-                sort_by.append(ordered.ranks(rows[code_row]))
+                position = self._first_code + self._code_columns.index(ordered.column)
+                sort_by.append(ordered.ranks(rows[position]))
         if by_order_only:
-            sort_by += list(rows[self.keys :])
+            sort_by += list(rows[self.key_count :])
         permutation[tied] = tied[np.lexsort(sort_by[::-1])]
         return permutation
 
     def group_starts(self, rows: Int64Array) -> Int64Array:
         """Return the positions at which group columns of sorted rows change, and the first one."""
-        keys, n = rows[: self.keys], rows.shape[1]
+        keys, n = rows[: self.key_count], rows.shape[1]
         change = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
         return np.flatnonzero(np.concatenate((np.ones(min(n, 1), np.bool), change)))
 

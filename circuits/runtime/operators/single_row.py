@@ -44,10 +44,11 @@ class SingleRowOperator:
     circuits.errors.EvaluationError: a scalar subquery has 2 rows for key = 7; ...
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
+    # The trace has the keys only, so old groups can be dropped (see `Operator`).
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: SingleRow, codecs: Codecs) -> None:
-        self._keys = plan.key_count
+        self._key_count = plan.key_count
         self._names = plan.names
         self._codecs = [codecs.codec(field.type) for field in plan.fields[: plan.key_count]]
         self.trace = Trace(max(plan.key_count, 1))
@@ -82,8 +83,8 @@ class SingleRowOperator:
 
     def _count(self, zset: ZSet) -> ZSet:
         """Return the groups of some rows, with the number of rows as the weight."""
-        keys = zset.row_array[: self._keys]
-        if not self._keys:
+        keys = zset.row_array[: self._key_count]
+        if not self._key_count:
             keys = np.zeros((1, len(zset)), np.int64)
         return to_storable(consolidated_rows(np.ascontiguousarray(keys), zset.weight_array.copy()))
 

@@ -83,7 +83,9 @@ class OrderedColumn:
             return sort_column
         if is_nested(self.codec.type):
             # Arrow cannot sort nested values.
-            value_ranks = self.codec.ranks(codes) ^ (-1 if self.descending else 0)
+            value_ranks = self.codec.ranks(codes)
+            if self.descending:
+                value_ranks = ~value_ranks
             null_rank = NULL if self.nulls_first else ~NULL
             return np.where(codes == NULL, null_rank, value_ranks)
         distinct_codes, positions = np.unique(codes, return_inverse=True)

@@ -11,14 +11,14 @@ An example stream, the 2 least numbers::
     delta     {3: +1, 5: +2}      {1: +1}             {3: -1}
     output    {3: +1, 5: +1}      {1: +1, 5: -1}      {3: -1, 5: +1}
 
-State: a trace of all rows with the columns (keys, sort columns, codes that the sort columns do not
-determine), see `ordered_rows`. A sort column is an integer that has the order of the values
-(`sort_columns`). For each changed key, a step reads the first ``offset + limit`` positions before
-and after the step, in one scan. All other columns break ties, ascending and NULLs last, so the
-result depends only on the input and not on its history.
+State: a trace of all rows with the columns (keys, sort columns, codes of strings and of other
+values that the sort columns do not determine), see `ordered_rows`. A sort column is an integer that
+has the order of the values (`sort_columns`). For each changed key, a step reads the first
+``offset + limit`` positions before and after the step, in one scan. All other columns break ties,
+ascending and NULLs last, so the result depends only on the input and not on its history.
 
-Cost: O(log N) per changed key and run, and per position read. If the first sort column is a string,
-the step also reads and compares all rows that share their first bytes with the last selected row.
+Cost: O(log N) per changed key and run, and per position read. If the order is by a string, the
+step also reads and compares all rows that share their first bytes with the last selected row.
 
 Alternatives considered: storing only the first rows of each key, plus some spare rows. That state
 is smaller, but after enough deletions it cannot supply the next rows.
@@ -57,7 +57,8 @@ class TopKOperator:
     ZSet({(3,): 1, (5,): 1})
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
+    # Each trace begins with the keys, so old groups can be dropped (see `Operator`).
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: TopK, codecs: Codecs) -> None:
         self.arity = len(plan.input.fields)
@@ -68,9 +69,9 @@ class TopKOperator:
             plan.input.fields, plan.keys, plan.order, codecs, sorts_ties=True
         )
         self._rows = OrderedRows(
-            order.keys,
+            order.key_count,
             order.width,
-            # No sum of weights reaches a stop beyond int64, so then all rows are read.
+            # A limit beyond int64 is no limit: no sum of weights reaches it.
             limit=stop if stop is not None and stop <= MAX_INT64 else None,
             tie_columns=order.tie_columns,
         )
@@ -99,10 +100,10 @@ class TopKOperator:
         if not len(delta) or self.limit == 0:
             return ZSet.empty(self.arity), None
         stored = self._order.to_stored_rows(delta)
-        keys = self._order.keys
-        prefixes = stored.row_array[:keys, self._order.group_starts(stored.row_array)]
-        first_rows, steps = self._rows.prepare(stored, prefixes)
-        rows = np.concatenate((prefixes[:, first_rows.prefix_index], first_rows.rows))
+        keys = stored.row_array[: self._order.key_count]
+        groups = keys[:, self._order.group_starts(stored.row_array)]
+        first_rows, staged = self._rows.prepare(stored, groups)
+        rows = np.concatenate((groups[:, first_rows.prefix_index], first_rows.rows))
         group_indices, old, new = first_rows.prefix_index, first_rows.old, first_rows.new
         if self._order.tie_columns is not None:
             permutation = self._order.sort_positions(group_indices, rows)
@@ -111,28 +112,34 @@ class TopKOperator:
         change = self._selected_weights(group_indices, new) - self._selected_weights(
             group_indices, old
         )
-        return self._to_input_layout(rows, change), StagedGroup(steps)
+        return self._to_input_layout(rows, change), StagedGroup(staged)
 
     def _selected_weights(self, group_indices: Int64Array, weights: Int64Array) -> Int64Array:
-        """Return how many of each row's positions are requested; the rows must be in order."""
+        """Return how many positions of each row are selected; the rows must be in order.
+
+        A row of weight w has w positions in its group.
+        """
         weights = np.maximum(weights, 0)
         if self.limit is None and self.offset == 0:
             return weights
         if float(weights.sum(dtype=np.float64)) > 2**62 or self.offset + (self.limit or 0) > 2**62:
             # Positions can exceed int64, so use Python integers.
             weights = weights.astype(object)
+        # The positions of each row, from ``begins`` to before ``ends``: first among the rows of all
+        # groups, then in its group.
         ends = np.cumsum(weights)
         begins = ends - weights
-        starts = first_positions(group_indices)
-        group_begins = np.repeat(begins[starts], np.diff(np.append(starts, len(group_indices))))
-        low = np.maximum(begins - group_begins, self.offset)
-        high = ends - group_begins
+        first_rows = first_positions(group_indices)
+        group_sizes = np.diff(np.append(first_rows, len(group_indices)))
+        group_begins = np.repeat(begins[first_rows], group_sizes)
+        begins, ends = begins - group_begins, ends - group_begins
+        begins = np.maximum(begins, self.offset)
         if self.limit is not None:
-            high = np.minimum(high, self.offset + self.limit)
-        selected: Int64Array = np.maximum(high - low, 0).astype(np.int64)
+            ends = np.minimum(ends, self.offset + self.limit)
+        selected: Int64Array = np.maximum(ends - begins, 0).astype(np.int64)
         return selected
 
     def _to_input_layout(self, rows: Int64Array, weights: Int64Array) -> ZSet:
-        """Return rows of the trace's layout in the input's columns, with other weights."""
+        """Return the Z-set of rows of the trace's layout, in the columns of the input."""
         nonzero = np.flatnonzero(weights)
         return consolidated_rows(self._order.to_input(rows[:, nonzero]), weights[nonzero])

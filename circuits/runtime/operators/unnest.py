@@ -63,15 +63,15 @@ class UnnestOperator:
         if budget is not None:
             budget.add_bytes(total * (self._arity + 1) * 8)
         lists = np.repeat(np.arange(len(counts)), repeats)
-        kept = len(zset.row_array) - 1
+        other_columns = len(zset.row_array) - 1
         rows = np.empty((self._arity, total), np.int64)
-        rows[:kept] = zset.row_array[:kept, lists]
+        rows[:other_columns] = zset.row_array[:other_columns, lists]
         positions = np.arange(total) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         width = elements.shape[1]  # 2 for the keys and values of a map
         is_element = counts[lists] > 0  # False for the row that ``outer`` keeps
         if self._outer:
-            rows[kept:, ~is_element] = NULL
-        rows[kept : kept + width, is_element] = elements.T
+            rows[other_columns:, ~is_element] = NULL
+        rows[other_columns : other_columns + width, is_element] = elements.T
         if self._first_position is not None:
             rows[-1, is_element] = positions[is_element] + self._first_position
         return consolidated_rows(rows, zset.weight_array[lists])

@@ -56,13 +56,13 @@ class UserCallOperator:
         self.plan = plan
         self._columns = [codecs.codec(field.type) for field in fields]
         self._result = codecs.codec(plan.function.returns)
-        self._keys = list(dict.fromkeys(plan.arguments))
-        self._others = [column for column in range(len(fields)) if column not in self._keys]
+        self._arguments = list(dict.fromkeys(plan.arguments))
+        self._others = [column for column in range(len(fields)) if column not in self._arguments]
         self.trace = Trace(len(fields) + 1)
         self.traces = (self.trace,)
-        stored = [self._columns[column] for column in self._keys]
-        stored += [self._result, *(self._columns[column] for column in self._others)]
-        self.coded_columns = (dictionary_columns(stored),)
+        trace_codecs = [self._columns[column] for column in self._arguments]
+        trace_codecs += [self._result, *(self._columns[column] for column in self._others)]
+        self.coded_columns = (dictionary_columns(trace_codecs),)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Call the function for a whole Z-set, without stored results.
@@ -97,7 +97,7 @@ class UserCallOperator:
             codes[~is_known] = self._call(groups[:, ~is_known], delta, context.budget)
         results[called_rows] = codes[group_of_row]
         rows = delta.row_array
-        stored = np.concatenate((rows[self._keys], results[None], rows[self._others]))
+        stored = np.concatenate((rows[self._arguments], results[None], rows[self._others]))
         stored = np.ascontiguousarray(stored[:, called_rows])
         staged = self.trace.prepare(
             consolidated_rows(stored, delta.weight_array[called_rows].copy())
@@ -111,13 +111,13 @@ class UserCallOperator:
             The indices of these rows; their distinct arguments, shape ``(arguments, groups)``; and
             for each of these rows, the number of its group.
         """
-        keys = zset.row_array[self._keys]
+        arguments = zset.row_array[self._arguments]
         called_rows = np.arange(len(zset))
         if not self.plan.function.call_on_null:
-            called_rows = np.flatnonzero((keys != NULL).all(axis=0))
-        keys = keys[:, called_rows]
-        order = np.lexsort(keys[::-1])
-        ordered = keys[:, order]
+            called_rows = np.flatnonzero((arguments != NULL).all(axis=0))
+        arguments = arguments[:, called_rows]
+        order = np.lexsort(arguments[::-1])
+        ordered = arguments[:, order]
         is_first = np.ones(len(order), bool)
         is_first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
         group_of_row = np.empty(len(order), np.int64)
@@ -125,11 +125,14 @@ class UserCallOperator:
         return called_rows, np.ascontiguousarray(ordered[:, is_first]), group_of_row
 
     def _look_up_results(self, groups: Int64Array) -> tuple[Int64Array, np.ndarray]:
-        """Return the stored result of each combination of arguments, and which have one."""
+        """Return the stored result of each combination of arguments, and a mask of the known ones.
+
+        The result is the first column after the arguments in the trace.
+        """
         codes = np.empty(groups.shape[1], np.int64)
         is_known = np.zeros(groups.shape[1], bool)
-        first = prefix_lookup(self.trace, groups, limit=1)
-        codes[first.prefix_index], is_known[first.prefix_index] = first.rows[0], True
+        first_rows = prefix_lookup(self.trace, groups, limit=1)
+        codes[first_rows.prefix_index], is_known[first_rows.prefix_index] = first_rows.rows[0], True
         if is_known.all() or self.trace.is_empty:
             return codes, is_known
         # Arguments whose rows all have negative weights: deletions of rows that have yet to arrive.
@@ -143,10 +146,13 @@ class UserCallOperator:
         return codes, is_known
 
     def _call(self, groups: Int64Array, zset: ZSet, budget: Budget | None) -> Int64Array:
-        """Return the codes of the results for distinct arguments; ``zset`` has rows with them."""
+        """Return the codes of the results for distinct arguments.
+
+        ``zset`` has the rows with these arguments, for the error of a failed call.
+        """
         plan = self.plan
         arguments = [
-            self._columns[column].decode(groups[self._keys.index(column)])
+            self._columns[column].decode(groups[self._arguments.index(column)])
             for column in plan.arguments
         ]
         try:
@@ -168,7 +174,7 @@ class UserCallOperator:
             call = f"{plan.name}({', '.join(_show(array, failure.row) for array in arguments)})"
             failed_group = groups[:, failure.row : failure.row + 1]
             position = int(
-                np.flatnonzero((zset.row_array[self._keys] == failed_group).all(axis=0))[0]
+                np.flatnonzero((zset.row_array[self._arguments] == failed_group).all(axis=0))[0]
             )
             values = [
                 _show(codec.decode(codes), 0)

@@ -11,9 +11,9 @@ primitive aggregates are those of `circuits.types.functions.aggregate_type`. Eac
 `AggregateReader` (`circuits.sql.aggregation.aggregate_reader`), and registers primitive aggregates
 with it. Statistics and the functions that depend on an order have files of their own.
 
-Where systems differ, the dialect decides: the middle rows of a percentile, statistics of values
-that are all equal, and the default separator of a list of texts. Approximate functions are computed
-exactly.
+Where systems differ, the dialect decides: whether a percentile interpolates, the statistics of
+values that are all equal, and the default separator of a list of texts. Approximate functions are
+computed exactly.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _primitive_reader(function: str) -> Read:
 
 
 def _read_sum(reader: AggregateReader) -> Expression:
-    """Return the sum; in Spark, the sum of decimals has ten digits more than they have."""
+    """Return the sum; in Spark, the type of a sum of decimals has ten digits more than theirs."""
     value = reader.apply_filter(_as_number(reader, reader.argument(0)))
     total = reader.aggregate("sum", value, distinct=reader.distinct)
     if not reader.is_spark or not pa.types.is_decimal(value.type):
@@ -118,8 +118,10 @@ def _read_count(reader: AggregateReader) -> Expression:
                 "DISTINCT of several columns",
                 "count the rows of a SELECT DISTINCT in FROM",
             )
-        row = reader.apply_filter(integer_literal(1))  # not 1 itself if there is a FILTER
-        return reader.aggregate("count", *(() if row == integer_literal(1) else (row,)))
+        # With a FILTER, count an expression that is NULL for the other rows.
+        filtered_one = reader.apply_filter(integer_literal(1))
+        has_filter = filtered_one != integer_literal(1)
+        return reader.aggregate("count", *((filtered_one,) if has_filter else ()))
     values = [reader.argument(index) for index in range(reader.argument_count)]
     if reader.distinct:
         return reader.aggregate("count", *map(reader.apply_filter, values), distinct=True)
@@ -156,7 +158,8 @@ def _read_condition(reader: AggregateReader) -> Expression:
 def _bool_reader(is_and: bool) -> Read:
     """Return the reader of ``bool_and`` or ``bool_or``.
 
-    The one is true if no condition is false, the other if one is true; NULL if all are NULL.
+    ``bool_and`` is true if no condition is false, ``bool_or`` if a condition is true. Both are NULL
+    if all conditions are NULL.
     """
 
     def read(reader: AggregateReader) -> Expression:

@@ -140,10 +140,10 @@ class AggregateReader:
         else:
             name = AGGREGATE_CLASSES.get(type(node), "")
         definition = self._definitions.get(name)
-        is_bare_window_function = isinstance(node, _WINDOW_FUNCTIONS) or (
+        is_window_function = isinstance(node, _WINDOW_FUNCTIONS) or (
             isinstance(node, exp.FirstValue | exp.LastValue) and not self.source.is_spark
         )
-        if is_bare_window_function and not isinstance(self.node.parent, exp.Window):
+        if is_window_function and not isinstance(self.node.parent, exp.Window):
             raise self.source.error(
                 node, f"{self.name}() needs a window; write {self.name}(...) OVER (...)"
             )
@@ -236,7 +236,7 @@ class AggregateReader:
         return self.clause.read(self._nodes[index])
 
     def is_star(self, index: int) -> bool:
-        """Return whether an argument is ``*``, and record that it is read."""
+        """Return whether an argument is ``*``; if it is, record that it has been read."""
         if isinstance(self._nodes[index], exp.Star):
             self.source.refuse_arguments(self._nodes[index])
             return True
@@ -257,17 +257,13 @@ class AggregateReader:
         """Return an argument that is a constant from 0 to 1, or a list of such constants."""
         node = self._nodes[index]
         if not isinstance(node, exp.Array):
-            return self.fraction(index)
+            self.constant(index, "fraction")  # raises an error if it is not a constant
+            return self._check_fraction(node, self.argument(index))
         self.source.allow_arguments(node, "expressions", "bracket_notation", "value_constructor")
-        return [self._fraction(part, self.clause.read(part)) for part in node.expressions]
+        return [self._check_fraction(part, self.clause.read(part)) for part in node.expressions]
 
-    def fraction(self, index: int) -> float:
-        """Return an argument that is a constant from 0 to 1."""
-        node = self._nodes[index]
-        self.constant(index, "fraction")  # raises an error if it is not a constant
-        return self._fraction(node, self.argument(index))
-
-    def _fraction(self, node: exp.Expr, expression: Expression) -> float:
+    def _check_fraction(self, node: exp.Expr, expression: Expression) -> float:
+        """Return the value of a constant from 0 to 1."""
         value = expression.value if isinstance(expression, Literal) else None
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise self.source.error(node, f"the fraction of {self.name}() is a number from 0 to 1")
@@ -308,9 +304,10 @@ class AggregateReader:
         return self.call("case", functions.conjunction(conditions), value, NULL)
 
     def filter_arguments(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return arguments to add to a primitive aggregate that leaves out rows with NULL in one.
+        """Return further arguments that restrict the rows of a primitive aggregate.
 
-        So the aggregate reads the rows that FILTER selects and in which no value is NULL.
+        A primitive aggregate leaves out the rows in which an argument is NULL. With these further
+        arguments it reads only rows that FILTER selects and in which none of ``values`` is NULL.
         """
         if self._condition is None:
             return values
@@ -356,7 +353,7 @@ class AggregateDefinition:
         arguments: The least and the greatest number of arguments.
         distinct: True if it takes DISTINCT.
         ordered: True if its result depends on an ORDER BY.
-        ordered_set: True if its argument may be the x of ``WITHIN GROUP (ORDER BY x)``.
+        ordered_set: True if the values that it aggregates may be in ``WITHIN GROUP (ORDER BY x)``.
         nulls: True if it takes IGNORE NULLS and RESPECT NULLS.
     """
 

@@ -8,8 +8,8 @@ GROUP BY k``::
     build_plan   Aggregate(Map(t, (k, x)), keys=(#0,), sum(#1))
     rewrite      #0 + 1, #1 * 2
 
-``rewrite_over_groups`` replaces the largest parts that equal a key, and the placeholders, by
-columns of the Aggregate. `circuits.sql.aggregation.aggregate_calls` reads the calls.
+``rewrite_over_groups`` replaces each placeholder, and each part of an expression that equals a key,
+by a column of the Aggregate. `circuits.sql.aggregation.aggregate_calls` reads the calls.
 
 GROUPING SETS, ROLLUP and CUBE are the union of one Aggregate per set over the same rows, with NULL
 for the keys that a set leaves out. ``grouping()`` is a constant column of each of them.
@@ -63,7 +63,7 @@ FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
 FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
 #: Placeholders of the values of ``grouping()``.
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
-#: The placeholder of the value of a bounded row_number(), until TopK has selected the rows.
+#: The placeholder of a bounded row_number(); a Window over the rows of the TopK computes the value.
 ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
 
 #: The plan of a SELECT without FROM: one row without columns.
@@ -123,9 +123,10 @@ class Grouping:
         # The numbers of the keys in each set of GROUPING SETS, ROLLUP or CUBE; None for a plain
         # GROUP BY.
         self._sets: list[frozenset[int]] | None = None
-        # The keys that a set may leave out. All other keys are in every set.
-        self._set_keys: frozenset[int] = frozenset()
-        # The keys of each call of ``grouping()``, which are read after all keys are known.
+        # The keys that a set may leave out: those of GROUP BY. Outer values are in every set.
+        self._optional_keys: frozenset[int] = frozenset()
+        # For each call of ``grouping()``, a function that returns the numbers of the keys that are
+        # its arguments, once all keys are known; then its result.
         self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
         self._groupings: list[tuple[int, ...]] = []
         self._subqueries: list[SubqueryValue] = []
@@ -152,19 +153,19 @@ class Grouping:
     def add_sets(self, sets: Sequence[frozenset[int]]) -> None:
         """Group by each of these sets; a set contains the numbers of its keys."""
         self._sets = list(sets)
-        self._set_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
+        self._optional_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
 
     @property
     def has_set_without_keys(self) -> bool:
-        """Return whether a row is made of an input without rows, by ROLLUP, CUBE or ``()``."""
-        return self._sets is not None and any(not keys & self._set_keys for keys in self._sets)
+        """True if a set of ROLLUP, CUBE or GROUPING SETS has no keys, so that it is one group."""
+        return self._sets is not None and any(not keys & self._optional_keys for keys in self._sets)
 
     def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
 
         Args:
-            node: The SELECT, for errors. Without it, or without GROUP BY in it, an aggregate over
-                no rows has a row.
+            node: The SELECT. If it is given and has a GROUP BY, an input without rows has no
+                groups; otherwise it has one.
         """
         self._groupings = [read() for read in self._pending_groupings]
         if self._groupings and self._sets is None:
@@ -178,7 +179,7 @@ class Grouping:
             if domain is not None and not has_group_by:
                 groups = pad_aggregate(aggregate, domain.plan)
         else:
-            keys_of_all_sets = frozenset(range(len(self.keys))) - self._set_keys
+            keys_of_all_sets = frozenset(range(len(self.keys))) - self._optional_keys
             parts = [self._grouping_set(keys | keys_of_all_sets) for keys in self._sets]
             groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
         error_node = node if node is not None else exp.Null()
@@ -190,7 +191,7 @@ class Grouping:
         return groups
 
     def _aggregate(self, keys: Sequence[int], *constants: Expression) -> Aggregate:
-        """Return the aggregates by constants and some of the keys."""
+        """Return the aggregates, grouped by constants and by some of the keys."""
         arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
         fields = self.builder.plan.fields
         expressions = [*constants, *(self.keys[number] for number in keys)]
@@ -211,28 +212,29 @@ class Grouping:
     def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
         """Return the groups by some of the keys; the others are NULL.
 
-        The set of no keys has a row for an input without rows, in a correlated query for each
-        combination of outer values. In Spark it has none: there, it is grouped by a constant.
+        A set without keys is one group even if the input has no rows; in a correlated query, one
+        for each combination of outer values. In Spark an input without rows has no group: there,
+        the set is grouped by a constant.
         """
-        kept = sorted(keys)
-        constants = [integer_literal(0)] if self.source.is_spark and not kept else []
-        aggregate = self._aggregate(kept, *constants)
+        key_numbers = sorted(keys)
+        constants = [integer_literal(0)] if self.source.is_spark and not key_numbers else []
+        aggregate = self._aggregate(key_numbers, *constants)
         groups: PlanNode = aggregate
         domain = self.builder.domain
-        if domain is not None and not self.source.is_spark and not keys & self._set_keys:
+        if domain is not None and not self.source.is_spark and not keys & self._optional_keys:
             groups = pad_aggregate(aggregate, domain.plan)
         group_columns = columns(groups)[len(constants) :]
         key_columns: list[Expression] = [
-            group_columns[kept.index(number)] if number in keys else Literal(None, key.type)
+            group_columns[key_numbers.index(number)] if number in keys else Literal(None, key.type)
             for number, key in enumerate(self.keys)
         ]
         flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
         names = [f"key_{number}" for number in range(len(self.keys))]
-        for position, number in enumerate(kept):
+        for position, number in enumerate(key_numbers):
             names[number] = aggregate.fields[len(constants) + position].name
         names += [field.name for field in groups.fields[len(aggregate.keys) :]]
         names += [f"grouping_{number}" for number in range(len(flags))]
-        aggregates = group_columns[len(kept) :]
+        aggregates = group_columns[len(key_numbers) :]
         return Map(groups, (*key_columns, *aggregates, *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
@@ -247,7 +249,8 @@ class Grouping:
         Raises:
             SqlError: It has a column that is neither a key nor in an aggregate.
         """
-        # A set without a constant key has NULL in its place. Elsewhere it is the constant itself.
+        # A key that is a constant is NULL in the grouping sets that leave it out. Without grouping
+        # sets it is the constant.
         is_constant = isinstance(expression, Literal) and self._sets is None
         if not is_constant and expression in self.keys:
             return Column(self.keys.index(expression), expression.type)
@@ -261,14 +264,13 @@ class Grouping:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:
             return Column(index - FIRST_KEY, type_)
-        if FIRST_WINDOW <= index < FIRST_GROUPING or expression == ROW_NUMBER_VALUE:
-            return expression
         if index < FIRST_SUBQUERY:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
-        width = len(self.keys) + len(self._aggregates)
-        if index >= FIRST_GROUPING:
-            return Column(width + index - FIRST_GROUPING, type_)
-        return self._subquery_values[index - FIRST_SUBQUERY]
+        if index < FIRST_WINDOW:
+            return self._subquery_values[index - FIRST_SUBQUERY]
+        if index < FIRST_GROUPING or expression == ROW_NUMBER_VALUE:
+            return expression
+        return Column(len(self.keys) + len(self._aggregates) + index - FIRST_GROUPING, type_)
 
     def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
         name = self.builder.plan.fields[column.index].name
@@ -365,11 +367,11 @@ def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
         return groups
     keys = len(groups.keys)
     empty_aggregate = Aggregate(Values(groups.input.fields, ()), (), groups.aggregates)
-    links = [
+    equalities = [
         functions.call("same", column, Column(column.index + keys, column.type))
         for column in columns(domain)
     ]
-    predicate = links[0] if keys == 1 else functions.call("and", *links)
+    predicate = equalities[0] if keys == 1 else functions.call("and", *equalities)
     missing = Semijoin(domain, groups, predicate, anti=True)
     return Union((groups, CrossJoin((missing, empty_aggregate))))
 
@@ -386,29 +388,29 @@ def is_padded_aggregate(plan: Union, keys: int) -> bool:
 
 
 def aggregate_call(
-    term: PrimitiveAggregate, name: str, positions: Mapping[Expression, int]
+    aggregate: PrimitiveAggregate, name: str, positions: Mapping[Expression, int]
 ) -> AggregateCall:
     """Return the call of a primitive aggregate over columns.
 
     Args:
-        term: The aggregate, over expressions.
+        aggregate: The aggregate, over expressions.
         name: The name of its result.
         positions: The column of each expression.
     """
-    arguments = [positions[value] for value in term.arguments]
+    arguments = [positions[value] for value in aggregate.arguments]
     orders: dict[int, Order] = {}
-    for key in term.order:
+    for key in aggregate.order:
         column = positions[key.expression]
         orders.setdefault(column, Order(column, key.descending, key.nulls_first))
     return AggregateCall(
-        term.function,
+        aggregate.function,
         arguments[0] if arguments else None,
-        term.type,
+        aggregate.type,
         name,
-        term.distinct,
+        aggregate.distinct,
         tuple(arguments[1:]),
         tuple(orders.values()),
-        term.options,
+        aggregate.options,
     )
 
 

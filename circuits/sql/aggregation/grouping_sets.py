@@ -52,9 +52,9 @@ def read_grouping_sets(
         if not reader.has_sets:
             return None
         return _combine(source, group, parts)
-    keys_before_suffix = [sets[0] for sets in parts]  # each part is one set, without has_sets
     if reader.has_sets or len(suffixes) > 1:
         raise source.unsupported(suffixes[0], f"a second {source.describe(suffixes[0])}")
+    keys_before_suffix = [keys for (keys,) in parts]  # without has_sets, each part is one set
     suffix = suffixes[0]
     source.allow_arguments(suffix, "expressions")
     if isinstance(suffix, exp.Rollup):

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
@@ -36,18 +35,18 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
 
     Args:
         is_last: True for the last value.
-        ignores_nulls: True if NULL is left out by default (in dialect spark it is not).
+        ignores_nulls: True if NULL is left out unless the call has RESPECT NULLS; not in dialect
+            spark, where only IGNORE NULLS, or TRUE as the second argument, leaves NULL out.
     """
 
     def read(reader: AggregateReader) -> Expression:
         value = reader.argument(0)
-        leaves_null_out = (ignores_nulls and reader.nulls != "respect") or reader.nulls == "ignore"
         if reader.argument_count == 2:
-            leaves_null_out = bool(reader.constant(1, "flag"))
-        if reader.is_spark and isinstance(reader.function, exp.AnyValue):
-            leaves_null_out = reader.nulls == "ignore" or (
-                reader.argument_count == 2 and leaves_null_out
-            )
+            leaves_null_out = bool(reader.constant(1, "flag")) or reader.nulls == "ignore"
+        elif ignores_nulls and not reader.is_spark:
+            leaves_null_out = reader.nulls != "respect"
+        else:
+            leaves_null_out = reader.nulls == "ignore"
         order = reader.order or (SortKey(value, False, False),)
         order = _reverse_order(order) if is_last else order
         # Without an order, a value is preferred to NULL.
@@ -105,14 +104,14 @@ def _quantile_reader(kind: str) -> Read:
 
     def read(reader: AggregateReader) -> Expression:
         descending = False
-        fraction: list[float] | float
+        fractions: list[float] | float
         if reader.within_group:
             if len(reader.order) != 1 or reader.argument_count != 1:
                 raise reader.source.error(
                     reader.function, f"{reader.name}(fraction) WITHIN GROUP (ORDER BY one value)"
                 )
             value, descending = reader.order[0].expression, reader.order[0].descending
-            fraction = reader.fractions(0)
+            fractions = reader.fractions(0)
         else:
             value = reader.argument(0)
             if reader.argument_count == 1:
@@ -120,11 +119,11 @@ def _quantile_reader(kind: str) -> Read:
                     raise reader.source.error(
                         reader.function, f"{reader.name}() needs a fraction from 0 to 1"
                     )
-                fraction = 0.5
+                fractions = 0.5
             else:
-                fraction = reader.fractions(1)
+                fractions = reader.fractions(1)
             if reader.argument_count == 3:
-                reader.constant(2, "accuracy")
+                reader.constant(2, "accuracy")  # raises an error if it is not a constant
         is_continuous = kind in ("cont", "median") or (kind == "default" and reader.is_spark)
         function = "quantile_disc"
         if is_continuous:
@@ -134,14 +133,14 @@ def _quantile_reader(kind: str) -> Read:
         masked = reader.apply_filter(value)
         order = (SortKey(masked, descending, False),)
 
-        def quantile(option: float) -> Expression:
+        def quantile(fraction: float) -> Expression:
             return reader.aggregate(
-                function, masked, distinct=reader.distinct, order=order, options=(option,)
+                function, masked, distinct=reader.distinct, order=order, options=(fraction,)
             )
 
-        if not isinstance(fraction, list):
-            return quantile(fraction)
-        values = [quantile(option) for option in fraction]
+        if not isinstance(fractions, list):
+            return quantile(fractions)
+        values = [quantile(fraction) for fraction in fractions]
         if not values:
             raise reader.source.error(reader.function, f"{reader.name}() needs a fraction")
         has_no_rows = reader.call("is_null", values[0])
@@ -256,7 +255,7 @@ def _read_set(reader: AggregateReader) -> Expression:
 
 
 def _bitmap_reader(function: str) -> Read:
-    """Read an aggregate of Spark's bitmaps, as a function of the list of distinct values."""
+    """Return the reader of an aggregate of bitmaps: a function of the list of distinct values."""
 
     def read(reader: AggregateReader) -> Expression:
         return reader.call(function, _read_set(reader))

@@ -80,7 +80,7 @@ def read_row_number(
     source.refuse_arguments(node.this)  # row_number() takes no arguments
     partition, order, frame = windows.window_parts(clause, node)
     if frame is not None:
-        # A row_number() reads no frame.
+        # SQL allows a frame here, but row_number() does not depend on it.
         source.allow_arguments(frame, "kind", "start", "start_side", "end", "end_side")
     partition_by = tuple(clause.read(key) for key in partition)
     order_by = read_order(source, order, clause.read) if order else ()
@@ -171,7 +171,7 @@ def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str
 def _has_later_clause(query: exp.Expr) -> bool:
     """Return whether a clause that SQL evaluates after the SELECT list reads its rows.
 
-    The bound is applied before such a clause, which would then read fewer rows.
+    The bound must not be applied before such a clause, because the clause would read fewer rows.
     """
     return any(query.args.get(name) for name in ("distinct", "qualify", "limit", "offset"))
 

@@ -35,7 +35,10 @@ def _if_enough(
 
 
 def _read_variance(reader: AggregateReader, sample: int) -> Expression:
-    """Return the variance: the sum of squared deviations, divided by the count less ``sample``."""
+    """Return the variance: the sum of squared deviations, divided by the count minus ``sample``.
+
+    ``sample`` is 1 for the variance of a sample, and 0 for that of a population.
+    """
     x = reader.apply_filter(reader.as_float(reader.argument(0)))
     moment = reader.aggregate("comoment", x, x, distinct=reader.distinct)
     count = reader.aggregate("count", x, distinct=reader.distinct)
@@ -95,7 +98,7 @@ class _Pairs:
     def unless_zero(
         self, divisor: Expression, value: Expression, otherwise: Expression
     ) -> Expression:
-        """Return a value unless the divisor is 0, and NULL for no pairs."""
+        """Return ``value``, or ``otherwise`` if the divisor is 0; NULL without pairs."""
         call = self.reader.call
         result = call("case", call("eq", divisor, _float(0)), otherwise, value)
         return call("case", call("gt", self.count, integer_literal(0)), result, NULL)
@@ -118,7 +121,7 @@ def _read_correlation(reader: AggregateReader) -> Expression:
     pairs, call = _Pairs(reader), reader.call
     scale = call("multiply", call("sqrt", pairs.sxx), call("sqrt", pairs.syy))
     ratio = call("divide", pairs.sxy, scale)
-    # Rounding may leave the range by a bit; NaN is greater than all numbers.
+    # Rounding may leave the range from -1 to 1 by a bit. NaN must stay, although NaN > 1 is true.
     is_number = call("ne", ratio, _NAN)
     above = call("and", is_number, call("gt", ratio, _float(1)))
     below = call("lt", ratio, _float(-1))
@@ -144,6 +147,7 @@ def _read_determination(reader: AggregateReader) -> Expression:
         call("divide", pairs.sxy, pairs.sxx),
         call("divide", pairs.sxy, pairs.syy),
     )
+    # If all y are equal, the line fits them exactly.
     share = call("case", call("eq", pairs.syy, _float(0)), _float(1), ratio)
     return pairs.unless_zero(pairs.sxx, share, NULL)
 
@@ -191,8 +195,8 @@ def _read_skewness(reader: AggregateReader) -> Expression:
     def formula(n: Expression) -> Expression:
         if reader.is_spark:
             return ratio
-        pairs = call("multiply", n, _minus(reader, n, 1))
-        return call("multiply", ratio, call("divide", call("sqrt", pairs), _minus(reader, n, 2)))
+        root = call("sqrt", call("multiply", n, _minus(reader, n, 1)))
+        return call("multiply", ratio, call("divide", root, _minus(reader, n, 2)))
 
     return _if_enough(reader, 1 if reader.is_spark else 3, count, formula)
 

@@ -48,7 +48,8 @@ _VALUE_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
     exp.Lead: "lead",
     exp.NthValue: "nth_value",
 }
-_BY_NAME: Final = {
+# By the name in the text, for the functions that have no class in sqlglot.
+_FUNCTIONS_BY_NAME: Final = {
     name: name for name in (*_RANKING_FUNCTIONS.values(), *_VALUE_FUNCTIONS.values())
 } | {
     "arbitrary": "first_value",
@@ -67,7 +68,10 @@ _DAY_MICROSECONDS: Final = 86_400_000_000
 
 @dataclass(frozen=True)
 class _Call:
-    """A call as it was read: expressions in place of columns."""
+    """A call as it was read: a `WindowCall` with expressions in place of columns.
+
+    ``number`` is the constant argument of lag, lead, nth_value and ntile, else 1.
+    """
 
     partition: tuple[Expression, ...]
     order: tuple[SortKey, ...]
@@ -107,9 +111,9 @@ class Windows:
         self._named = named
         self._calls: list[_Call] = []
         self._used: set[str] = set()
-        # Where the columns that placeholders and the other expressions read are in the result of
-        # ``plan``.
-        self._places: dict[int, int] = {}
+        # The columns of the result of ``plan``, by the number of a placeholder, or of a column of
+        # the rows that ``plan`` was given.
+        self._result_columns: dict[int, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -157,7 +161,8 @@ class Windows:
 
         Args:
             plan: The rows.
-            over_groups: Returns an expression over the groups, if the rows are groups.
+            over_groups: Rewrites an expression of a call over the rows: over the groups if the
+                SELECT is grouped, else unchanged.
             columns_read: The columns of the rows that other expressions read. All others are
                 dropped, since a window stores its rows.
             domain_columns: In a correlated subquery, the columns that have the values of the
@@ -169,7 +174,11 @@ class Windows:
         names = [
             plan.fields[index].name for index in range(len(plan.fields)) if index in columns_read
         ]
-        self._places = {c.index: place for place, c in enumerate(values) if isinstance(c, Column)}
+        self._result_columns = {
+            value.index: position
+            for position, value in enumerate(values)
+            if isinstance(value, Column)
+        }
         read_by_calls = dict.fromkeys(value for call in calls for value in call.expressions)
         values += [value for value in read_by_calls if value not in values]
         names += [
@@ -186,7 +195,7 @@ class Windows:
                 if (call.partition, call.order) == (partition, order)
             ]
             for number in numbers:
-                self._places[FIRST_WINDOW + number] = first_result
+                self._result_columns[FIRST_WINDOW + number] = first_result
                 first_result += 1
             plan = Window(
                 plan,
@@ -197,10 +206,12 @@ class Windows:
         return plan
 
     def replace_placeholders(self, expression: Expression) -> Expression:
-        """Return an expression over the plan that ``plan`` returned."""
+        """Rewrite an expression with placeholders over the rows that ``plan`` returned."""
         return substitute(
             expression,
-            lambda column: Column(self._places.get(column.index, column.index), column.type),
+            lambda column: Column(
+                self._result_columns.get(column.index, column.index), column.type
+            ),
         )
 
     @staticmethod
@@ -236,31 +247,31 @@ class Windows:
             function = function.this
         name = _RANKING_FUNCTIONS.get(type(function)) or _VALUE_FUNCTIONS.get(type(function))
         if isinstance(function, exp.Anonymous):
-            name = _BY_NAME.get(function.name.lower())
+            name = _FUNCTIONS_BY_NAME.get(function.name.lower())
         if isinstance(function, exp.Filter) and type(function.this) in (
             *_RANKING_FUNCTIONS,
             *_VALUE_FUNCTIONS,
         ):
             raise source.error(function, "FILTER is for aggregates; use CASE in the argument")
-        if name is None:
+        if name is None:  # the function is an aggregate, or unknown
             if spec is None and not order:
                 frame = WHOLE_PARTITION
             # The function, its arguments and type are replaced for each aggregate of the call.
             base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False)
 
-            def register_term(term: PrimitiveAggregate) -> Expression:
+            def register_primitive(aggregate: PrimitiveAggregate) -> Expression:
                 call = replace(
                     base,
-                    function=term.function,
-                    arguments=term.arguments,
-                    type=term.type,
-                    distinct=term.distinct,
-                    within=term.order,
-                    options=term.options,
+                    function=aggregate.function,
+                    arguments=aggregate.arguments,
+                    type=aggregate.type,
+                    distinct=aggregate.distinct,
+                    within=aggregate.order,
+                    options=aggregate.options,
                 )
                 return register(call)
 
-            return read_aggregate(clause, node.this, register_term)
+            return read_aggregate(clause, node.this, register_primitive)
         parts = self._function_arguments(clause, function)
         call = _Call(partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False)
         if name not in RANKING:
@@ -276,7 +287,7 @@ class Windows:
         """Read row_number, rank, dense_rank, percent_rank, cume_dist or ntile."""
         number = 1
         if name == "ntile":
-            number = self._read_count(clause, node, parts, 0, None)
+            number = self._read_count(clause, node, parts, index=0)
         elif parts:
             raise clause.source.error(node, f"{name}() takes no arguments")
         if call.ignore_nulls:
@@ -289,26 +300,26 @@ class Windows:
     ) -> _Call:
         """Read lag, lead, first_value, last_value or nth_value."""
         source = clause.source
-        most = {"lag": 3, "lead": 3, "nth_value": 2}.get(name, 1)
-        if not 1 <= len(parts) <= most:
+        max_arguments = {"lag": 3, "lead": 3, "nth_value": 2}.get(name, 1)
+        if not 1 <= len(parts) <= max_arguments:
             raise source.error(
                 node,
-                f"{name}() takes 1 to {most} arguments, not {len(parts)}"
-                if most > 1
+                f"{name}() takes 1 to {max_arguments} arguments, not {len(parts)}"
+                if max_arguments > 1
                 else f"{name}() takes 1 argument, not {len(parts)}",
             )
         value = clause.read(parts[0])
         arguments = [value]
         number = 1
         if name in ("lag", "lead"):
-            number = self._read_count(clause, node, parts, 1, 1, signed=True)
+            number = self._read_count(clause, node, parts, index=1, default=1, signed=True)
             if len(parts) == 3:
                 default = clause.read(parts[2])
                 if default.type != value.type:
                     default = clause.call(parts[2], "cast", default, type=value.type)
                 arguments.append(default)
         elif name == "nth_value":
-            number = self._read_count(clause, node, parts, 1, None)
+            number = self._read_count(clause, node, parts, index=1)
         frame = WHOLE_PARTITION if name in ("lag", "lead") else call.frame
         return replace(
             call, arguments=tuple(arguments), type=arguments[0].type, frame=frame, number=number
@@ -328,12 +339,12 @@ class Windows:
         clause: Clause,
         node: exp.Expr,
         parts: list[exp.Expr],
-        index: int,
-        default: int | None,
         *,
+        index: int,
+        default: int | None = None,
         signed: bool = False,
     ) -> int:
-        """The constant integer argument at an index, or ``default`` if it is not given."""
+        """Return the constant integer argument at an index, or ``default`` if it is not given."""
         if len(parts) <= index:
             if default is not None:
                 return default
@@ -353,7 +364,7 @@ class Windows:
     ) -> tuple[list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
         """Return PARTITION BY, ORDER BY and frame, with those of the window that it names.
 
-        ``referring`` has the names of the windows that refer to this one.
+        ``referring`` has the names of the windows that led to this one, to find a cycle.
         """
         clause.source.allow_arguments(
             node, "this", "partition_by", "order", "spec", "alias", "over"

@@ -48,12 +48,12 @@ class ReaderTable:
 
     Args:
         by_class: By the class of the syntax-tree node.
-        by_name: By the lower-case name of a function that has no class in sqlglot, or whose
-            meaning depends on the dialect, for all dialects except spark. Both are
-            ``exp.Anonymous`` nodes (`circuits.sql.syntax.parsing`).
+        by_name: By the lower-case name of a function, for all dialects except spark. These are the
+            functions that have no class in sqlglot, and those whose meaning depends on the dialect
+            (`circuits.sql.syntax.parsing`); their calls are ``exp.Anonymous`` nodes.
         spark_by_name: The same for dialect spark.
-        spark_results: For dialect spark, by name or class: the integer type to which the result of
-            a function is cast, because its kernel has int64.
+        spark_results: For dialect spark, by name or class: the integer type that the result of a
+            function has in Spark. Its kernel returns int64, so the result is cast.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]

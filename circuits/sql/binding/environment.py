@@ -100,7 +100,8 @@ class CommonTable:
         node: Its syntax tree.
         environment: The names that it can use.
         recursive: True if it names itself.
-        plans: Its plans so far, by the `RowNumberBounds` of the query that refers to it.
+        plans: Its plans so far: one for each `RowNumberBounds` of the queries that refer to it, as
+            sorted items. A recursive query has one plan, under the key ``()``.
         mutual: If it and other WITH queries name each other, all of these queries; else empty.
     """
 
@@ -121,8 +122,8 @@ class Environment:
         queries: The planner of the queries in it.
         readers: The readers of expressions.
         common_tables: The WITH queries around it, by lower-case name.
-        unsupported_scope: The scope of an enclosing query whose columns can be named here only if
-            the query is planned for a domain. Naming one raises a CorrelatedSqlError.
+        unsupported_scope: The scope of an enclosing query, if its columns cannot be named here
+            because the query is not planned for a domain. Naming one raises a CorrelatedSqlError.
         domain: The values of the enclosing query for which the query is planned, if it is
             correlated (`circuits.sql.queries.decorrelation`).
     """
@@ -146,7 +147,7 @@ class Environment:
     def plan_query(
         self, node: exp.Expr, row_number_bounds: RowNumberBounds = NO_BOUNDS
     ) -> DerivedTable:
-        """Return the plan of a query; only a correlated query is planned for the domain."""
+        """Return the plan of a query, for the domain only if the query is correlated."""
         if self.domain is None:
             return self.queries.plan_query(self, node, row_number_bounds)
         try:

@@ -46,7 +46,7 @@ def read_order(
     read: Callable[[exp.Expr], Expression],
     columns: Sequence[Expression] = (),
 ) -> tuple[SortKey, ...]:
-    """Return the sort keys of an ORDER BY; ``columns`` are those of ORDER BY ALL."""
+    """Return the sort keys of an ORDER BY; for ORDER BY ALL, these are ``columns``."""
     source.allow_arguments(node, "expressions")
     sort_keys = []
     for key in node.expressions:

@@ -122,7 +122,7 @@ class Domain:
         scope: The scope of the enclosing query.
         values: Expressions over the plan of the enclosing query.
         plan: Their distinct values; a column for each.
-        used: The positions of the values that the subquery has named so far.
+        used: The positions in ``values`` of those that the subquery has named so far.
     """
 
     scope: Scope
@@ -143,8 +143,9 @@ class Scope:
         source: The text, for errors.
         columns: The columns of the clause.
         parent: The scope of the enclosing query, whose columns can be named too.
-        unsupported_scope: The scope of an enclosing query whose columns can be named here only if
-            the subquery is planned for a domain. Naming one raises a CorrelatedSqlError.
+        unsupported_scope: The scope of an enclosing query, if its columns cannot be named here
+            because the subquery is not planned for a domain. Naming one raises a
+            CorrelatedSqlError.
         domain: The values of the parent that the plan of the clause is joined with; None if outer
             columns are numbered from ``FIRST_OUTER_COLUMN`` on.
         domain_columns: The columns of the domain in the plan of the clause.

@@ -126,8 +126,8 @@ class SelectBuilder:
         domain: In a correlated subquery that is planned by `circuits.sql.queries.decorrelation`,
             the values of the enclosing query that the plan is joined with; else None.
         domain_columns: The columns of the plan that have these values.
-        link_sides: For a correlated item of FROM, values of the items to its left, and the columns
-            of the plan that must have the same values.
+        link_sides: For a correlated item of FROM: expressions over the items to its left, and the
+            columns of the plan that its join compares with them. Else both are empty.
     """
 
     def __init__(
@@ -144,9 +144,10 @@ class SelectBuilder:
         self.parent = parent
         self.correlated_conditions: list[CorrelatedCondition] = []
         self.aliases: Mapping[str, exp.Expr | None] = {}
-        # The columns of unnest() calls that have been applied, by the ids of their nodes.
+        # The name and the value of the column of each unnest() call in the list that is planned, by
+        # the ``id`` of its node.
         self.generated: dict[int, tuple[str, Expression]] = {}
-        # The element of each unnest() call in an expression, by its tree: GROUP BY repeats calls.
+        # The element that each unnest() call returns, by its tree: GROUP BY repeats calls.
         self._elements: dict[exp.Expr, Expression] = {}
         self.domain: Domain | None = None
         self.domain_columns: tuple[Expression, ...] = ()
@@ -238,8 +239,8 @@ class SelectBuilder:
             names = [part for part in node.parts if isinstance(part, exp.Identifier)]
             scopes = self.scope.enclosing_scopes()
             has_table = any(scope.has_table(names[0].name) for scope in scopes)
-            is_schema = len(names) > 2 and not has_table
-            if is_schema and self.source.is_default_schema(names[0].name):
+            may_have_schema = len(names) > 2 and not has_table
+            if may_have_schema and self.source.is_default_schema(names[0].name):
                 return self._read_in_schema(clause, node, names[1:])
             if len(names) > 2 or not has_table:
                 return self._read_field(clause, node, names, 2 if has_table else 1)

@@ -24,7 +24,7 @@ from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce, count_error
 from circuits.sql.expressions.spark.dates import DATE_ADD, DATE_DIFF
 from circuits.sql.expressions.spark.numbers import try_arithmetic
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+from circuits.sql.syntax.parsing import parse_by_name
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -100,4 +100,4 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "try_add": _try_reader("add", 1),
     "try_subtract": _try_reader("subtract", -1),
 }
-NAMED_FUNCTIONS[True].update(READERS_BY_NAME)
+parse_by_name(READERS_BY_NAME, is_spark_dialect=True)

@@ -15,7 +15,7 @@ from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.json_values import check_has_no_json, is_json
 from circuits.sql.expressions.literals import string_literal
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+from circuits.sql.syntax.parsing import parse_by_name
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -75,4 +75,4 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "json_quote": _read_value,
     "row_to_json": _read_value,
 }
-NAMED_FUNCTIONS[False].update(READERS_BY_NAME)
+parse_by_name(READERS_BY_NAME, is_spark_dialect=False)

@@ -27,7 +27,7 @@ from circuits.sql.expressions.named_functions import (
     merge_tables,
 )
 from circuits.sql.expressions.spark.lists import unless_null
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_number
 
@@ -344,7 +344,7 @@ _SPECIAL: Final[dict[str, Reader]] = {
     "struct_insert": _new_fields_reader(replaces=False),
     "struct_update": _new_fields_reader(replaces=True),
 }
-NAMED_FUNCTIONS[False].update(_SPECIAL)  # False: all dialects but spark
+parse_by_name(_SPECIAL, is_spark_dialect=False)
 READERS_BY_NAME: Final[dict[str, Reader]] = merge_tables(
     as_readers(spark=False, table=_BUILDERS), _SPECIAL
 )

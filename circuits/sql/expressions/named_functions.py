@@ -25,7 +25,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import spark_cast, spark_text
 from circuits.sql.expressions.literals import integer_literal
-from circuits.sql.syntax.parsing import NAMED_FUNCTIONS
+from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.functions import signature_of
 
 __all__ = [
@@ -68,7 +68,7 @@ def merge_tables(*tables: Mapping[Key, Value]) -> dict[Key, Value]:
 
 def as_readers(spark: bool, table: Mapping[str, Builder]) -> dict[str, Reader]:
     """Return the readers of calls, and add their names to those that the parser keeps as names."""
-    NAMED_FUNCTIONS[spark].update(table)
+    parse_by_name(table, is_spark_dialect=spark)
     return {name: _as_reader(builder) for name, builder in table.items()}
 
 

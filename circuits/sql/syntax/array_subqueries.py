@@ -28,6 +28,7 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
         query = node.expressions[0] if len(node.expressions) == 1 else None
         if not isinstance(query, exp.Query) or node.args.get("value_constructor") is not None:
             continue
+        # Remove parentheses: a Subquery without further arguments.
         while isinstance(query, exp.Subquery) and set(names_of_arguments(query)) == {"this"}:
             query = query.this
         keys = _sort_keys(query) if _has_one_column(query) else None

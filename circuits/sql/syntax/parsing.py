@@ -25,7 +25,7 @@ The subclass overrides methods that all parsers of sqlglot 30 have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -42,10 +42,10 @@ from circuits.sql.syntax.window_parsing import parse_window_table, with_window_n
 __all__ = [
     "EMIT_ON_CLOSE",
     "IS_COMMA",
-    "NAMED_FUNCTIONS",
     "NAME_IN_TEXT",
     "UNCHECKED_COLUMN_PART",
     "is_spark",
+    "parse_by_name",
     "parse_statements",
 ]
 
@@ -53,22 +53,35 @@ __all__ = [
 EMIT_ON_CLOSE: Final = "emit_on_close"
 IS_COMMA: Final = "is_comma"
 NAME_IN_TEXT: Final = "name_in_text"
-#: The functions that are parsed as calls by name (``Anonymous``) with the arguments as written, in
-#: lower case; for dialect spark, and for all others. The modules with their readers add the names.
-NAMED_FUNCTIONS: Final[dict[bool, set[str]]] = {True: set(), False: set()}
 UNCHECKED_COLUMN_PART: Final = "unchecked_column_part"
 _SURPLUS: Final = "surplus"  # a key of ``meta`` of a call: the count of arguments that it takes
-# If each of these values in place of an argument gives the same tree, the tree ignores it.
+# The lower-case names that `parse_by_name` has added.
+_NAMES_IN_SPARK: Final[set[str]] = set()
+_NAMES_IN_OTHER_DIALECTS: Final[set[str]] = set()
+# Values to put in place of an argument. A tree that is the same with all of them ignores it.
 _OTHER_COLUMN: Final = exp.column("other_argument")
 _OTHER_VALUES: Final = (_OTHER_COLUMN, exp.true(), exp.false(), exp.Literal.string("day"))
 _EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
-# A keyword that ends every clause before it, and that no statement has at its end.
+# The type of the token EMIT: that of a keyword, which ends the clause before it. No other statement
+# has THEN at this place.
 _EMIT_TOKEN: Final = TokenType.THEN
 # Functions whose argument may be followed by TO and a unit of time.
 _ROUNDINGS: Final = {"CEIL": exp.Ceil, "CEILING": exp.Ceil, "FLOOR": exp.Floor}
 _ROUNDING_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 # The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
+
+
+def parse_by_name(names: Iterable[str], *, is_spark_dialect: bool) -> None:
+    """Parse calls of these functions as calls by name (``Anonymous``), with arguments as written.
+
+    The modules with the readers of the functions call this when they are imported.
+
+    Args:
+        names: The names in lower case.
+        is_spark_dialect: True for dialect spark, False for all other dialects.
+    """
+    (_NAMES_IN_SPARK if is_spark_dialect else _NAMES_IN_OTHER_DIALECTS).update(names)
 
 
 def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[exp.Expr | None]:
@@ -101,7 +114,8 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         **base.TYPE_LITERAL_PARSERS,
     }
     is_spark_dialect = is_spark(dialect.__name__.lower())
-    names = {name.upper() for name in NAMED_FUNCTIONS[is_spark_dialect]}
+    lower_names = _NAMES_IN_SPARK if is_spark_dialect else _NAMES_IN_OTHER_DIALECTS
+    names = {name.upper() for name in lower_names}
     constraints = {
         **base.CONSTRAINT_PARSERS,
         "LATENESS": _parse_lateness,
@@ -116,7 +130,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "JSON_OPERATORS": {**base.JSON_OPERATORS, **(OPERATORS if is_spark_dialect else {})},
         "FUNCTIONS": {
             **{name: _note_surplus(build) for name, build in base.FUNCTIONS.items()},
-            **{name: _call_reader(name) for name in names},
+            **{name: _call_by_name_builder(name) for name in names},
         },
         "FUNCTION_PARSERS": {
             **{name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names},
@@ -136,11 +150,13 @@ def is_spark(dialect: str) -> bool:
     return dialect in ("spark", "databricks")
 
 
-def _call_reader(name: str) -> Any:
-    def read(arguments: list[Any]) -> exp.Anonymous:
+def _call_by_name_builder(name: str) -> Any:
+    """Return a function that builds the tree of a call by name."""
+
+    def build(arguments: list[Any]) -> exp.Anonymous:
         return exp.Anonymous(this=name.lower(), expressions=arguments)
 
-    return read
+    return build
 
 
 def _rounding_parser(name: str, *, is_call: bool, is_spark_dialect: bool) -> Any:
@@ -185,7 +201,10 @@ def _round_time(time: exp.Expr, unit: exp.Var, is_floor: bool, is_spark_dialect:
 
 
 def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
-    """Return a builder of trees of calls that notes in the tree if it ignored arguments."""
+    """Return a function that builds the tree of a call, and notes if the tree ignores arguments.
+
+    It then sets ``meta[_SURPLUS]`` to the number of arguments that the tree has.
+    """
 
     def build_and_check(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
         all_arguments = list(arguments)  # a builder may change the list
@@ -193,7 +212,8 @@ def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
         nodes = {id(node) for node in tree.walk()}
         used_count = len(all_arguments)
         while used_count and id(all_arguments[used_count - 1]) not in nodes:
-            # A constant or the name of a unit may be in the tree in another form.
+            # An argument that is not a node of the tree, such as the name of a unit, may still be
+            # in it in another form. Then other values in its place change the tree.
             *first_arguments, last = all_arguments[:used_count]
             is_constant = isinstance(last, exp.Literal | exp.Boolean)
             replacements = _OTHER_VALUES if is_constant else (_OTHER_COLUMN,)

@@ -212,7 +212,7 @@ class SqlSource:
 
         ``DECLARE RECURSIVE VIEW v (a INT);`` (Feldera) is left out: only its name is kept.
         """
-        kept: list[Token] = []
+        result: list[Token] = []
         skip_statement = False
         for index, token in enumerate(tokens):
             words = [t.text.upper() for t in tokens[index : index + 3]]
@@ -222,10 +222,10 @@ class SqlSource:
                 self.recursive_views.add(tokens[index + 2].text.casefold())
                 continue
             if not skip_statement:
-                kept.append(token)
+                result.append(token)
             elif token.token_type == TokenType.SEMICOLON:
                 skip_statement = False
-        return kept
+        return result
 
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
         """Return an error that points to a node, or to the last ``word`` before the node."""
@@ -241,7 +241,10 @@ class SqlSource:
     def correlated(
         self, node: exp.Expr, construct: str, advice: str = "", word: str = ""
     ) -> CorrelatedSqlError:
-        """Return the error for a correlation that only a plan for all outer values supports."""
+        """Return the error for a construct that is supported only in a plan for all outer values.
+
+        See `CorrelatedSqlError`.
+        """
         message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
         return self._make_error(self._offset_of(node, word), message, CorrelatedSqlError)
 
@@ -281,7 +284,7 @@ class SqlSource:
             )
 
     def refuse_arguments(self, node: exp.Expr) -> None:
-        """Record that a node is read, which must have no arguments.
+        """Record that a node is read; none of its arguments may be set.
 
         Raises:
             UnsupportedSqlError: An argument of the node is set.
@@ -332,8 +335,8 @@ class SqlSource:
 
         Args:
             node: The call.
-            function: The name of the function inside the engine. The error has the name in the text
-                in its place.
+            function: The name of the function inside the engine. If the message begins with it, it
+                is replaced by the name in the text.
         """
         try:
             yield

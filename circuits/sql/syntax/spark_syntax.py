@@ -64,7 +64,7 @@ def join_spark_tokens(tokens: list[Token]) -> list[Token]:
     """Return the tokens with ``>>>`` and ``X '1A'`` as one token each, and ROW< as STRUCT<."""
     joined: list[Token] = []
     position = 0
-    open_types = 0  # in ARRAY<STRUCT<a ARRAY<INT>>> the last three tokens are no shift
+    open_types = 0  # the < of types that are open: the >>> of ARRAY<ARRAY<ARRAY<INT>>> is no shift
     while position < len(tokens):
         token, *following = tokens[position : position + 3]
         if token.token_type == TokenType.LT and joined and joined[-1].text.upper() in _NESTED_TYPES:

@@ -45,7 +45,7 @@ SIZED_TYPES: Final = frozenset(
         *(exp.DType.BINARY, exp.DType.VARBINARY),
     }
 )
-# Timestamps without a time zone; a parameter is the count of digits of a second.
+# Timestamps without a time zone, whose parameter is the number of digits of a second.
 WALL_CLOCK_TYPES: Final = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ})
 
 #: A HUGEINT has 128 bits, up to 1.7e38; here it has 38 digits.

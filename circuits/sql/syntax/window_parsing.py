@@ -40,7 +40,8 @@ def with_window_names(tokens: list[Token]) -> list[Token]:
 def parse_window_table(parser: Any, alias_tokens: Any) -> exp.Table | None:
     """Parse a window table function at the current token; None if there is none.
 
-    ``parser`` is a parser of sqlglot, whose methods have no types.
+    ``parser`` is a parser of sqlglot, whose methods have no types. ``alias_tokens`` are the types
+    of the tokens that can be an alias; None for those of the parser.
     """
     start_index = parser._index
     is_wrapped = parser._match_pair(TokenType.TABLE, TokenType.L_PAREN)

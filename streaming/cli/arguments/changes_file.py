@@ -41,13 +41,13 @@ class ChangesFile:
         table: All rows, with ``weight``.
         relations: The columns of each relation.
         ends: Ascending row numbers; a step may end before these rows.
-        tags: The name of the relation of each row; None if there is only one relation.
+        relation_names: The relation of each row; None if there is only one relation.
     """
 
     table: pa.Table
     relations: dict[str, pa.Schema]
     ends: np.ndarray[tuple[int], np.dtype[np.int64]]
-    tags: pa.ChunkedArray | None
+    relation_names: pa.ChunkedArray | None
 
     @classmethod
     def of(
@@ -75,17 +75,18 @@ class ChangesFile:
         if not table.num_rows:
             raise EventsError(f"{path} has no rows: name a file with changes")
         ends = _possible_ends(table, by, path)
-        tags = table.column(RELATION) if RELATION in table.column_names else None
+        relation_names = table.column(RELATION) if RELATION in table.column_names else None
         if columns is not None:
             table = _select(table, columns, path)
-        if relation is None and tags is not None:
-            if tags.null_count:
+        if relation is None and relation_names is not None:
+            if relation_names.null_count:
                 raise EventsError(
-                    f"{path}: {tags.null_count} rows have NULL as relation: write its name"
+                    f"{path}: {relation_names.null_count} rows have NULL as relation: write its "
+                    "name"
                 )
             if RELATION in table.column_names:
                 table = table.drop_columns([RELATION])
-            return cls(table, _split_schemas(table, tags), ends, tags)
+            return cls(table, _split_schemas(table, relation_names), ends, relation_names)
         name = relation or relation_of_file(str(path))
         return cls(table, {name: _without_weight(table.schema)}, ends, None)
 
@@ -96,19 +97,19 @@ class ChangesFile:
         """Yield the steps: tables by relation, with about ``rows`` rows together."""
         begin = 0
         while begin < len(self):
-            target = min(begin + rows, len(self))
-            end = int(self.ends[np.searchsorted(self.ends, target)])
+            wanted_end = min(begin + rows, len(self))
+            end = int(self.ends[np.searchsorted(self.ends, wanted_end)])
             yield self._step(begin, end)
             begin = end
 
     def _step(self, begin: int, end: int) -> dict[str, pa.Table]:
         part = self.table.slice(begin, end - begin)
-        if self.tags is None:
+        if self.relation_names is None:
             (name,) = self.relations
             return {name: part}
-        tags = self.tags.slice(begin, end - begin)
+        relation_names = self.relation_names.slice(begin, end - begin)
         return {
-            name: part.filter(pc.equal(tags, name)).select([*schema.names, WEIGHT])
+            name: part.filter(pc.equal(relation_names, name)).select([*schema.names, WEIGHT])
             for name, schema in self.relations.items()
         }
 
@@ -170,10 +171,10 @@ def _possible_ends(
     return np.append(np.flatnonzero(changes) + 1, table.num_rows)
 
 
-def _split_schemas(table: pa.Table, tags: pa.ChunkedArray) -> dict[str, pa.Schema]:
+def _split_schemas(table: pa.Table, relation_names: pa.ChunkedArray) -> dict[str, pa.Schema]:
     schemas = {}
-    for name in tags.unique().to_pylist():
-        rows = table.filter(pc.equal(tags, name))
+    for name in relation_names.unique().to_pylist():
+        rows = table.filter(pc.equal(relation_names, name))
         schemas[name] = pa.schema(
             [
                 field

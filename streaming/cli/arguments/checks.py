@@ -57,10 +57,10 @@ __all__ = [
     "CHECKPOINT",
     "Checks",
     "ProblemsError",
-    "check_free",
     "check_memory",
     "check_state",
     "check_targets",
+    "check_usable",
     "check_views",
     "materialized_views",
 ]
@@ -232,10 +232,11 @@ def _check_outputs(
     """Check the output modes and locations of sinks against the views and against each other."""
     for view, sink in sinks.items():
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
-        sink.output.check(view, names)
+        sink.output_mode.check(view, names)
     if cells is not None and not circuit.recursions:
         outputs = [
-            Output(view, None, sink.output.mode, sink.output.keys) for view, sink in sinks.items()
+            Output(view, None, sink.output_mode.mode, sink.output_mode.keys)
+            for view, sink in sinks.items()
         ]
         check_outputs("distributed", outputs)
     folders = [source.path for source in sources.values() if source.path is not None]
@@ -244,7 +245,7 @@ def _check_outputs(
 
 def materialized_views(sinks: Mapping[str, SinkArgument]) -> list[str]:
     """Return the views that the circuit must materialize, because a sink needs all their rows."""
-    return [view for view, sink in sinks.items() if sink.output.needs_view]
+    return [view for view, sink in sinks.items() if sink.output_mode.needs_view]
 
 
 def check_state(
@@ -288,7 +289,7 @@ def check_state(
                 "user may write to"
             ) from None
         if circuit is not None and state.is_dir():
-            directory_id = check_free(state, circuit, label)
+            directory_id = check_usable(state, circuit, label)
             identity = directory_id or ""
         newest = _check_versions(state, circuit, cells, label)
         checks.passed.append(
@@ -297,7 +298,7 @@ def check_state(
     return identity, newest
 
 
-def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | None:
+def check_usable(state: Path, circuit: Circuit, label: str = "--state") -> str | None:
     """Check that a state directory belongs to the views, and that no process writes to it.
 
     The sink checks the same, but only when it receives the first rows. That is too late here,
@@ -351,12 +352,12 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, lab
         stored_cells = Manifest.decode(bytes(files.read(name)), name).cells
     except StateDamagedError:
         return newest  # the version before it may be usable; the sink checks that
-    count = None if stored_cells is None else stored_cells.count
-    wanted = None if circuit.recursions else cells
-    if count != wanted:
-        current_mode = "in one process" if count is None else f"in {count} cells"
-        run_option = "without --cells" if count is None else f"with --cells {count}"
-        rescale_option = "--embedded" if wanted is None else f"--cells {wanted}"
+    stored = None if stored_cells is None else stored_cells.count
+    requested = None if circuit.recursions else cells
+    if stored != requested:
+        current_mode = "in one process" if stored is None else f"in {stored} cells"
+        run_option = "without --cells" if stored is None else f"with --cells {stored}"
+        rescale_option = "--embedded" if requested is None else f"--cells {requested}"
         raise StateMismatchError(
             f"{label} {state}: the state is {current_mode}: run {run_option}, or convert the "
             f"state with dbsp-wcoj rescale {state} {rescale_option}"

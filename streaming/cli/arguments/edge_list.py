@@ -57,8 +57,8 @@ def read_edge_list(path: Path) -> pa.Table:
             ),
         )
     except pa.ArrowException as error:
-        general = EventsError(f"{path} is not an edge list: {str(error).splitlines()[0]}")
-        raise _first_bad_line(path, len(schema)) or general from None
+        arrow_error = EventsError(f"{path} is not an edge list: {str(error).splitlines()[0]}")
+        raise _first_bad_line(path, len(schema)) or arrow_error from None
     return table.cast(schema)  # to fields without NULL
 
 
@@ -129,9 +129,9 @@ def _is_int64(value: bytes) -> bool:
 
 
 def _not_an_edge(path: Path, number: int, line: bytes, expected: str) -> EventsError:
-    shown = line[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
+    excerpt = line[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
     return EventsError(
-        f"{path}, line {number:,}: {shown!r} is not an edge: write {expected} between tabs or "
+        f"{path}, line {number:,}: {excerpt!r} is not an edge: write {expected} between tabs or "
         "blanks, or begin the line with # if it is a comment"
     )
 

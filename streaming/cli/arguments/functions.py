@@ -25,7 +25,7 @@ __all__ = ["load_functions"]
 
 @cache
 def load_functions(text: str | None) -> Mapping[str, UserFunction]:
-    """Return the functions by lower-case name; none for None.
+    """Return the functions by lower-case name; an empty mapping if ``text`` is None.
 
     Raises:
         EventsError: The module or the name does not exist, or is no function.

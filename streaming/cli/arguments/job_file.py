@@ -65,7 +65,7 @@ from typing import Any, Final, TypeAlias
 
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.query_text import query_file
-from streaming.cli.arguments.sink import DATABASES, KINDS, SinkArgument, output_of, retry_of
+from streaming.cli.arguments.sink import DATABASES, KINDS, SinkArgument, output_mode_of, retry_of
 from streaming.cli.arguments.source import SETTINGS, SourceArgument
 from streaming.errors import EventsError
 
@@ -75,6 +75,7 @@ JOB_SUFFIX: Final = ".toml"
 #: The maximum size of a job file; a longer file is probably not a job file.
 MAX_JOB_BYTES: Final = 4 << 20
 MAX_PORT: Final = 65_535
+MAX_INT64: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,10 @@ def read_job(path: Path, checks: Checks) -> Job:
             value = read(table, key)
             if value is not None:
                 options[option], labels[option] = value, table.label(key)
-        table.end()
+        table.report_unknown_keys()
     if "ui" in root:
         options.setdefault("ui", True)
-    root.end()
+    root.report_unknown_keys()
     if query is not None and (file := query_file(query)) is not None:
         query = str(path.parent / file)
     return Job(query or "", sources, sinks, options, labels)
@@ -172,7 +173,7 @@ def _read_input(name: str, table: _Table) -> SourceArgument | None:
         if key not in ("keys", "strict") and (value := table.text(key)) is not None:
             settings[key] = value
     options = table.options("options")
-    if not table.end():
+    if not table.report_unknown_keys():
         return None
     with table.checks.check():
         return SourceArgument.of(
@@ -198,7 +199,7 @@ def _read_outputs(root: _Table) -> Iterator[SinkArgument]:
         mode, keys = table.choice("mode", ("delta", "upsert", "complete")), table.texts("keys")
         attempts = table.integer("retry_attempts", minimum=1)
         seconds = table.number("retry_seconds")
-        if not table.end() or kind is None:
+        if not table.report_unknown_keys() or kind is None:
             continue
         with table.checks.check():
             yield SinkArgument(
@@ -206,7 +207,7 @@ def _read_outputs(root: _Table) -> Iterator[SinkArgument]:
                 location or "",
                 name or "",
                 view,
-                output_of(mode, keys, label=table.label()),
+                output_mode_of(mode, keys, label=table.label()),
                 retry_of(kind, attempts, seconds, label=table.label()),
                 table.label(),
             )
@@ -245,7 +246,7 @@ class _Table:
         self._is_valid = False
         self.checks.problems.append(f"{self.label(key)}: {problem}")
 
-    def end(self) -> bool:
+    def report_unknown_keys(self) -> bool:
         """Report unknown keys; return whether the table has no problem."""
         for key in self._values:
             if key not in self._keys:
@@ -293,10 +294,10 @@ class _Table:
         )
         return flag
 
-    def integer(self, key: str, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int | None:
+    def integer(self, key: str, *, minimum: int = 0, maximum: int = MAX_INT64) -> int | None:
         """Read an integer in a range."""
-        # A maximum above that of a port is only the limit of the type, so it is not shown.
-        bounds = f"{minimum} or more" if maximum > MAX_PORT else f"{minimum} to {maximum}"
+        has_maximum = maximum < MAX_INT64
+        bounds = f"{minimum} to {maximum}" if has_maximum else f"{minimum} or more"
         integer: int | None = self._read(
             key,
             lambda value: _is_integer(value) and minimum <= value <= maximum,
@@ -365,9 +366,9 @@ class _Table:
         value = self._values.get(key)
         if value is None or is_valid(value):
             return value
-        shown = json.dumps(value, default=str, ensure_ascii=False)
+        value_text = json.dumps(value, default=str, ensure_ascii=False)
         self._is_valid = False
-        self.checks.problems.append(f"{self.label(key)} = {shown}: write {expected}")
+        self.checks.problems.append(f"{self.label(key)} = {value_text}: write {expected}")
         return None
 
 

@@ -13,12 +13,13 @@ from streaming.errors import EventsError
 __all__ = ["memory_of_machine", "parse_limits"]
 
 _SIZE: Final = re.compile(r"(\d{1,15})\s*([kmgt]?)i?b?")
-_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+#: Units as powers of two.
+_UNIT_EXPONENTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 #: By default the results of a step may use 1/3 of the memory: sorting them temporarily needs about
 #: as much again, and the state needs the rest.
 MEMORY_DIVISOR: Final = 3
 #: The file with the memory limit of a container; "max" means no limit.
-_CONTAINER: Final = Path("/sys/fs/cgroup/memory.max")
+_CONTAINER_LIMIT_FILE: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 def parse_limits(
@@ -58,7 +59,7 @@ def memory_of_machine() -> int | None:
     except (AttributeError, OSError, ValueError):
         return None
     try:
-        container_limit = _CONTAINER.read_text(encoding="ascii").strip()
+        container_limit = _CONTAINER_LIMIT_FILE.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         container_limit = ""
     return min(installed, int(container_limit)) if container_limit.isdigit() else installed
@@ -76,4 +77,4 @@ def _parse_size(text: str, label: str = "") -> int:
             f"{label} {text!r}: write a number of bytes, with or without a unit K, M, G or T, as "
             "in 4G; 0 for no limit"
         )
-    return int(match[1]) << _UNITS[match[2]]
+    return int(match[1]) << _UNIT_EXPONENTS[match[2]]

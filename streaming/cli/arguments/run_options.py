@@ -86,14 +86,14 @@ class RunOptions:
         job = read_job(Path(query), checks) if is_job_file(query) else Job(query)
         from_file = {name: value for name, value in job.options.items() if name not in explicit}
         labels = {name: label for name, label in job.labels.items() if name in from_file}
-        merged = {**other_options, **from_file}
+        merged_options = {**other_options, **from_file}
         sources, sinks = dict(job.sources), list(job.sinks)
         if source or not (sources or checks.problems):
             with checks.check():
                 sources |= parse_sources(list(source))
         if job.query and not checks.problems:
             with checks.check():
-                declarations = declarations_of(job.query, merged.get("dialect") or DUCKDB)
+                declarations = declarations_of(job.query, merged_options.get("dialect") or DUCKDB)
                 sources = with_declarations(sources, declarations)
                 checks.warnings += declarations.notices
         if sink:
@@ -101,7 +101,7 @@ class RunOptions:
         for text in sink:
             with checks.check():
                 sinks.append(SinkArgument.parse(text))
-        return cls(job.query, sources, sinks, **merged, labels=labels)
+        return cls(job.query, sources, sinks, **merged_options, labels=labels)
 
     def label(self, option: str) -> str:
         """Return the name of an option in messages: its key in the job file, or ``--option``."""

@@ -53,7 +53,7 @@ __all__ = [
     "assign_sinks",
     "build_outputs",
     "check_locations",
-    "output_of",
+    "output_mode_of",
     "retry_of",
 ]
 
@@ -80,7 +80,7 @@ class SinkArgument:
         table: The table of a database, which may contain ``{view}``. If empty, the table has the
             name of the view.
         view: The view that is written to the sink. If None, all views that have no other sink.
-        output: The output mode.
+        output_mode: The output mode, and its keys.
         retry: How often, and how long, a write to a database is retried.
         label: The name of the sink in error messages.
     """
@@ -89,7 +89,7 @@ class SinkArgument:
     location: str = ""
     table: str = ""
     view: str | None = None
-    output: OutputMode = field(default_factory=OutputMode)
+    output_mode: OutputMode = field(default_factory=OutputMode)
     retry: Retry = field(default_factory=Retry, repr=False)
     label: str = field(default="--sink", repr=False, compare=False)
 
@@ -119,7 +119,7 @@ class SinkArgument:
 
         >>> SinkArgument.parse("waiting=sqlite:shop.db#open,keys=nr")
         SinkArgument(kind='sqlite', location='shop.db', table='open', view='waiting', \
-output=OutputMode(mode='upsert', keys=('nr',)))
+output_mode=OutputMode(mode='upsert', keys=('nr',)))
         >>> SinkArgument.parse("console").view
         """
         label = f"--sink {text!r}"
@@ -157,7 +157,7 @@ output=OutputMode(mode='upsert', keys=('nr',)))
             location,
             table,
             view,
-            output_of(values.get("mode"), keys, label=label),
+            output_mode_of(values.get("mode"), keys, label=label),
             retry_of(kind, attempts, seconds, label=label),
             label,
         )
@@ -166,7 +166,7 @@ output=OutputMode(mode='upsert', keys=('nr',)))
         """Return the value of the option without the view and without secrets."""
         location = f":{self.location}" if self.location else ""
         table = f"#{self.table}" if self.table else ""
-        mode = "" if self.output.mode == "delta" else f", {self.output}"
+        mode = "" if self.output_mode.mode == "delta" else f", {self.output_mode}"
         return redact(f"{self.kind}{location}{table}{mode}")
 
     def locations(self, views: Sequence[str]) -> dict[str, Location]:
@@ -286,7 +286,7 @@ def build_outputs(sinks: Mapping[str, SinkArgument], *, json: bool = False) -> l
             views = [view for view, other in sinks.items() if other is sink]
             targets[id(sink)] = sink.target(views, json=json)
     return [
-        Output(view, targets[id(sink)], sink.output.mode, sink.output.keys)
+        Output(view, targets[id(sink)], sink.output_mode.mode, sink.output_mode.keys)
         for view, sink in sinks.items()
     ]
 
@@ -321,7 +321,7 @@ def check_locations(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) 
                     )
 
 
-def output_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> OutputMode:
+def output_mode_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> OutputMode:
     """Return the output mode; the default is ``upsert`` with keys, and ``delta`` without.
 
     Raises:

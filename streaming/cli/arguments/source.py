@@ -67,8 +67,8 @@ __all__ = [
     "read_rows",
 ]
 
-#: The column of a stream that orders changes if no other is named.
-SEQUENCE: Final = "sequence"
+#: The column of a stream that orders changes, unless the setting ``sequence`` names another one.
+SEQUENCE_COLUMN: Final = "sequence"
 SETTINGS: Final = (
     *("format", "schema", "select", "feed", "keys", "sequence", "strict", "retain", "on_expiry"),
     "lateness",
@@ -349,7 +349,7 @@ class SourceArgument:
         if sequence is None or self.feed is None:
             return False
         if self.feed in FLAT_FEEDS:
-            return sequence == SEQUENCE
+            return sequence == SEQUENCE_COLUMN
         schema = self.schema()
         return schema is None or sequence not in schema.names
 
@@ -369,7 +369,11 @@ class SourceArgument:
             raise EventsError(
                 f"{self.label}: sequence={sequence} orders the changes of a key: add keys=COLUMN"
             )
-        if self.is_ordered_by_stream or schema is None or sequence in (*schema.names, SEQUENCE):
+        if (
+            self.is_ordered_by_stream
+            or schema is None
+            or sequence in (*schema.names, SEQUENCE_COLUMN)
+        ):
             return
         raise EventsError(
             f"{self.label}: sequence={sequence} is not a column; columns: {', '.join(schema.names)}"
@@ -394,7 +398,7 @@ class SourceArgument:
             )
             if has_order(find_feed(self.feed), order_columns):
                 return False
-        return schema is None or SEQUENCE not in schema.names
+        return schema is None or SEQUENCE_COLUMN not in schema.names
 
     def _on_expiry(self) -> OnExpiry | None:
         """Return the value of ``on_expiry``, or None."""

@@ -341,13 +341,13 @@ def _checksum_of_delta(delta: pa.Table) -> int:
         return 0
     columns = [column.combine_chunks() for column in delta.columns]
     if all(pa.types.is_integer(column.type) and not column.null_count for column in columns):
-        mixed = np.zeros(delta.num_rows, np.uint64)
+        row_hashes = np.zeros(delta.num_rows, np.uint64)
         with np.errstate(over="ignore"):
             for column in columns[:-1]:  # the last column is the weight
                 values = column.cast(pa.int64()).to_numpy().view(np.uint64)
-                mixed = (mixed ^ values) * np.uint64(0x9E3779B97F4A7C15)
-                mixed ^= mixed >> np.uint64(29)
-            weighted = mixed * columns[-1].to_numpy().view(np.uint64)
+                row_hashes = (row_hashes ^ values) * np.uint64(0x9E3779B97F4A7C15)
+                row_hashes ^= row_hashes >> np.uint64(29)
+            weighted = row_hashes * columns[-1].to_numpy().view(np.uint64)
         return int(weighted.sum(dtype=np.uint64))
     rows = delta.to_pylist()
     return sum(row.pop("weight") * zlib.crc32(repr(row).encode()) for row in rows)

@@ -62,8 +62,8 @@ def explain(
     for notice in declarations.notices:
         console(stderr=True).print(f"note: {notice}", style="note", markup=False, soft_wrap=True)
     sources = with_declarations(sources, declarations)
-    schemas = {name: _schema(relation) for name, relation in sources.items()}
-    input_options = {name: relation.input_options() for name, relation in sources.items()}
+    schemas = {name: _schema(argument) for name, argument in sources.items()}
+    input_options = {name: argument.input_options() for name, argument in sources.items()}
     circuit = compile_query(
         query,
         schemas,
@@ -76,7 +76,7 @@ def explain(
     )
     if analyze:
         with show_compilation(console(stderr=True)):  # the kernels that this step needs
-            tables = {name: read_rows(relation) for name, relation in sources.items()}
+            tables = {name: read_rows(argument) for name, argument in sources.items()}
             circuit.step(tables, now=datetime.now(UTC))
     if json:
         print_json(_to_json(circuit))
@@ -102,7 +102,7 @@ def _show_obstacles(
     if not parsed.is_sql:
         raise EventsError("--check reads SQL: name a file .sql, or give SQL")
     relations = {
-        name: Schema.of(name, _schema(relation)).fields for name, relation in sources.items()
+        name: Schema.of(name, _schema(argument)).fields for name, argument in sources.items()
     }
     obstacles = find_obstacles(
         parsed.text,

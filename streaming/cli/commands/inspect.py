@@ -130,11 +130,11 @@ def _state_table(arrangements: list[dict[str, Any]], sizes: dict[str, int]) -> T
 
 def _describe_entry(entry: dict[str, Any]) -> Text:
     """Describe an arrangement by its operator and column order; by its name without a label."""
-    stage = entry["name"].startswith("stage ") and " ".join(entry["name"].split(" ")[:2])
     if entry["label"] is None:
         text = entry["name"]
-    elif stage:
-        text = f"{stage}: {entry['label']}"
+    elif entry["name"].startswith("stage "):
+        stage_name = " ".join(entry["name"].split(" ")[:2])
+        text = f"{stage_name}: {entry['label']}"
     else:
         text = entry["label"]
     if entry["order"] is None:

@@ -95,7 +95,7 @@ def replay(
                 limits=limits,
             )
         except DbspWcojError as error:
-            if origin.is_named_after_file and changes.tags is None:
+            if origin.is_named_after_file and changes.relation_names is None:
                 error.add_note(
                     f"the rows of {origin.source.path} are relation {origin.source.name!r}; "
                     "--source NAME=FILE names them otherwise"
@@ -198,6 +198,7 @@ class _ReplayRun:
     def __init__(self, circuit: Circuit, page: Page | None) -> None:
         self.circuit, self.page = circuit, page
         self.counts = {view: ViewCounts(circuit, view) for view in circuit.outputs}
+        # For each view, its row count, or the values of its only row (`ViewCounts.names`).
         self.numbers: dict[str, list[float | None]] = {}
         self.changed = dict.fromkeys(circuit.outputs, 0)
         self.seconds: list[float] = []

@@ -23,8 +23,8 @@ def rescale(
     """Convert the state of a stopped query to another number of cells, or to one process."""
     if embedded == (cells is not None):
         raise StreamingError("give either --cells with a number, or --embedded")
-    loaded = load_functions(functions)
-    result = rescale_state(open_files(state_dir), cells=cells, functions=loaded)
+    user_functions = load_functions(functions)
+    result = rescale_state(open_files(state_dir), cells=cells, functions=user_functions)
     if json:
         print_json(asdict(result))
     else:

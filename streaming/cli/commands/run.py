@@ -28,10 +28,10 @@ from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.cli.arguments.checks import (
     CHECKPOINT,
     Checks,
-    check_free,
     check_memory,
     check_state,
     check_targets,
+    check_usable,
     check_views,
     materialized_views,
 )
@@ -62,7 +62,7 @@ __all__ = ["run"]
 log = logging.getLogger(__name__)
 
 #: No checksum file beside each file of the checkpoint, because the state has its own checksums.
-SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
+SPARK_SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 
 def run(
@@ -95,7 +95,7 @@ def run(
         log_format=log_format,
         **other_options,
     )
-    settings = _check(options, checks)
+    parsed_options = _check(options, checks)
     checks.end()
     if options.check:
         _show_checks(checks, json=options.json)
@@ -106,11 +106,11 @@ def run(
         stack.enter_context(logs.show_records())
         for warning in checks.warnings:
             log.warning("%s", warning)
-        _run(options, settings, logs, stack)
+        _run(options, parsed_options, logs, stack)
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _ParsedOptions:
     """Options of a run, converted to the types that they are used with.
 
     Attributes:
@@ -131,14 +131,14 @@ class _Settings:
         return None if self.token is None else self.token.value
 
 
-def _check(options: RunOptions, checks: Checks) -> _Settings:
+def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
     """Run all checks that are possible without Spark, and convert the options."""
     is_complete = not checks.problems  # all sources and sinks have been parsed
     _check_options(checks, options)
-    settings = _Settings()
+    parsed_options = _ParsedOptions()
     with checks.check():
         mode = _parse_mode(options.state_mode, options.label("state_mode"))
-        settings = replace(settings, state_mode=mode)
+        parsed_options = replace(parsed_options, state_mode=mode)
     with checks.check():
         limits = parse_limits(
             options.max_step_rows,
@@ -146,11 +146,11 @@ def _check(options: RunOptions, checks: Checks) -> _Settings:
             options.max_seconds,
             label=options.label("max_step_bytes"),
         )
-        settings = replace(settings, limits=limits)
+        parsed_options = replace(parsed_options, limits=limits)
     if options.every is not None:
         with checks.check():
             interval = parse_interval(options.every, options.label("every"))
-            settings = replace(settings, interval=interval)
+            parsed_options = replace(parsed_options, interval=interval)
     circuit = check_views(
         checks,
         options.query,
@@ -173,21 +173,23 @@ def _check(options: RunOptions, checks: Checks) -> _Settings:
         with checks.check("live page", f"{options.ui_host}, port {options.ui_port or 'any'}"):
             file = options.ui_token_file
             if not options.check or file is None or file.exists():  # otherwise it is created
-                settings = replace(settings, token=find_token(file))
-                check_servable(host=options.ui_host, port=options.ui_port, token=settings.secret)
+                parsed_options = replace(parsed_options, token=find_token(file))
+                check_servable(
+                    host=options.ui_host, port=options.ui_port, token=parsed_options.secret
+                )
     if not checks.problems:  # last, because it takes about a second
         with checks.check():
             checks.passed.append(("Java", str(find_java())))
-    return settings
+    return parsed_options
 
 
-def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack) -> None:
+def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack: ExitStack) -> None:
     """Start Spark, and run the views until the sources or a signal end the run."""
     remarks, state = logs.remarks, options.state
     work_folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
     if state is not None:
         try:
-            make_folder(state, settings.state_mode)
+            make_folder(state, parsed_options.state_mode)
         except OSError as error:
             raise StateError(
                 f"{options.label('state')} {state}: it cannot be created: {error.strerror}: name "
@@ -199,9 +201,9 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
     schemas = {name: relation_schema(source, frames[name]) for name, source in sources.items()}
     for name, source in sources.items():
         source.check_sequence(schemas[name])
-    circuit = _compile(options, settings, schemas, stack)
+    circuit = _compile(options, parsed_options, schemas, stack)
     if state is not None:
-        check_free(state, circuit, options.label("state"))
+        check_usable(state, circuit, options.label("state"))
     dialect = dialect_of(circuit)
     if dialect is not None:
         log.info("SQL dialect: %s", dialect)
@@ -212,7 +214,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
         circuit,
         outputs,
         state_dir=state,
-        state_mode=settings.state_mode,
+        state_mode=parsed_options.state_mode,
         bad_rows=options.bad_rows,  # type: ignore[arg-type]
         mode="embedded" if options.cells is None else "distributed",
         cells=options.cells,
@@ -227,10 +229,10 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
             name=page_title(name, dialect),
             host=options.ui_host,
             port=options.ui_port,
-            token=settings.secret,
+            token=parsed_options.secret,
         )
         stack.callback(page.stop)
-        announce(remarks, page, settings.token)
+        announce(remarks, page, parsed_options.token)
     prepare_kernels(remarks)
     has_console = any(sink.kind == "console" for sink in options.sinks)
     is_live = logs.is_plain and not (has_console and console().is_terminal)
@@ -242,7 +244,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
             view_sink,
             checkpoint=(state or work_folder) / CHECKPOINT,
             name=name,
-            every=settings.interval,
+            every=parsed_options.interval,
             once=options.once,
             on_stop=lambda: _interrupt(outputs),
             on_progress=_log_offsets if options.verbose else None,
@@ -267,7 +269,9 @@ def _start_spark(
             lambda: os.write(error_output, logs.note("Stopping when Spark has started ..."))
         ),
     ):
-        session = start_session("dbsp-wcoj", memory=options.memory, log=log_file, settings=SETTINGS)
+        session = start_session(
+            "dbsp-wcoj", memory=options.memory, log=log_file, settings=SPARK_SETTINGS
+        )
         stack.callback(session.stop)
     session.sparkContext.setLogLevel("WARN" if options.verbose else "ERROR")
     # Spark's own handler calls Java, whose connection an interrupted call would break.
@@ -277,7 +281,7 @@ def _start_spark(
 
 def _compile(
     options: RunOptions,
-    settings: _Settings,
+    parsed_options: _ParsedOptions,
     schemas: Mapping[str, pa.Schema],
     stack: ExitStack,
 ) -> Circuit:
@@ -297,11 +301,9 @@ def _compile(
         formula=options.formula,
         executor=executor,
         threads=threads,
-        input_options={
-            name: source for name, source in input_options.items() if source is not None
-        },
+        input_options={name: value for name, value in input_options.items() if value is not None},
         materialize=materialized_views(sinks),
-        limits=settings.limits,
+        limits=parsed_options.limits,
     )
 
 

@@ -60,7 +60,7 @@ class TermTimes:
     Attributes:
         join: The name of the join; empty if the term is no longer in the plan.
         term: The term as text.
-        runs: The mean number of runs per step.
+        runs: How often the term runs in a step, on average.
         ms: The mean milliseconds per step.
         levels: The levels of the term, with the counts of one run.
     """
@@ -74,7 +74,7 @@ class TermTimes:
 
 @dataclass(frozen=True)
 class ArrangementProfile:
-    """An arrangement after the last step."""
+    """An arrangement after the last step; ``runs`` counts its sorted runs."""
 
     name: str
     columns: int
@@ -170,7 +170,7 @@ def measure(
     warm_up()
     run_step = _Steps(circuit, store)
     report(f"loading {stream.rows:,} rows ...")
-    load = run_step(stream.load)
+    load_s = run_step(stream.load)
     report(f"{len(stream.steps)} steps as a warm-up ...")
     for tables in stream.steps:
         run_step(tables)
@@ -187,7 +187,7 @@ def measure(
     steps = len(profiled)
     return Profile(
         loaded=stream.rows,
-        load_ms=1000 * load,
+        load_ms=1000 * load_s,
         batch=stream.batch,
         steps=len(stream.steps),
         median_ms=1000 * statistics.median(plain),

@@ -73,12 +73,12 @@ def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed
     for name, table in tables.items():
         rows = table.num_rows
         order = np.random.default_rng(seed).permutation(rows)
-        share = round(batch * rows / total) if total else 0
-        share = min(share, int(rows * MAX_STREAMED_SHARE) // steps)
+        step_rows = round(batch * rows / total) if total else 0
+        step_rows = min(step_rows, int(rows * MAX_STREAMED_SHARE) // steps)
         for number, step in enumerate(streamed):
-            if share:
-                step[name] = table.take(order[number * share : (number + 1) * share])
-        load[name] = table.take(order[steps * share :])
+            if step_rows:
+                step[name] = table.take(order[number * step_rows : (number + 1) * step_rows])
+        load[name] = table.take(order[steps * step_rows :])
     if not any(streamed):
         raise EventsError(
             f"{total:,} rows are too few for {steps} steps of {batch:,}: "

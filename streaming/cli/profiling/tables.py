@@ -33,7 +33,7 @@ DESCRIPTIONS: Final = {
     "commit": "make the step the current state",
     "other": "the remaining time, with that of the profiler itself",
 }
-_BAR: Final = 20
+_BAR_WIDTH: Final = 20
 
 
 def show(profile: Profile, console: Console) -> None:
@@ -56,7 +56,7 @@ def show(profile: Profile, console: Console) -> None:
         "Candidates are the values that the atoms propose in one run of a term, counted once for "
         "each run of an arrangement that is read. Look-ups are the searches for candidates in "
         "other atoms. The bound is the AGM bound of the variables up to this level.",
-        "The time of a level is sampled; levels that are summed together count as the first one."
+        "The time of a level is sampled; the first of several summed levels has the time of all."
         if sampled
         else "Levels have no times, because the joins ran too shortly, or in several threads.",
     ]
@@ -73,7 +73,7 @@ def _phases(profile: Profile) -> Table:
     table.add_column("phase")
     for name in ("ms/step", "%", "calls/step", "rows/step"):
         table.add_column(name, justify="right")
-    table.add_column("", min_width=_BAR)
+    table.add_column("", min_width=_BAR_WIDTH)
     table.add_column("description", style="dim")
     positions = {name: position for position, name in enumerate(ORDER)}
     after_graph = positions["graph"] + 0.5  # the position of operators
@@ -84,7 +84,7 @@ def _phases(profile: Profile) -> Table:
             f"{100 * part.share:.1f}",
             f"{part.calls:,.4g}" if part.calls else "",
             f"{part.rows:,.0f}" if part.rows else "",
-            "█" * round(_BAR * part.share),
+            "█" * round(_BAR_WIDTH * part.share),
             DESCRIPTIONS.get(part.phase, "an operator"),
         )
     return table

@@ -135,13 +135,19 @@ class Dashboard(LiveTable, SinkObserver):
         )
 
     def numbers(self) -> dict[str, dict[str, float | None]]:
-        """Return the numbers of each view by name; ``rows_since`` counts rows since the start."""
-        return {
-            view: {"rows_since": self._counts[view].change}
-            if self._counts[view].is_partial
-            else dict(zip(self._counts[view].names, numbers, strict=True))
-            for view, numbers in self._numbers.items()
-        }
+        """Return the current numbers of each view by name.
+
+        If the rows of a view at the start are unknown, its only number is ``rows_since``: the rows
+        that were added since the start.
+        """
+        numbers_of_views: dict[str, dict[str, float | None]] = {}
+        for view, numbers in self._numbers.items():
+            counts = self._counts[view]
+            if counts.is_partial:
+                numbers_of_views[view] = {"rows_since": counts.change}
+            else:
+                numbers_of_views[view] = dict(zip(counts.names, numbers, strict=True))
+        return numbers_of_views
 
     def frame(self) -> RenderableType:
         """Return the table."""

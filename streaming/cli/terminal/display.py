@@ -102,11 +102,11 @@ def show_compilation(remarks: Console) -> Iterator[None]:
         transient=True,
         disable=not remarks.is_terminal,
     ) as progress:
-        before = observe_compilation(_CompilationBar(remarks, progress))
+        previous_observer = observe_compilation(_CompilationBar(remarks, progress))
         try:
             yield
         finally:
-            observe_compilation(before)
+            observe_compilation(previous_observer)
 
 
 class _CompilationBar:
@@ -115,19 +115,19 @@ class _CompilationBar:
     def __init__(self, remarks: Console, progress: Progress) -> None:
         self._remarks = remarks
         self._progress = progress
-        self._bar: TaskID | None = None
+        self._task: TaskID | None = None  # the bar; None before the first kernel is compiled
 
     def on_start(self, kernel: str) -> None:
-        if self._bar is None:
+        if self._task is None:
             self._remarks.print(
                 "[note]Compiling the kernels for this machine, once: about a minute.[/]"
             )
-            self._bar = self._progress.add_task("", total=len(KERNELS))
-        self._progress.update(self._bar, description=kernel)
+            self._task = self._progress.add_task("", total=len(KERNELS))
+        self._progress.update(self._task, description=kernel)
 
     def on_finish(self, kernel: str) -> None:
-        if self._bar is not None:
-            self._progress.advance(self._bar)
+        if self._task is not None:
+            self._progress.advance(self._task)
 
 
 def print_json(value: Any) -> None:

@@ -16,8 +16,8 @@ __all__ = ["is_spark_error", "spark_reason"]
 
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: ([^\n]+)", re.MULTILINE)
-_QUERY: Final = re.compile(r"\[STREAM_FAILED\][^\n]* terminated with exception: ([^\n]+)")
-_STATE: Final = re.compile(r" *SQLSTATE: \w+")
+_QUERY_FAILURE: Final = re.compile(r"\[STREAM_FAILED\][^\n]* terminated with exception: ([^\n]+)")
+_SQL_STATE: Final = re.compile(r" *SQLSTATE: \w+")
 
 
 def is_spark_error(error: BaseException) -> bool:
@@ -37,15 +37,15 @@ def spark_reason(error: object) -> str:
     """
     text = str(error).strip()
     conditions, causes = _CONDITION.findall(text), _CAUSE.findall(text)
-    query = _QUERY.search(text)
-    if query is not None:
+    query_failure = _QUERY_FAILURE.search(text)
+    if query_failure is not None:
         conditions = [
             condition for condition in conditions if not condition.startswith("[STREAM_FAILED]")
         ]
-        conditions = conditions or [query[1]]
+        conditions = conditions or [query_failure[1]]
     reasons = conditions or causes or [text.partition("\n")[0]]
     reason = reasons[-1]
     details = (
         f" ({causes[-1]})" if conditions and causes and conditions[-1] not in causes[-1] else ""
     )
-    return f"Spark says: {_STATE.sub('', reason).strip()}{details}"
+    return f"Spark says: {_SQL_STATE.sub('', reason).strip()}{details}"

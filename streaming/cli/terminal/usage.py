@@ -43,8 +43,8 @@ class _Plain:
     ) -> Any:
         """Parse and run; exits the process if ``standalone_mode``."""
         main = super().main  # type: ignore[misc]
-        parse = partial(main, args, prog_name, standalone_mode=False, **arguments)
-        return _run(parse) if standalone_mode else parse()
+        run_command = partial(main, args, prog_name, standalone_mode=False, **arguments)
+        return _run_and_exit(run_command) if standalone_mode else run_command()
 
 
 class PlainGroup(_Plain, TyperGroup):
@@ -62,8 +62,8 @@ def _message(error: TyperException) -> str:
     command = "" if context is None else context.info_name
     option = getattr(error, "option_name", None)
     hint = RENAMED.get((command, option)) if option is not None else None
-    if hint is not None:  # without typer's suggestions of similar options
-        text = f"No such option: {option}"
+    if hint is not None:
+        text = f"No such option: {option}"  # the message without typer's suggestions
     elif command == "replay" and _is_about_changes_file(text):
         hint = "the file of changes is --source NAME=FILE, and QUERY the only argument"
     return f"{text}: {hint}" if hint else text
@@ -73,9 +73,10 @@ def _is_about_changes_file(text: str) -> bool:
     return "unexpected extra argument" in text or text == "Missing option '--source'"
 
 
-def _run(main: Callable[[], Any]) -> None:
+def _run_and_exit(run_command: Callable[[], Any]) -> None:
+    """Run a command and exit; report mistakes in its arguments in one line."""
     try:
-        status = main()
+        status = run_command()
     except TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
             sys.stderr.write(f"{error.format_message()}\n".lstrip())

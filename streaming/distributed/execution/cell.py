@@ -35,6 +35,7 @@ from streaming.distributed.planning.stages import SOURCE, Stage, StagePart, Stag
 __all__ = [
     "OPERATOR",
     "cell_spec",
+    "destination_of",
     "driver_spec",
     "group_by_destination",
     "parts_of_source",
@@ -133,12 +134,12 @@ def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
 
 
 def _rename_by_position(plan: PlanNode) -> Map:
-    """Rename the columns of a plan by position, as in relations."""
+    """Rename the columns of a plan to those of `schema_of`."""
     return Map(plan, columns(plan), tuple(f"c{position}" for position in range(len(plan.fields))))
 
 
 def rebase(plan: PlanNode, source: PlanNode) -> PlanNode:
-    """Replace the source of a linear plan."""
+    """Replace the Scan named `SOURCE` in a linear plan; a plan of constants has none."""
     if isinstance(plan, Scan) and plan.relation == SOURCE:
         return source
     if plan.is_linear and len(plan.inputs) == 1:
@@ -150,5 +151,14 @@ def group_by_destination(outputs: Mapping[str, pa.Table]) -> dict[str, list[pa.T
     """Group the outputs of a circuit by destination: ``relation <name>`` or ``view <name>``."""
     tables_by_destination: dict[str, list[pa.Table]] = {}
     for name, table in outputs.items():
-        tables_by_destination.setdefault(name.rpartition(" ")[0], []).append(table)
+        tables_by_destination.setdefault(destination_of(name), []).append(table)
     return tables_by_destination
+
+
+def destination_of(output: str) -> str:
+    """Return the destination of an output, whose name is that of a part (`parts_of_source`).
+
+    >>> destination_of("relation r0 1")
+    'relation r0'
+    """
+    return output.rpartition(" ")[0]

@@ -7,14 +7,14 @@ file that lists the files of this version of the state. ::
     else                                      ->   load that version; files read before are reused
 
 Spark assigns a cell's task to any worker, so a worker with a cached cell is often a few versions
-behind. Files never change, so a file that was read and verified once stays valid, and only newer
-files are read: to catch up costs as much as the changes. Only the joins of the circuit are planned
-again, and its dictionaries rebuilt, at a small cost.
+behind. Files never change, so a file that was read and verified once stays valid. Only newer files
+are read, so loading the next versions costs time in proportion to their changes. The joins are then
+planned again, and the dictionaries rebuilt, which is cheap.
 
-A cached circuit is identified by the checksummed manifest of its version. An attempt of a task that
-was not committed leaves the circuit at a version that no committed manifest describes, because
-codes are assigned in the order of rows, which differs between attempts. So its circuit is never
-used for another version.
+A cached circuit is identified by the checksummed manifest of its version. If an attempt of a task
+is not committed, its circuit has codes that another attempt may assign differently, because codes
+follow the order of the rows. No committed manifest equals that of this attempt, so its circuit is
+not used.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Key = tuple[str, int, int]
 
 @dataclass
 class _CachedCell:
-    """The circuit of a cell, the manifest of its version, and the verified parts of its files."""
+    """The circuit of a cell, the manifest of its version, and the files that it has read."""
 
     circuit: Circuit
-    version: bytes
-    verified_parts: FileCache
+    manifest_bytes: bytes
+    read_files: FileCache
 
 
 @dataclass
@@ -67,7 +67,7 @@ class ExecutorCache:
     def take(
         self, key: Key, spec: CircuitSpec, files: Files, manifest_bytes: bytes | None
     ) -> tuple[Circuit, FileCache]:
-        """Remove a cell from the cache; return its circuit at a version, and its verified files.
+        """Remove a cell from the cache; return its circuit at a version, and its read files.
 
         Args:
             key: The state directory's id, the stage and the cell.
@@ -84,9 +84,9 @@ class ExecutorCache:
         manifest = read_cell_manifest(manifest_bytes)
         if cell is None or cell.circuit.fingerprint != manifest.fingerprint:
             cell = _CachedCell(Circuit(spec), b"", {})
-        if cell.version != manifest_bytes:
-            cell.circuit.load(read_state(files, manifest, cell.verified_parts))
-        return cell.circuit, cell.verified_parts
+        if cell.manifest_bytes != manifest_bytes:
+            cell.circuit.load(read_state(files, manifest, cell.read_files))
+        return cell.circuit, cell.read_files
 
     def keep(
         self,
@@ -94,12 +94,12 @@ class ExecutorCache:
         circuit: Circuit,
         manifest: Manifest,
         manifest_bytes: bytes,
-        verified_parts: FileCache,
+        read_files: FileCache,
     ) -> None:
-        """Store a circuit at the version of a manifest, and its verified files."""
-        for name in [name for name in verified_parts if name not in manifest.files]:
-            del verified_parts[name]
-        self._cells[key] = _CachedCell(circuit, manifest_bytes, verified_parts)
+        """Store a circuit at the version of a manifest, and the files that it has read."""
+        for name in [name for name in read_files if name not in manifest.files]:
+            del read_files[name]
+        self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)
         if len(self._cells) > self.max_cells:
             del self._cells[next(iter(self._cells))]
 

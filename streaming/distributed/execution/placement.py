@@ -64,62 +64,65 @@ def place_rows(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
     Complexity:
         O(c log c) for c pairs of a row and a cell.
     """
-    atoms = [n for n, atom in enumerate(grid.shares.atoms) if atom.relation == relation]
-    parts = [find_cells(atom, columns, grid) for atom in atoms]
-    if len(parts) == 1:
-        rows, cells = parts[0]
+    positions = [n for n, atom in enumerate(grid.shares.atoms) if atom.relation == relation]
+    pairs_of_atoms = [find_cells(position, columns, grid) for position in positions]
+    if len(pairs_of_atoms) == 1:
+        rows, cells = pairs_of_atoms[0]
         return PlacedRows(rows, cells, np.ones(len(rows), np.int64))
-    keys = [rows * grid.cells + cells for rows, cells in parts]
-    merged, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-    roles = np.zeros(len(merged), np.int64)
+    # A pair of row and cell as one number.
+    keys = [rows * grid.cells + cells for rows, cells in pairs_of_atoms]
+    distinct_keys, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+    roles = np.zeros(len(distinct_keys), np.int64)
     start = 0
     for bit, key in enumerate(keys):
         # The pairs of one atom are distinct, so no index occurs twice in this assignment.
         roles[inverse[start : start + len(key)]] |= 1 << bit
         start += len(key)
-    return PlacedRows(merged // grid.cells, merged % grid.cells, roles)
+    return PlacedRows(distinct_keys // grid.cells, distinct_keys % grid.cells, roles)
 
 
-def find_cells(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]:
-    """Find the cells of rows for one atom, given its position in the join.
+def find_cells(position: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]:
+    """Find the cells of rows for the atom at a position of the join.
 
     Returns:
         Pairs of the position of a row and the number of a cell, ordered by row.
     """
-    shares, join_input = grid.shares, grid.shares.atoms[atom]
+    shares, atom = grid.shares, grid.shares.atoms[position]
     rows = len(columns[0])
     home = np.zeros(rows, np.int64)
     # The cells of a row are `home` plus one list of offsets. There is one list for each combination
     # of groups of heavy values; `list_of_row` is the number of a row's list.
     list_of_row = np.zeros(rows, np.int64)
-    lists: list[list[int]] = [grid.offsets(join_input)]
-    for name in join_input.columns:
+    lists: list[list[int]] = [grid.offsets(atom)]
+    for name in atom.columns:
         share, stride = shares.parts[name], grid.strides[name]
         if share == 1:
             continue
-        number = grid.variable_numbers[name]
+        variable_number = grid.variable_numbers[name]
         hashes = hash_values(
-            [columns[column] for column in shares.columns(join_input, name)], number
+            [columns[column] for column in shares.columns(atom, name)], variable_number
         )
         coordinate = hashes % share
-        groups = grid.groups(name)
         # The number of the group that contains the row's value, from 1; 0 for light values.
         group_of_row = np.zeros(rows, np.int64)
-        extended = list(lists)
-        for group, heavy in enumerate(groups, 1):
+        lists_of_groups = list(lists)  # the lists of the rows with light values come first
+        for group_number, heavy in enumerate(grid.groups(name), 1):
             in_group = np.isin(hashes, np.array(heavy.hashes, np.int64))
-            group_of_row[in_group] = group
-            if heavy.parts[atom] > 1:
+            group_of_row[in_group] = group_number
+            parts = heavy.parts[position]
+            if parts > 1:
                 heavy_rows = [_filter(column, in_group) for column in columns]
-                digits = xxhash64(heavy_rows, number + DIGIT_SEED, atom) % heavy.parts[atom]
-                coordinate[in_group] = digits * heavy.stride(atom)
+                digits = xxhash64(heavy_rows, variable_number + DIGIT_SEED, position) % parts
+                coordinate[in_group] = digits * heavy.stride(position)
             else:
                 coordinate[in_group] = 0
-            spread = [stride * base for base in heavy.coordinates_of_digit_0(atom)]
-            extended += [[a + b for a in offsets for b in spread] for offsets in lists]
+            heavy_offsets = [stride * k for k in heavy.coordinates_of_digit_0(position)]
+            lists_of_groups += [
+                [a + b for a in offsets for b in heavy_offsets] for offsets in lists
+            ]
         home += coordinate * stride
         list_of_row += group_of_row * len(lists)
-        lists = extended
+        lists = lists_of_groups
     # All lists one after the other; repeat each row for each offset of its list.
     all_offsets = np.array([offset for offsets in lists for offset in offsets], np.int64)
     lengths = np.array([len(offsets) for offsets in lists])

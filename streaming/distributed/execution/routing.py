@@ -14,8 +14,9 @@ an INT column and a BIGINT column are sent to the same cell, and so are -0.0 and
 The routing is three projections. The first computes hashes and coordinates, once per row. The
 second creates a row for each cell. The third computes the roles: it compares the coordinates of the
 cell with those of the row, which is cheaper than searching for the cell in a list for each atom.
-Heavy values (`streaming.distributed.planning.grid.HeavyGroup`) are recognized by their hashes. A
-row with a heavy value has another list of offsets, and its digits are its coordinates.
+Heavy values (`streaming.distributed.planning.grid.HeavyGroup`) are recognized by their hashes; all
+other values are light. A light value has one coordinate. A heavy value has the coordinates that
+contain the digit of the row.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ RELATION = "__relation"
 CELL = "__cell"
 ROLES = "__roles"
 
-# Suffixes of the helper columns, in the order of computation: each reads those before it.
-_HELPER_SUFFIXES = (("hash",), ("light", "group"), ("digit",))
+# The helper columns of a variable, by the suffixes of their names: the hash of the row's value; its
+# coordinate if it is light; the number of its group if it is heavy, else 0; the digit of the row if
+# the value is heavy. They are computed in three projections, and each reads those before it.
+_HELPER_SUFFIXES = (("hash",), ("coordinate", "group"), ("digit",))
 
 
 def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Grid) -> DataFrame:
@@ -48,8 +51,8 @@ def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Gr
 
     Args:
         rows: Rows of all relations; the column `RELATION` has the number of the row's relation.
-        relations: The column names of each relation, in the order in which atoms number them. The
-            keys are the relation names of the atoms, in the order of the relation numbers.
+        relations: The column names of each relation, by its name in the atoms. The relations are
+            in the order of their numbers, and the columns in the order of their positions.
         grid: The cells.
 
     Returns:
@@ -57,8 +60,8 @@ def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Gr
     """
     types = {field.name: field.dataType for field in rows.schema.fields}
     helpers: dict[str, Column] = {}
-    arrays: list[Column] = []
-    bits: list[Column] = []
+    cells_of_relations: list[Column] = []
+    roles_of_relations: list[Column] = []
     for number, (relation, names) in enumerate(relations.items()):
         values = [_to_comparable(f.col(name), types[name]) for name in names]
         routings = [
@@ -69,19 +72,21 @@ def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Gr
         for routing in routings:
             helpers |= routing.helpers
         is_relation = f.col(RELATION) == number
-        cells = [routing.cells for routing in routings]
-        merged = cells[0] if len(cells) == 1 else f.array_distinct(f.concat(*cells))
-        arrays.append(f.when(is_relation, merged))
-        roles = [routing.role(bit) for bit, routing in enumerate(routings)]
-        role = f.lit(1) if len(routings) == 1 else reduce(add, roles)
-        bits.append(f.when(is_relation, role))
+        cells_of_atoms = [routing.cells for routing in routings]
+        if len(routings) == 1:
+            cells, roles = cells_of_atoms[0], f.lit(1)
+        else:
+            cells = f.array_distinct(f.concat(*cells_of_atoms))
+            roles = reduce(add, [routing.role(bit) for bit, routing in enumerate(routings)])
+        cells_of_relations.append(f.when(is_relation, cells))
+        roles_of_relations.append(f.when(is_relation, roles))
     routed = rows
     for suffixes in _HELPER_SUFFIXES:
         columns = {name: helpers[name] for name in helpers if name.endswith(suffixes)}
         routed = routed.withColumns(columns) if columns else routed
-    routed = routed.withColumn(CELL, f.explode(f.coalesce(*arrays)))
+    routed = routed.withColumn(CELL, f.explode(f.coalesce(*cells_of_relations)))
     columns_and_cell = [f.col(name) for name in (*rows.columns, CELL)]
-    return routed.select(*columns_and_cell, f.coalesce(*bits).alias(ROLES))
+    return routed.select(*columns_and_cell, f.coalesce(*roles_of_relations).alias(ROLES))
 
 
 def coordinate(value: Column, type: t.DataType, variable: int, parts: int) -> Column:
@@ -125,105 +130,106 @@ class _AtomRouting:
 
     @cached_property
     def helpers(self) -> dict[str, Column]:
-        """The columns that are computed once per row: hashes, group numbers and coordinates.
+        """The columns that are computed once per row (`_HELPER_SUFFIXES`), by name.
 
-        Atoms that bind a variable to the same columns share the hashes and the group numbers.
+        Atoms that bind a variable to the same columns share its helper columns, except the digits.
         """
         helpers: dict[str, Column] = {}
-        for name in self.split_variables:
-            number = self.grid.variable_numbers[name]
-            columns = [self.values[k] for k in self.grid.shares.columns(self.atom, name)]
-            helpers[self._helper_name(name, "hash")] = f.xxhash64(*columns, f.lit(number))
-            groups = self.grid.groups(name)
-            share = self.grid.shares.parts[name]
-            light = f.pmod(f.col(self._helper_name(name, "hash")), f.lit(share)).cast("int")
-            helpers[self._helper_name(name, "light")] = light
+        for variable in self.split_variables:
+            variable_number = self.grid.variable_numbers[variable]
+            columns = [self.values[k] for k in self.grid.shares.columns(self.atom, variable)]
+            hash_name = self._helper_name(variable, "hash")
+            helpers[hash_name] = f.xxhash64(*columns, f.lit(variable_number))
+            share = self.grid.shares.parts[variable]
+            light_coordinate = f.pmod(f.col(hash_name), f.lit(share)).cast("int")
+            helpers[self._helper_name(variable, "coordinate")] = light_coordinate
+            groups = self.grid.groups(variable)
             if groups:
-                helpers[self._helper_name(name, "group")] = self._group(name, groups)
-                helpers[self._digit_name(name)] = self._by_group(
-                    name, [self._digit_of(number, heavy) for heavy in groups], f.lit(0)
-                )
+                helpers[self._helper_name(variable, "group")] = self._group(variable, groups)
+                digits = [self._digit_of(variable_number, heavy) for heavy in groups]
+                helpers[self._digit_name(variable)] = self._by_group(variable, digits, f.lit(0))
         return helpers
 
     @cached_property
     def cells(self) -> Column:
         """The cells that need a row, as an array."""
-        home, lists = f.lit(0), [_constant_array(self.grid.offsets(self.atom))]
-        for name in self.split_variables:
-            stride, groups = self.grid.strides[name], self.grid.groups(name)
-            light = f.col(self._helper_name(name, "light"))
+        # A cell is `home` plus one offset of each array in `offsets`.
+        home, offsets = f.lit(0), [_constant_array(self.grid.offsets(self.atom))]
+        for variable in self.split_variables:
+            stride, groups = self.grid.strides[variable], self.grid.groups(variable)
+            light_coordinate = f.col(self._helper_name(variable, "coordinate"))
             if not groups:
-                home = home + light * stride
+                home = home + light_coordinate * stride
                 continue
-            digit = f.col(self._digit_name(name))
-            terms = [digit * (heavy.stride(self.position) * stride) for heavy in groups]
-            home = home + self._by_group(name, terms, light * stride)
-            digit_0_offsets = [
-                _constant_array([stride * k for k in h.coordinates_of_digit_0(self.position)])
-                for h in groups
+            digit = f.col(self._digit_name(variable))
+            heavy_homes = [digit * (heavy.stride(self.position) * stride) for heavy in groups]
+            home = home + self._by_group(variable, heavy_homes, light_coordinate * stride)
+            heavy_offsets = [
+                _constant_array([stride * k for k in heavy.coordinates_of_digit_0(self.position)])
+                for heavy in groups
             ]
-            lists.append(self._by_group(name, digit_0_offsets, _constant_array([0])))
-        if len(lists) == 1:
+            offsets.append(self._by_group(variable, heavy_offsets, _constant_array([0])))
+        if len(offsets) == 1:
             return f.array(*[home + offset for offset in self.grid.offsets(self.atom)])
-        summed = reduce(
+        summed_offsets = reduce(
             lambda left, right: f.flatten(
                 f.transform(left, lambda a: f.transform(right, lambda b: a + b))
             ),
-            lists,
+            offsets,
         )
-        return f.transform(summed, lambda offset: offset + home)
+        return f.transform(summed_offsets, lambda offset: offset + home)
 
     def role(self, bit: int) -> Column:
         """Return the bit of the atom if the cell needs the row for it, else 0."""
         conditions = [f.lit(True)]
-        for name in self.split_variables:
-            share, groups = self.grid.shares.parts[name], self.grid.groups(name)
-            cell_coordinate = (f.col(CELL) / self.grid.strides[name]).cast("int") % share
-            is_equal = cell_coordinate == f.col(self._helper_name(name, "light"))
+        for variable in self.split_variables:
+            share, groups = self.grid.shares.parts[variable], self.grid.groups(variable)
+            cell_coordinate = (f.col(CELL) / self.grid.strides[variable]).cast("int") % share
+            matches = cell_coordinate == f.col(self._helper_name(variable, "coordinate"))
             if groups:
-                digit = f.col(self._digit_name(name))
-                has_digit = [
+                digit = f.col(self._digit_name(variable))
+                heavy_matches = [
                     (
-                        (cell_coordinate / h.stride(self.position)).cast("int")
-                        % h.parts[self.position]
+                        (cell_coordinate / heavy.stride(self.position)).cast("int")
+                        % heavy.parts[self.position]
                         == digit
                     )
-                    & (cell_coordinate < h.coordinates)
-                    for h in groups
+                    & (cell_coordinate < heavy.coordinates)
+                    for heavy in groups
                 ]
-                is_equal = self._by_group(name, has_digit, is_equal)
-            conditions.append(is_equal)
+                matches = self._by_group(variable, heavy_matches, matches)
+            conditions.append(matches)
         return f.when(reduce(and_, conditions), 1 << bit).otherwise(0)
 
-    def _group(self, name: str, groups: Sequence[HeavyGroup]) -> Column:
+    def _group(self, variable: str, groups: Sequence[HeavyGroup]) -> Column:
         """Return the number of the group that contains the row's value: 0 for light values."""
-        hash = self._helper_name(name, "hash")
+        hash = self._helper_name(variable, "hash")
         tests = [
             f"WHEN {hash} IN ({', '.join(f'{value}L' for value in heavy.hashes)}) THEN {number}"
             for number, heavy in enumerate(groups, 1)
         ]
         return f.expr(f"CASE {' '.join(tests)} ELSE 0 END")
 
-    def _digit_of(self, number: int, heavy: HeavyGroup) -> Column:
+    def _digit_of(self, variable_number: int, heavy: HeavyGroup) -> Column:
         parts = heavy.parts[self.position]
         if parts == 1:
             return f.lit(0)
-        salts = f.lit(number + DIGIT_SEED), f.lit(self.position)
+        salts = f.lit(variable_number + DIGIT_SEED), f.lit(self.position)
         return f.pmod(f.xxhash64(*self.values, *salts), f.lit(parts)).cast("int")
 
-    def _by_group(self, name: str, cases: Sequence[Column], light: Column) -> Column:
-        """Select a case by the row's group number, and ``light`` if the value is not heavy."""
-        group = f.col(self._helper_name(name, "group"))
+    def _by_group(self, variable: str, cases: Sequence[Column], light: Column) -> Column:
+        """Select the case of the row's group; ``light`` if its value of the variable is light."""
+        group = f.col(self._helper_name(variable, "group"))
         selected = f.when(group == 1, cases[0])
         for number, case in enumerate(cases[1:], 2):
             selected = selected.when(group == number, case)
         return selected.otherwise(light)
 
-    def _helper_name(self, variable: str, kind: str) -> str:
+    def _helper_name(self, variable: str, suffix: str) -> str:
         """Return the name of a helper column."""
         columns = self.grid.shares.columns(self.atom, variable)
         columns_text = "_".join(map(str, columns))
-        return f"{self.prefix}{self.grid.variable_numbers[variable]}_{columns_text}_{kind}"
+        return f"{self.prefix}{self.grid.variable_numbers[variable]}_{columns_text}_{suffix}"
 
     def _digit_name(self, variable: str) -> str:
         return f"{self.prefix}{self.grid.variable_numbers[variable]}_of_{self.position}_digit"

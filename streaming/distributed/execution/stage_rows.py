@@ -92,7 +92,9 @@ def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
 
 
 def place_relation(relation: str, columns: Columns, grid: Grid, rows: int) -> PlacedRows:
-    """Find the cells of the rows of a relation; without columns, all cells receive them.
+    """Find the cells of the rows of a relation.
+
+    A relation without columns, such as one side of a cross join, is sent to all cells.
 
     Args:
         relation: The name of the relation in the grid's atoms.
@@ -102,9 +104,9 @@ def place_relation(relation: str, columns: Columns, grid: Grid, rows: int) -> Pl
     """
     if columns:
         return place_rows(relation, columns, grid)
-    readers = sum(atom.relation == relation for atom in grid.shares.atoms)
+    atom_count = sum(atom.relation == relation for atom in grid.shares.atoms)
     positions = np.repeat(np.arange(rows), grid.cells)
-    roles = np.full(len(positions), (1 << readers) - 1)
+    roles = np.full(len(positions), (1 << atom_count) - 1)  # a bit for each atom
     return PlacedRows(positions, np.tile(np.arange(grid.cells), rows), roles)
 
 
@@ -123,10 +125,10 @@ def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
         if not stage.atoms:
             tables[relation.name] = _relation_table(relation, number, relation_rows)
             continue
-        readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation.name]
-        for bit, atom in enumerate(readers):
+        positions = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation.name]
+        for bit, position in enumerate(positions):
             has_role = pc.not_equal(pc.bit_wise_and(relation_rows.column(ROLES), 1 << bit), 0)
-            name = atom_name(relation.name, atom)
+            name = atom_name(relation.name, position)
             tables[name] = _relation_table(relation, number, relation_rows.filter(has_role))
     return tables
 

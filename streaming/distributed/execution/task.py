@@ -18,7 +18,7 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -45,8 +45,8 @@ __all__ = [
     "RESULT_SCHEMA",
     "CellStep",
     "StagePlan",
+    "StageStep",
     "StageTask",
-    "StageWork",
     "read_table",
     "write_table",
 ]
@@ -81,52 +81,46 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
-class StageWork:
-    """The work of a stage in one micro-batch.
+class StageStep:
+    """The step of a stage in one micro-batch.
 
     Attributes:
-        files: The state directory, shared by driver and executors.
-        state_id: The id of the state directory.
-        stage: The number of the stage.
-        spec: The circuit of its cells.
+        plan: The part that is the same in every micro-batch.
         batch_id: The micro-batch.
-        before: The checksummed manifests of the cells that have a state.
+        manifests: The checksummed manifests of the cells that have a state, by cell.
     """
 
-    files: Files
-    state_id: str
-    stage: int
-    spec: CircuitSpec
+    plan: StagePlan
     batch_id: int
-    before: Mapping[int, bytes] = field(default_factory=dict)
+    manifests: Mapping[int, bytes]
 
-    def step(self, cell: int, tables: Mapping[str, pa.Table]) -> CellStep:
+    def step_cell(self, cell: int, tables: Mapping[str, pa.Table]) -> CellStep:
         """Step one cell, and write and sync its files.
 
         Raises:
             DbspWcojError: As `circuits.Circuit.prepare`, and for damaged files.
             OSError: The file system failed.
         """
-        before = self.before.get(cell)
-        key = (self.state_id, self.stage, cell)
-        circuit, verified_parts = CACHE.take(key, self.spec, self.files, before)
-        previous_manifest = None if before is None else read_cell_manifest(before)
+        plan, previous_bytes = self.plan, self.manifests.get(cell)
+        key = (plan.state_id, plan.stage.number, cell)
+        circuit, read_files = CACHE.take(key, plan.spec, plan.files, previous_bytes)
+        previous_manifest = None if previous_bytes is None else read_cell_manifest(previous_bytes)
         attempt = uuid.uuid4().hex[:12]
-        stem = f"{DATA}/{self.batch_id:020}-{attempt}-{self.stage}.{cell}"
-        writer = Writer(self.files, previous_manifest, stem)
+        stem = f"{DATA}/{self.batch_id:020}-{attempt}-{plan.stage.number}.{cell}"
+        writer = Writer(plan.files, previous_manifest, stem)
         try:
             step = circuit.prepare(tables)
             state = step.state(writer.dictionary_lengths)
             writer.add(state)
             manifest = writer.make_manifest(
-                state, self.batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
+                state, self.batch_id, state_id=plan.state_id, fingerprint=circuit.fingerprint
             )
             manifest_bytes = manifest.encode()
         except BaseException:
             writer.undo()
             raise
         step.commit()
-        CACHE.keep(key, circuit, manifest, manifest_bytes, verified_parts)
+        CACHE.keep(key, circuit, manifest, manifest_bytes, read_files)
         return CellStep(cell, manifest_bytes, step.outputs)
 
 
@@ -154,18 +148,14 @@ class CellStep:
 
 @dataclass(frozen=True)
 class StageTask:
-    """The function of one task: rows of its cells in, result rows out.
+    """The function of the tasks of a stage: rows of some cells in, result rows out.
 
     Attributes:
-        plan: The part that is the same in every micro-batch.
-        batch_id: The micro-batch.
-        before: As `StageWork.before`.
+        step: The step of the stage.
         tasks: The number of tasks; task k steps cells k, k + tasks, k + 2 · tasks and so on.
     """
 
-    plan: StagePlan
-    batch_id: int
-    before: Mapping[int, bytes]
+    step: StageStep
     tasks: int
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -194,21 +184,13 @@ class StageTask:
 
     def _step_cells(self, number: int, table: pa.Table | None) -> Iterator[ResultRows]:
         _freeze_modules()
-        plan = self.plan
-        work = StageWork(
-            plan.files,
-            plan.state_id,
-            plan.stage.number,
-            plan.spec,
-            self.batch_id,
-            self.before,
-        )
+        plan = self.step.plan
         for cell in range(number, plan.cells, self.tasks):
             rows = None if table is None else table.filter(pc.equal(table.column(CELL), cell))
-            if (rows is None or not rows.num_rows) and cell in self.before:
+            if (rows is None or not rows.num_rows) and cell in self.step.manifests:
                 continue
             try:
-                yield work.step(
+                yield self.step.step_cell(
                     cell, {} if rows is None else split_relations(plan.stage, rows)
                 ).result_rows
             except DbspWcojError as error:

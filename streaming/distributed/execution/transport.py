@@ -52,14 +52,15 @@ def encode_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     >>> encode_column(pa.chunked_array([pa.array([2**64 - 2], pa.uint64())])).to_pylist()
     [9223372036854775807]
     """
-    if column.type == pa.int64():  # no row has the value that is the code of NULL
+    if column.type == pa.int64():  # a value is its own code; none is that of NULL
         column = pc.fill_null(column, int(NULL)) if column.null_count else column
         return pa.chunked_array([column]) if isinstance(column, pa.Array) else column
-    encoded = transport_type(column.type)
-    if encoded == pa.int64():
+    target_type = transport_type(column.type)
+    if target_type == pa.int64():
         return pa.chunked_array([pa.array(Codecs().codec(column.type).encode(column))])
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return pa.chunked_array([expand_encoding(chunk).cast(encoded) for chunk in chunks], encoded)
+    expanded = [expand_encoding(chunk).cast(target_type) for chunk in chunks]
+    return pa.chunked_array(expanded, target_type)
 
 
 def decode_column(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

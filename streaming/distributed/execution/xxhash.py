@@ -37,13 +37,15 @@ Words = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-SEED: Final = 42
+SEED: Final = 42  # that of Spark
 _P1: Final = 0x9E3779B185EBCA87
 _P2: Final = 0xC2B2AE3D27D4EB4F
 _P3: Final = 0x165667B19E3779F9
 _P4: Final = 0x85EBCA77C2B2AE63
 _P5: Final = 0x27D4EB2F165667C5
-_ALL: Final = (1 << 64) - 1
+_64_BITS: Final = (1 << 64) - 1
+#: XXH64 reads 32 bytes at a time, a stripe: 8 bytes for each of its four lanes.
+STRIPE_BYTES: Final = 32
 
 
 def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray], *literals: int) -> Hashes:
@@ -172,13 +174,13 @@ def _bytes_of(column: pa.Array) -> tuple[Bytes, Integers, Integers]:
 
 
 def _hash_4_bytes(value: Words, seeds: Words) -> Words:
-    mixed = (seeds + np.uint64((_P5 + 4) & _ALL)) ^ (value * np.uint64(_P1))
+    mixed = (seeds + np.uint64((_P5 + 4) & _64_BITS)) ^ (value * np.uint64(_P1))
     return _finalize(_rotate_left(mixed, 23) * np.uint64(_P2) + np.uint64(_P3))
 
 
 def _hash_8_bytes(values: Words, seeds: Words) -> Words:
     rotated = _rotate_left(values * np.uint64(_P2), 31) * np.uint64(_P1)
-    mixed = (seeds + np.uint64((_P5 + 8) & _ALL)) ^ rotated
+    mixed = (seeds + np.uint64((_P5 + 8) & _64_BITS)) ^ rotated
     return _finalize(_rotate_left(mixed, 27) * np.uint64(_P1) + np.uint64(_P4))
 
 
@@ -200,23 +202,27 @@ def _hash_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) 
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words = np.ndarray((len(data) + 1,), "<u8", padded, 0, (1,))
     mixed = seeds + np.uint64(_P5)
-    stripes = -negated_lengths // 32
-    if with_stripes := int(np.searchsorted(negated_lengths, -32, side="right")):
-        offsets = ((_P1 + _P2) & _ALL, _P2, 0, -_P1 & _ALL)
-        lanes = [seeds[:with_stripes] + np.uint64(offset) for offset in offsets]
+    stripes = -negated_lengths // STRIPE_BYTES
+    # The values of at least one stripe are a prefix, since the longest are first.
+    long_count = int(np.searchsorted(negated_lengths, -STRIPE_BYTES, side="right"))
+    if long_count:
+        offsets = ((_P1 + _P2) & _64_BITS, _P2, 0, -_P1 & _64_BITS)
+        lanes = [seeds[:long_count] + np.uint64(offset) for offset in offsets]
         for stripe in range(int(stripes[0])):
-            count = int(np.searchsorted(negated_lengths, -32 * (stripe + 1), side="right"))
+            min_bytes = STRIPE_BYTES * (stripe + 1)
+            count = int(np.searchsorted(negated_lengths, -min_bytes, side="right"))
             for number, lane in enumerate(lanes):
-                word = words[positions[:count] + (32 * stripe + 8 * number)]
+                word = words[positions[:count] + (STRIPE_BYTES * stripe + 8 * number)]
                 lane[:count] = _round(lane[:count], word)
-        summed = np.zeros(with_stripes, np.uint64)
+        summed = np.zeros(long_count, np.uint64)
         for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
             summed += _rotate_left(lane, bits)
         for lane in lanes:
             summed = (summed ^ _round(np.uint64(0), lane)) * np.uint64(_P1) + np.uint64(_P4)
-        mixed[:with_stripes] = summed
+        mixed[:long_count] = summed
     mixed += (-negated_lengths).view(np.uint64)
-    positions, remaining = positions + 32 * stripes, -negated_lengths - 32 * stripes
+    read_bytes = STRIPE_BYTES * stripes
+    positions, remaining = positions + read_bytes, -negated_lengths - read_bytes
     for size in (8, 4, 1):
         while len(unfinished := np.flatnonzero(remaining >= size)):
             word = words[positions[unfinished]] & np.uint64((1 << 8 * size) - 1)

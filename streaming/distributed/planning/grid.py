@@ -11,7 +11,10 @@ is sent to the two cells that differ in c.
     cell            =  Σ_v coordinate_v · stride_v,     0 <= coordinate_v < s_v
     atom A, row r   ->  all cells whose coordinate_v is hash_v(r's columns of v) mod s_v, v in A
 
-    a heavy value h of v   ->  coordinate_v = Σ_A digit_A · Π (f_B, B before A),   Π_A f_A <= s_v
+    a heavy value h of v (explained below) splits the rows of each atom A into f_A parts,
+    Π_A f_A <= s_v:
+
+    coordinate_v           =  Σ_A digit_A · Π (f_B, B before A),     0 <= digit_A < f_A
     atom A, row r with h   ->  all coordinates whose digit_A is hash(all columns of r) mod f_A
 
 Each variable has its own hash function, so that rows with equal values in several columns are
@@ -176,7 +179,8 @@ class Grid:
     def replication_factor(self, atom: int) -> float:
         """Return the factor by which heavy values increase the number of cells of an average row.
 
-        The estimate assumes that the values of different variables are independent.
+        A row with a heavy value is sent to one coordinate for each combination of the other atoms'
+        digits. The estimate assumes that the values of different variables are independent.
 
         Args:
             atom: The position of the atom in the join.
@@ -185,11 +189,8 @@ class Grid:
         for name in self.shares.atoms[atom].columns:
             for heavy in self.groups(name):
                 if heavy.row_fractions:
-                    factor += (
-                        heavy.row_fractions[atom]
-                        * (heavy.coordinates / heavy.parts[atom] - 1)
-                        * factor
-                    )
+                    copies = heavy.coordinates / heavy.parts[atom]
+                    factor *= 1 + heavy.row_fractions[atom] * (copies - 1)
         return factor
 
     @property

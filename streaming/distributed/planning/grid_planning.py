@@ -3,12 +3,12 @@
 Three statistics can be available; any of them may be missing:
 
 - the size of a relation: its number of rows;
-- the rate of a relation: the number of rows that change in a step. Sizes and rates decide the
-  shares (`shares.weigh_atoms`);
+- the changed rows of a relation: how many rows changed in recent steps. Sizes and changed rows
+  decide the shares (`shares.weigh_atoms`);
 - the counts of values: how many rows of an atom have each value of a variable. Counts decide which
   values are heavy, so that their rows are spread (`streaming.distributed.planning.skew`). Counts
-  are computed from tables (`count_in_tables`) or from the arrangements of cells, which store them
-  in their first level (`count_in_cells`).
+  are computed from tables (`count_in_tables`) or from the arrangements of cells (`count_in_cells`).
+  An arrangement stores the number of rows of each value of its first column.
 
 Without statistics, all relations are planned as equally large and all values as equally frequent.
 A few rows are a poor sample (`grid_from_counts`): sizes are used only if all relations have enough
@@ -76,7 +76,7 @@ def stage_grid(
     cells: int,
     *,
     sizes: Mapping[str, float] | None = None,
-    rates: Mapping[str, float] | None = None,
+    changed_rows: Mapping[str, float] | None = None,
     counts: KnownCounts | None = None,
 ) -> Grid:
     """Choose the grid of a stage.
@@ -85,23 +85,27 @@ def stage_grid(
         stage: The stage.
         cells: The maximum number of cells.
         sizes: The number of rows of each relation of the stage. If None, the totals of ``counts``.
-        rates: The number of changed rows of each relation in a step, if available.
+        changed_rows: How many rows of each relation changed in recent steps, if available.
         counts: Counts of values, if available; without them no value is spread.
     """
     atoms = atoms_of(stage)
     if sizes is None and counts:
         sizes = {
-            atoms[atom].relation: float(atom_counts.total)
-            for (atom, _), atom_counts in counts.items()
+            atoms[position].relation: float(atom_counts.total)
+            for (position, _), atom_counts in counts.items()
         }
-    shares = choose_shares(weigh_atoms(atoms, sizes=sizes, rates=rates), cells)
+    shares = choose_shares(weigh_atoms(atoms, sizes=sizes, changed_rows=changed_rows), cells)
     if not stage.atoms or not counts:
         return Grid(shares)
     return Grid(shares, heavy_values(shares, counts))
 
 
 def grid_from_counts(
-    stage: Stage, cells: int, counts: KnownCounts, *, rates: Mapping[str, float] | None = None
+    stage: Stage,
+    cells: int,
+    counts: KnownCounts,
+    *,
+    changed_rows: Mapping[str, float] | None = None,
 ) -> Grid:
     """Choose the grid of a stage from the counts of the rows so far.
 
@@ -113,7 +117,7 @@ def grid_from_counts(
         stage: The stage.
         cells: The maximum number of cells.
         counts: The counts of the rows, as `count_in_tables` returns them.
-        rates: The number of changed rows of each relation in a step, if available.
+        changed_rows: How many rows of each relation changed in recent steps, if available.
     """
     atoms = atoms_of(stage)
     large = {
@@ -121,11 +125,11 @@ def grid_from_counts(
         for key, atom_counts in counts.items()
         if atom_counts.total >= MIN_KNOWN_ROWS
     }
-    large_atoms = {atom for atom, _ in large}
-    if len(large_atoms) == sum(1 for atom in atoms if atom.columns):
-        return stage_grid(stage, cells, rates=rates, counts=large)
+    large_positions = {position for position, _ in large}
+    if len(large_positions) == sum(1 for atom in atoms if atom.columns):
+        return stage_grid(stage, cells, changed_rows=changed_rows, counts=large)
     equal_sizes = dict.fromkeys((atom.relation for atom in atoms), 1.0)
-    return stage_grid(stage, cells, sizes=equal_sizes, rates=rates, counts=large)
+    return stage_grid(stage, cells, sizes=equal_sizes, changed_rows=changed_rows, counts=large)
 
 
 def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[int, str], Counts]:
@@ -135,6 +139,7 @@ def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[
         stage: A join; other stages have no values to count.
         tables: Rows by relation, each row once; further columns are ignored.
     """
+    # `Shares.columns` depends on the atoms only, so all shares can be 1 here.
     shares = Shares(stage.atoms, dict.fromkeys(_variables(stage.atoms), 1))
     counted_columns = {
         (position, name): (atom.relation, shares.columns(atom, name))
@@ -171,6 +176,7 @@ def count_in_cells(
     inputs = {name: Schema.of(name, schema).fields for name, schema in spec.schemas.items()}
     graph = incrementalize(spec.plans, inputs)
     plans = stage.plan.inputs if stage.atoms else ()
+    # The graph has a node for each plan already, and `add` returns its number.
     traces = [relation_trace(graph.nodes[graph.add(plan)].state_name) for plan in plans]
     fields = {relation.name: relation.fields for relation in stage.relations}
     counts_of_cells: dict[tuple[int, str], list[Counts]] = {}
@@ -208,15 +214,16 @@ def _count_codes(
         arrangements: By column order, the runs of a relation.
         columns: The columns whose values are counted together.
     """
-    # An arrangement that begins with the column stores the number of rows of each value.
-    starting_with_column = [order for order in arrangements if order[:1] == columns]
-    order = next(iter(starting_with_column or arrangements), None)
+    # An arrangement stores the row count of each value of its first column. It can be used if only
+    # this column is counted.
+    orders_with_counts = [order for order in arrangements if order[:1] == columns]
+    order = next(iter(orders_with_counts or arrangements), None)
     runs = [] if order is None else arrangements[order]
-    # For each run: the codes, a row of the array for each column; and the row count of each value.
+    # For each run: values by column, an array of shape (columns, values), and their row counts.
     values: list[npt.NDArray[np.int64]] = [np.empty((len(columns), 0), np.int64)]
     rows: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     for run in runs:
-        if starting_with_column:
+        if orders_with_counts:
             first, starts = first_values(run)
             values.append(first[None])
             rows.append(np.diff(starts))
@@ -225,10 +232,11 @@ def _count_codes(
             codes, _ = run.read()
             values.append(codes[[order.index(column) for column in columns]])
             rows.append(np.ones(run.rows, np.int64))
-    merged, inverse = np.unique(np.hstack(values), axis=1, return_inverse=True)
-    summed = np.bincount(inverse.ravel(), np.concatenate(rows), merged.shape[1]).astype(np.int64)
-    most_frequent = np.argsort(-summed, kind="stable")[:MAX_COUNTED_VALUES]
-    return merged[:, most_frequent], summed[most_frequent], int(summed.sum())
+    distinct, inverse = np.unique(np.hstack(values), axis=1, return_inverse=True)
+    sums = np.bincount(inverse.ravel(), np.concatenate(rows), distinct.shape[1])
+    row_counts = sums.astype(np.int64)  # by position in ``distinct``
+    most_frequent = np.argsort(-row_counts, kind="stable")[:MAX_COUNTED_VALUES]
+    return distinct[:, most_frequent], row_counts[most_frequent], int(row_counts.sum())
 
 
 def _variables(atoms: Sequence[JoinAtom]) -> list[str]:

@@ -37,8 +37,9 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.state.migration import OperatorState
+from circuits.state.registry import relation_trace
 from streaming.distributed.execution.routing import RELATION
-from streaming.distributed.migration import merge_relations
+from streaming.distributed.migration import relation_tables
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import (
     count_in_cells,
@@ -70,14 +71,15 @@ def count_loads(stage: Stage, manifests: Manifests) -> list[int]:
     A row that is stored in several column orders counts once. For a join only the rows of its atoms
     count. A deleted row counts until its runs are merged.
     """
-    return [
-        sum(
-            max(sum(run.rows for run in runs) for runs in orders.values())
-            for name, orders in read_cell_manifest(manifests[cell]).traces.items()
-            if orders and (not stage.atoms or name.startswith("relation "))
-        )
-        for cell in sorted(manifests)
-    ]
+    loads = []
+    for cell in sorted(manifests):
+        load = 0
+        for name, orders in read_cell_manifest(manifests[cell]).traces.items():
+            is_counted = not stage.atoms or name.startswith(relation_trace(""))
+            if orders and is_counted:
+                load += max(sum(run.rows for run in runs) for runs in orders.values())
+        loads.append(load)
+    return loads
 
 
 @dataclass
@@ -98,7 +100,7 @@ class LoadBalance:
         for relation, count in zip(stage.relations, counts.tolist(), strict=True):
             self.changed_rows[relation.name] += count
 
-    def is_due(self, stage: Stage, manifests: Manifests) -> bool:
+    def should_rebalance(self, stage: Stage, manifests: Manifests) -> bool:
         """Return whether a join is uneven, and its rows have doubled since it was last examined."""
         if not stage.atoms or len(manifests) < 2:
             return False
@@ -114,7 +116,8 @@ class LoadBalance:
         """Repartition a join whose cells are uneven, if another grid is better.
 
         Args:
-            cells: The cells of the stage; they record the files that they write.
+            cells: The cells of the stage. If this method fails, the caller removes the files that
+                they have written.
             grid: Their grid.
             manifests: The manifest of each cell.
             max_cells: The maximum number of cells.
@@ -144,17 +147,19 @@ class LoadBalance:
                 max_cells,
             )
             return grid, dict(manifests)
+        # Approximate counts from the arrangements show cheaply whether another grid is better. Only
+        # then are the rows read, and the new grid is chosen from their exact counts.
         states = (read_state(cells.files, manifest) for manifest in manifest_of_cell.values())
-        counts = count_in_cells(stage, cells.spec, states, grid)
-        if _is_same_placement(
-            grid_from_counts(stage, max_cells, counts, rates=self.changed_rows), grid
-        ):
+        approximate_counts = count_in_cells(stage, cells.spec, states, grid)
+        likely_grid = grid_from_counts(
+            stage, max_cells, approximate_counts, changed_rows=self.changed_rows
+        )
+        if _is_same_placement(likely_grid, grid):
             return grid, dict(manifests)
 
-        # The counts in the arrangements are approximate, those in the tables are exact.
         def choose_grid(state: OperatorState) -> Grid:
-            counts = count_in_tables(stage, merge_relations(stage, state))
-            new_grid = grid_from_counts(stage, max_cells, counts, rates=self.changed_rows)
+            counts = count_in_tables(stage, relation_tables(stage, state))
+            new_grid = grid_from_counts(stage, max_cells, counts, changed_rows=self.changed_rows)
             return grid if _is_same_placement(new_grid, grid) else new_grid
 
         new_grid, new_manifests = cells.repartition(

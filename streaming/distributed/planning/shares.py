@@ -50,7 +50,8 @@ MAX_CANDIDATES: Final = 500_000
 
 #: A row for each candidate, a column for each variable.
 Candidates = npt.NDArray[np.int64]
-#: For each variable and the columns bound to it, the number of parts of each atom's rows.
+#: For a row with heavy values: by variable and the columns bound to it, the number of parts into
+#: which the rows of each atom with this value are split.
 Spread = Mapping[tuple[str, tuple[int, ...]], Sequence[int]]
 
 _NO_SPREAD: Final[Spread] = MappingProxyType({})
@@ -120,7 +121,7 @@ class Shares:
         return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
 
     def copies(self, relation: str, spread: Spread = _NO_SPREAD) -> float:
-        """Return the number of cells that receive a row, on average over hashes of distinct values.
+        """Return the expected number of cells that receive a row whose values are hashed randomly.
 
         The number follows by inclusion and exclusion over the atoms of the relation. A cell needs
         the row for all atoms of a set only if the columns that are bound to one variable have the
@@ -128,9 +129,7 @@ class Shares:
 
         Args:
             relation: The relation.
-            spread: Empty for a row without heavy values. Otherwise, for each variable with a heavy
-                value and the columns bound to it, the number of parts that the rows of each atom
-                with this value are split into.
+            spread: Empty for a row without heavy values.
 
         >>> edge = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
         >>> shares = choose_shares(edge, 8)
@@ -145,15 +144,17 @@ class Shares:
         return total
 
     def _common_cells(self, positions: Sequence[int], spread: Spread) -> float:
-        """Return the average number of cells that need a row for every one of these atoms.
+        """Return the expected number of cells that need a row for every one of these atoms.
 
-        All atoms read the same relation. The coordinates that a column or a digit allows are
-        uniformly distributed. So the number of coordinates that all columns and digits allow is the
-        number of coordinates times the product of the probabilities.
+        All atoms read the same relation. Along a variable, each column of the row that is bound to
+        it allows one random coordinate. If the value is heavy, each atom instead allows the
+        coordinates of one random part of its rows. So the expected number of coordinates that all
+        of them allow is the number of coordinates, times the fraction that each of them allows.
         """
         count = 1.0
         for name, share in self.parts.items():
-            coordinates, probabilities = share, {}
+            # Two atoms with the same columns allow the same coordinate, so they count once.
+            coordinates, fractions = share, {}
             for position in positions:
                 atom = self.atoms[position]
                 if name not in atom.columns:
@@ -161,12 +162,12 @@ class Shares:
                 columns = self.columns(atom, name)
                 parts = spread.get((name, columns))
                 if parts is None:
-                    probabilities[columns] = 1 / share
+                    fractions[columns] = 1 / share
                 else:
                     coordinates = min(coordinates, prod(parts))
-                    # The digit of an atom is no column; a negative number stands for it.
-                    probabilities[(-1 - position,)] = 1 / parts[position]
-            count *= coordinates * prod(probabilities.values())
+                    # Each atom has a part of its own; a negative key is not a column.
+                    fractions[(-1 - position,)] = 1 / parts[position]
+            count *= coordinates * prod(fractions.values())
         return count
 
 
@@ -218,7 +219,7 @@ def weigh_atoms(
     atoms: Sequence[JoinAtom],
     *,
     sizes: Mapping[str, float] | None = None,
-    rates: Mapping[str, float] | None = None,
+    changed_rows: Mapping[str, float] | None = None,
 ) -> tuple[JoinAtom, ...]:
     """Return the atoms, weighted by their stored rows and their changed rows.
 
@@ -228,18 +229,18 @@ def weigh_atoms(
     Args:
         atoms: The atoms.
         sizes: The number of rows of each relation; None if not available.
-        rates: The number of changed rows of each relation in a step; None if not available.
+        changed_rows: How many rows of each relation changed in recent steps; None if not available.
 
     Raises:
         StreamingError: A number is negative.
 
     >>> atoms = [JoinAtom("fact", {"k": 0, "x": 1}), JoinAtom("dim", {"k": 0})]
-    >>> sizes, rates = {"fact": 30, "dim": 10}, {"fact": 5, "dim": 0}
-    >>> [a.rows for a in weigh_atoms(atoms, sizes=sizes, rates=rates)]
+    >>> sizes, changed_rows = {"fact": 30, "dim": 10}, {"fact": 5, "dim": 0}
+    >>> [a.rows for a in weigh_atoms(atoms, sizes=sizes, changed_rows=changed_rows)]
     [1.75, 0.25]
     """
     rows = dict.fromkeys(range(len(atoms)), 0.0)
-    for numbers in (sizes or {}, rates or {}):
+    for numbers in (sizes or {}, changed_rows or {}):
         counts = [numbers.get(atom.relation, 0.0) for atom in atoms]
         if min(counts, default=0.0) < 0:
             raise StreamingError(f"numbers of rows {numbers}: each must be 0 or more")
@@ -261,8 +262,9 @@ def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[JoinAtom]) ->
     atoms_with_name = {k for k, atom in enumerate(atoms) if name in atom.columns}
     for other in names:
         atoms_with_other = {k for k, atom in enumerate(atoms) if other in atom.columns}
-        is_first = names.index(other) < names.index(name)
-        if atoms_with_name < atoms_with_other or (atoms_with_name == atoms_with_other and is_first):
+        if atoms_with_name < atoms_with_other:
+            return True
+        if atoms_with_name == atoms_with_other and names.index(other) < names.index(name):
             return True
     return False
 
@@ -276,19 +278,21 @@ def enumerate_shares(variables: int, cells: int) -> Candidates:
     [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]
     """
     powers = 1 << np.arange(cells.bit_length())
-    for sizes in (np.arange(1, cells + 1), powers):
-        shares = np.ones((1, 0), np.int64)
+    for allowed_shares in (np.arange(1, cells + 1), powers):
+        combinations_so_far = np.ones((1, 0), np.int64)
         room = np.full(1, cells)  # the largest next share of each combination
         for _ in range(variables):
-            counts = np.searchsorted(sizes, room, side="right")
+            # Repeat each combination once for each next share that fits; the smallest ones fit.
+            counts = np.searchsorted(allowed_shares, room, side="right")
             if counts.sum() > MAX_CANDIDATES:
                 break
-            rows = np.repeat(np.arange(len(shares)), counts)
-            next_share = sizes[np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)]
-            shares = np.column_stack([shares[rows], next_share])
-            room = room[rows] // next_share
+            repeated = np.repeat(np.arange(len(combinations_so_far)), counts)
+            starts = np.repeat(counts.cumsum() - counts, counts)
+            next_share = allowed_shares[np.arange(len(repeated)) - starts]
+            combinations_so_far = np.column_stack([combinations_so_far[repeated], next_share])
+            room = room[repeated] // next_share
         else:
-            return shares
+            return combinations_so_far
     raise StreamingError(
         f"{variables} join variables are too many for {cells} cells: use fewer cells"
     )

@@ -6,9 +6,10 @@ spread: the rows of each atom A with the value are split into f_A parts (see
 `streaming.distributed.planning.grid`)::
 
     N_A(h)  the number of rows of A with value h, from the arrangements
-    load that h adds to each cell of its coordinate, not spread    x_h = Σ_A N_A(h) / Π s_w
-    load that h adds to every cell of v, spread                    y_h = Σ_A N_A(h) / (f_A Π s_w)
-    where w ranges over the other variables of A
+    x_h     the load that h adds to each cell of its coordinate, if it is not spread
+    y_h     the load that h adds to every cell, if it is spread
+
+    x_h = Σ_A N_A(h) / Π s_w,     y_h = Σ_A N_A(h) / (f_A Π s_w),     w: the other variables of A
 
 Spreading a value takes x_h from the cells of one coordinate and adds y_h <= x_h to all cells. This
 helps only if that coordinate is fuller than the others. A fixed threshold for N_A(h) cannot tell:
@@ -19,9 +20,9 @@ the one with the least y_h is used. Beame, Koutris, Suciu ("Skew in Parallel Que
 2014) and Afrati, Ullman et al. (SharesSkew) solve the same problem by linear programs over
 logarithms; here shares are small integers.
 
-Only the most frequent values are counted; all other values are planned as equally frequent. Every
-atom is planned with at least one row for each value, because such a row may be inserted later, and
-then it is replicated to all parts of the other atoms.
+Only the most frequent values are counted; all other values are planned as equally frequent. An atom
+without a row of a heavy value is planned as if it had one. Such a row may be inserted later, and is
+then sent to the cells of all parts of the other atoms.
 """
 
 from __future__ import annotations
@@ -175,31 +176,32 @@ def _heavy_values_of(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
     loads = np.maximum(values.rows, 1.0) / cells_per_coordinate  # by value and atom
-    # x_h and the least y_h of the module docstring, for each value h.
-    candidates = enumerate_shares(len(atoms), share)  # by combination of parts and atom
-    costs = loads @ (1.0 / candidates).T  # by value and combination
-    best = costs.argmin(axis=1)
-    load_alone, load_spread = loads.sum(axis=1), costs[np.arange(len(best)), best]
-    heaviest_first = np.argsort(-load_alone, kind="stable")
+    # All combinations of parts f_A: a row for each combination, a column for each atom.
+    combinations = enumerate_shares(len(atoms), share)
+    # For each value h: x_h of the module docstring, the least y_h, and its combination.
+    loads_if_spread = loads @ (1.0 / combinations).T  # by value and combination
+    best = loads_if_spread.argmin(axis=1)
+    unspread_load, spread_load = loads.sum(axis=1), loads_if_spread[np.arange(len(best)), best]
+    heaviest_first = np.argsort(-unspread_load, kind="stable")
     all_rows = np.array([totals[atom] for atom in atoms])
-    uncounted = float((all_rows / cells_per_coordinate).sum() - load_alone.sum())
-    number = _count_worth_spreading(
-        load_alone[heaviest_first],
-        load_spread[heaviest_first],
+    load_of_other_values = float((all_rows / cells_per_coordinate).sum() - unspread_load.sum())
+    spread_count = _count_worth_spreading(
+        unspread_load[heaviest_first],
+        spread_load[heaviest_first],
         values.hashes[heaviest_first] % share,
-        np.full(share, max(uncounted, 0.0) / share),
+        np.full(share, max(load_of_other_values, 0.0) / share),
         mean,
     )
-    chosen = heaviest_first[:number]
+    spread_values = heaviest_first[:spread_count]  # positions in ``values``
     groups = []
-    for candidate in np.unique(best[chosen]):
-        members = chosen[best[chosen] == candidate]
-        parts = dict(zip(atoms, candidates[candidate].tolist(), strict=True))
+    for combination in np.unique(best[spread_values]):
+        members = spread_values[best[spread_values] == combination]
+        parts = dict(zip(atoms, combinations[combination].tolist(), strict=True))
         group = HeavyGroup(
             name,
             tuple(parts.get(atom, 1) for atom in range(len(shares.atoms))),
             tuple(values.hashes[members].tolist()),
-            tuple(values.text(int(member)) for member in members),
+            tuple(values.format(int(member)) for member in members),
             _row_fractions(values.rows[members], atoms, totals),
         )
         groups.append(group)
@@ -217,8 +219,8 @@ def _row_fractions(
 
 
 def _count_worth_spreading(
-    load_alone: Numbers,
-    load_spread: Numbers,
+    unspread_load: Numbers,
+    spread_load: Numbers,
     coordinates: npt.NDArray[np.int64],
     load_of_coordinate: Numbers,
     mean: float,
@@ -226,21 +228,21 @@ def _count_worth_spreading(
     """Return how many of the heaviest values to spread, so that no coordinate is too full.
 
     Args:
-        load_alone: The load of each value on its coordinate if it is not spread, heaviest first.
-        load_spread: The load of each value on every coordinate if it is spread.
+        unspread_load: The load of each value on its coordinate if it is not spread, heaviest first.
+        spread_load: The load of each value on every coordinate if it is spread.
         coordinates: The coordinate of each value if it is not spread.
         load_of_coordinate: The load of each coordinate without these values; changed in place.
         mean: The mean load of a cell.
     """
-    np.add.at(load_of_coordinate, coordinates, load_alone)
+    np.add.at(load_of_coordinate, coordinates, unspread_load)
     # max_loads[n] is the load of the fullest coordinate if the n heaviest values are spread.
-    max_loads = np.empty(len(load_alone) + 1)
+    max_loads = np.empty(len(unspread_load) + 1)
     max_loads[0] = load_of_coordinate.max()
-    spread_load = 0.0
+    load_of_all_coordinates = 0.0
     for k, coordinate in enumerate(coordinates.tolist()):
-        load_of_coordinate[coordinate] -= load_alone[k]
-        spread_load += load_spread[k]
-        max_loads[k + 1] = load_of_coordinate.max() + spread_load
+        load_of_coordinate[coordinate] -= unspread_load[k]
+        load_of_all_coordinates += spread_load[k]
+        max_loads[k + 1] = load_of_coordinate.max() + load_of_all_coordinates
     near_minimum = np.flatnonzero(max_loads <= max_loads.min() + MIN_GAIN * mean)
     return int(near_minimum[0])
 
@@ -251,12 +253,12 @@ class _ValueCounts(NamedTuple):
     Attributes:
         hashes: The hash of each value.
         rows: The number of rows, by value and atom.
-        text: Returns a value as text, given its index.
+        format: Returns a value as text, given its position in ``hashes``.
     """
 
     hashes: npt.NDArray[np.int64]
     rows: Numbers
-    text: Callable[[int], str]
+    format: Callable[[int], str]
 
 
 def _merge_counts(
@@ -269,7 +271,7 @@ def _merge_counts(
         hash_values([*map(encode_column, atom_counts.values)], variable)
         for atom_counts in counts_of_atoms
     ]
-    hashes, first, inverse = np.unique(
+    hashes, first_positions, inverse = np.unique(
         np.concatenate(hashes_of_atoms), return_index=True, return_inverse=True
     )
     rows = np.zeros((len(hashes), len(atoms)))
@@ -277,13 +279,13 @@ def _merge_counts(
     for k, (atom, atom_counts) in enumerate(counts.items()):
         np.add.at(rows[:, atoms.index(atom)], inverse[starts[k] : starts[k + 1]], atom_counts.rows)
 
-    def text(value: int) -> str:
-        k = int(np.searchsorted(starts, first[value], side="right")) - 1
-        row = int(first[value] - starts[k])
-        fields = [column[row].as_py() for column in counts_of_atoms[k].values]
+    def format_value(index: int) -> str:
+        position = first_positions[index]  # in the concatenated hashes of all atoms
+        k = int(np.searchsorted(starts, position, side="right")) - 1
+        fields = [column[int(position - starts[k])].as_py() for column in counts_of_atoms[k].values]
         return ", ".join("NULL" if field is None else str(field) for field in fields)
 
-    return _ValueCounts(hashes, rows, text)
+    return _ValueCounts(hashes, rows, format_value)
 
 
 def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:

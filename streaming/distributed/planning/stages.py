@@ -16,8 +16,8 @@ These codes have no meaning outside of a circuit, so the exchange sends the colu
 the cells of the join compute the row ids.
 
 A join assigns rows to cells by the variables of its atoms (`planning.shares`), every other stage by
-its grouping columns. The output of a join is summed over unused variables before it is sent, so an
-aggregate over a join begins as a partial aggregate before the exchange.
+its grouping columns. A cell of a join adds up the weights of output rows that are equal in the
+columns that later stages need. So the exchange to an aggregate sends partial sums.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Stage:
 
     Attributes:
         number: The position of the stage; a stage reads only earlier stages.
-        plan: The operator over Scans of its relations; those of a join are named by atom
+        plan: The operator over Scans of its relations. A join has a Scan for each atom
             (`atom_name`), because each atom receives its own rows.
         relations: The relations that it reads, each once.
         atoms: For a join, the relation and the variables of each atom.
@@ -146,7 +146,8 @@ class _StageBuilder:
         self._graph = graph
         self._parts: dict[int, tuple[StagePart, ...]] = {}
         self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
-        # By stage and node, the plans that encode row ids in the cells of a join.
+        # The plans that encode row ids in the cells of a join, by the number of its stage and the
+        # number of the RowIdEncode in the graph.
         self._encoded_inputs: dict[tuple[int, int], RowIdEncode] = {}
 
     def parts(self, number: int) -> tuple[StagePart, ...]:
@@ -183,6 +184,7 @@ class _StageBuilder:
 
     def _decode_row_ids(self, plan: RowIdDecode, part: StagePart) -> StagePart:
         assert isinstance(part.source, int)
+        # The graph has a node for each ``encode`` already, and `add` returns its number.
         row_ids = tuple(
             (column, self._encoded_inputs[part.source, self._graph.add(encode)])
             for column, encode in plan.row_ids
@@ -196,7 +198,7 @@ class _StageBuilder:
             is_encoded = isinstance(node.plan, RowIdEncode)
             relations.append(self._relation(node.inputs[0] if is_encoded else child, None))
         # The calls above have created, and numbered, the stages that this one reads.
-        stage = len(self.stages)
+        stage_number = len(self.stages)
         inputs: list[PlanNode] = []
         atoms: list[JoinAtom] = []
         for position, (child, relation) in enumerate(zip(children, relations, strict=True)):
@@ -204,8 +206,8 @@ class _StageBuilder:
             variables = plan.variables[position]
             encode = self._graph.nodes[child].plan
             if isinstance(encode, RowIdEncode):
-                scan = self._encoded_inputs[stage, child] = replace(encode, input=scan)
-                variables = variables[: encode.kept]
+                scan = self._encoded_inputs[stage_number, child] = replace(encode, input=scan)
+                variables = variables[: encode.kept_count]
             inputs.append(scan)
             # If several columns are bound to a variable, the first one is enough.
             column_of: dict[int, int] = {}
@@ -214,7 +216,7 @@ class _StageBuilder:
             columns = {f"v{variable}": column_of[variable] for variable in sorted(column_of)}
             atoms.append(JoinAtom(relation.name, columns))
         join = replace(plan, inputs=tuple(inputs))
-        return Stage(stage, join, tuple(dict.fromkeys(relations)), tuple(atoms))
+        return Stage(stage_number, join, tuple(dict.fromkeys(relations)), tuple(atoms))
 
     def _keyed_stage(
         self,

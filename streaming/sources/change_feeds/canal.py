@@ -12,9 +12,9 @@ event. A QUERY that changes rows (MySQL then logs statements, not rows) and an u
 errors too. Bytes are encoded as latin-1.
 
 Without a column that orders events and without Kafka's offset, the order is the second of ``es``
-(33 bits), the low bits of ``id`` (18 bits) and the position of the row in the event. This
-order is wrong if a key changes twice in one second and a multiple of 262,144 lies between the two
-ids; such a stream needs a column or Kafka's offset.
+(the time of the change; 33 bits), the low bits of ``id`` (the number of the message; 18 bits) and
+the position of the row in the event. This order is wrong if a key changes twice in one second and a
+multiple of 262,144 lies between the two ids; such a stream needs a column or Kafka's offset.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class CanalFeed:
         )
         drops_input = f"type IN {DROP_TYPES} AND relation IS NOT NULL"
         changes_rows = f"coalesce({text('event', 'sql')} RLIKE {literal(DML_PATTERN)}, false)"
-        query = f"type = 'QUERY' AND NOT ddl AND {changes_rows}"
+        is_dml_statement = f"type = 'QUERY' AND NOT ddl AND {changes_rows}"
         drops_other_table = f"type IN {DROP_TYPES} AND relation IS NULL"
         is_ignored = f"ddl OR type IN {IGNORED_TYPES} OR {drops_other_table}"
-        skip = f"({is_ignored}) AND NOT ({drops_input} OR {query})"
+        skip = f"({is_ignored}) AND NOT ({drops_input} OR {is_dml_statement})"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
         # `build_envelope` removes skipped events first, so a reason for one of them has no effect.
@@ -166,13 +166,16 @@ def _counts() -> str:
     The arrays themselves are not passed from one projection to the next: each element would carry
     the names of all members of the event, which takes memory quadratic in their number.
     """
-    objects = "size(filter({0}, r -> left(to_json(r), 1) = '{{'))"
+
+    def count_objects(array: str) -> str:
+        return f"size(filter({array}, r -> left(to_json(r), 1) = '{{'))"
+
     counts = row(
         {
             "size": "if(data IS NULL, NULL, size(data))",
-            "rows": objects.format("data"),
+            "rows": count_objects("data"),
             "olds": with_binding(
-                "old", OLD_ARRAY, f"if(old IS NULL, NULL, {objects.format('old')})"
+                "old", OLD_ARRAY, f"if(old IS NULL, NULL, {count_objects('old')})"
             ),
         }
     )

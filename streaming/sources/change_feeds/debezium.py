@@ -141,12 +141,10 @@ class DebeziumFeed:
             sequence=self.sequence,
             relations=(self.relation, *self.tables.values()),
         )
-        wrapped = with_binding(
-            "inner", nonnull_member("event", "payload"), "coalesce(inner, event)"
-        )
+        body = with_binding("inner", nonnull_member("event", "payload"), "coalesce(inner, event)")
         schema = f"try_variant_get(event, '$.schema', '{SCHEMA_TYPE}')"
         events = compute_once(
-            events, {"body": wrapped, "schema": schema}, keep=("raw", "stream_order")
+            events, {"body": body, "schema": schema}, keep=("raw", "stream_order")
         )
         events = compute_once(
             events,
@@ -186,18 +184,25 @@ class DebeziumFeed:
             described=True,
         )
 
-    def _placeholders(self) -> tuple[str, ...]:
-        """Return the placeholder texts of values that the database did not log."""
+    def _placeholder_texts(self) -> tuple[str, ...]:
+        """Return the placeholder as a text, and as bytes in base64 and hex."""
         data = self.unavailable.encode()
-        plain = (self.unavailable, b64encode(data).decode(), urlsafe_b64encode(data).decode())
-        arrays = (json.dumps([self.unavailable]), json.dumps(list(data), separators=(",", ":")))
-        return (*dict.fromkeys((*plain, data.hex(), data.hex().upper(), *arrays)),)
+        base64_texts = b64encode(data).decode(), urlsafe_b64encode(data).decode()
+        return (self.unavailable, *base64_texts, data.hex(), data.hex().upper())
+
+    def _placeholder_bytes(self) -> str:
+        """Return the bytes of the placeholder as a JSON array of numbers."""
+        return json.dumps(list(self.unavailable.encode()), separators=(",", ":"))
+
+    def _placeholders(self) -> tuple[str, ...]:
+        """Return the texts of a cell whose value the database did not log."""
+        arrays = json.dumps([self.unavailable]), self._placeholder_bytes()
+        return (*dict.fromkeys((*self._placeholder_texts(), *arrays)),)
 
     def _unlogged_test(self) -> str:
         """Return the SQL condition that the event may contain an unlogged value's placeholder."""
-        # The text of the JSON array of one placeholder contains the placeholder.
-        *texts, _array_of_text, byte_array = self._placeholders()
-        byte_numbers = byte_array[1:-1]
+        byte_numbers = self._placeholder_bytes()[1:-1]
+        texts = dict.fromkeys(self._placeholder_texts())
         parts = (*texts, byte_numbers, byte_numbers.replace(",", ", "))
         return f"({' OR '.join(f'contains(raw, {literal(part)})' for part in parts)})"
 
@@ -313,7 +318,7 @@ def _columns() -> str:
 
 def _column_types() -> str:
     """Return the column ``column_types`` (`streaming.sources.change_feeds.events`)."""
-    described = row(
+    column_type = row(
         {
             "field": "f.field",
             "bytes": f"f.type = 'bytes' AND coalesce(f.name, '') = {literal(CONNECT_DECIMAL)}",
@@ -326,4 +331,4 @@ def _column_types() -> str:
             ),
         }
     )
-    return f"CASE WHEN size(columns) > 0 THEN transform(columns, f -> {described}) END"
+    return f"CASE WHEN size(columns) > 0 THEN transform(columns, f -> {column_type}) END"

@@ -74,12 +74,14 @@ UNREADABLE = (
 )
 
 
-def parse_object(text: str) -> str:
+def parse_object(json_text: str) -> str:
     """Parse one JSON object as VARIANT; NULL for anything else, also for two objects."""
     first, second = (f"try_variant_get(elements, '$[{i}]', 'variant')" for i in (0, 1))
     object_start = literal(r"^\s*\{")
-    only_object = f"CASE WHEN {second} IS NULL AND {text} RLIKE {object_start} THEN {first} END"
-    return with_binding("elements", f"try_parse_json(concat('[', {text}, ']'))", only_object)
+    only_object = (
+        f"CASE WHEN {second} IS NULL AND {json_text} RLIKE {object_start} THEN {first} END"
+    )
+    return with_binding("elements", f"try_parse_json(concat('[', {json_text}, ']'))", only_object)
 
 
 def member(value: str, *names: str) -> str:
@@ -122,8 +124,8 @@ class ColumnNames:
     """Maps the columns of inputs to their names in events.
 
     Args:
-        rename: Names in events, with the names of their columns: ``{"weight": "mass"}``, or
-            ``{"product.weight": "mass"}`` for one relation.
+        rename: The column of the input for each name in events that differs from it:
+            ``{"weight": "mass"}``, or ``{"product.weight": "mass"}`` for one relation.
         match_case: True if ``ID`` and ``id`` are different names.
     """
 
@@ -132,12 +134,12 @@ class ColumnNames:
 
     def name(self, relation: str, column: str) -> str:
         """Return the name of a column in events."""
-        for name, target in self.rename.items():
-            table, _, name_in_event = name.rpartition(".")
-            if target == column and table == relation:
+        for name, renamed_column in self.rename.items():
+            name_relation, _, name_in_event = name.rpartition(".")
+            if renamed_column == column and name_relation == relation:
                 return name_in_event
-        for name, target in self.rename.items():
-            if target == column and "." not in name:
+        for name, renamed_column in self.rename.items():
+            if renamed_column == column and "." not in name:
                 return name
         return column
 
@@ -183,6 +185,7 @@ def update_images(before: str, after: str, keys: Keys, names: ColumnNames) -> st
     relations_with_keys = [name for name, columns in keys.items() if columns]
     if not relations_with_keys:
         return f"array({before}, {after})"
+    # An input without keys always needs both images.
     needs_both = case("relation", relations_with_keys, has_new_key, "true")
     images = f"if({needs_both}, array(old, new), array(new))"
     return with_binding("new", after, with_binding("old", before, images))
@@ -205,8 +208,8 @@ def route_relation(candidates: Sequence[str], tables: Mapping[str, str]) -> str:
 
 def unknown_table(table: str) -> str:
     """Return the error of an event whose table is not an input."""
-    known = f"concat('the table ', {excerpt_of(table)}, ' of the event is not an input')"
-    return f"coalesce({known}, 'the event does not name a table')"
+    error_with_name = f"concat('the table ', {excerpt_of(table)}, ' of the event is not an input')"
+    return f"coalesce({error_with_name}, 'the event does not name a table')"
 
 
 def first_reason(reasons: Mapping[str, str]) -> str:
@@ -236,14 +239,14 @@ def open_events(
     for name in relations:
         check_inputs(feed, inputs, name)
     check_inputs(feed, inputs, None)
-    text = f"CAST({quote_name(value)} AS STRING)"
+    event_text = f"CAST({quote_name(value)} AS STRING)"
     order = sequence_expression(feed, df, sequence)
     rows = df.filter(f"{quote_name(value)} IS NOT NULL")
     rows = compute_once(
         rows,
         {
-            "raw": f"make_valid_utf8({text})",
-            "is_utf8": f"is_valid_utf8({text})",
+            "raw": f"make_valid_utf8({event_text})",
+            "is_utf8": f"is_valid_utf8({event_text})",
             "stream_order": order,
         },
     )

@@ -195,30 +195,30 @@ def flat_envelope(
                 f"{feed.column!r}, or name the relation in the feed"
             )
         relation = next(iter(inputs))
-    tag = F.lit(relation) if relation is not None else _column(feed.column).cast("string")
+    relation_name = F.lit(relation) if relation is not None else _column(feed.column).cast("string")
     schemas = {relation: inputs[relation]} if relation is not None else inputs
     structs = []
     for name, schema in schemas.items():
-        present = [_column(field.name) for field in schema if field.name in df.columns]
-        if not present:
+        columns = [_column(field.name) for field in schema if field.name in df.columns]
+        if not columns:
             raise FeedError(
                 f"the stream lacks all columns of {name!r}, which are {', '.join(schema.names)}; "
                 f"it has {df.columns}: select them"
             )
-        row = F.struct(*present)
-        struct = row if relation is not None else F.when(tag == name, row)
+        row = F.struct(*columns)
+        struct = row if relation is not None else F.when(relation_name == name, row)
         structs.append(struct.alias(struct_column(name)))
     reason = F.lit(None).cast("string") if error is None else error
     if relation is None:
-        is_known = F.coalesce(tag.isin(*inputs), F.lit(False))
-        name_text = F.coalesce(excerpt_column(tag), F.lit("NULL"))
+        is_known = F.coalesce(relation_name.isin(*inputs), F.lit(False))
+        name_text = F.coalesce(excerpt_column(relation_name), F.lit("NULL"))
         unknown = F.concat(
             F.lit("unknown relation "), name_text, F.lit(f"; inputs are {', '.join(inputs)}")
         )
         reason = F.coalesce(F.when(~is_known, unknown), reason)
     row_text = F.to_json(F.struct(*map(_column, df.columns)))
     return df.select(
-        tag.alias("relation"),
+        relation_name.alias("relation"),
         weight.cast("long").alias("weight"),
         sequence.cast("long").alias("sequence"),
         reason.alias("error"),

@@ -15,8 +15,8 @@ inserted. The start and the end of a bootstrap and changes of table definitions 
 These events are errors:
 
 - a drop of the table of an input, because the deleted rows are not in the event;
-- a drop of a database, unless ``tables`` names each table with its database and the dropped
-  database is not one of them;
+- a drop of a database with a table of an input. If ``tables`` does not name every table with its
+  database, any database may have one;
 - an unknown type.
 
 Events are ordered by the ``sequence`` column of the feed or by Kafka's offset. If the stream has
@@ -119,7 +119,7 @@ class MaxwellFeed:
             f"ELSE array({inserted}) END"
         )
         drops_input = (
-            f"type IN {DROP_TYPES} AND (relation IS NOT NULL OR {self._in_database(database)})"
+            f"type IN {DROP_TYPES} AND (relation IS NOT NULL OR {self._drops_database(database)})"
         )
         skip = f"type IN {IGNORED_TYPES} OR (type IN {DROP_TYPES} AND NOT ({drops_input}))"
         if self.ignore_unknown_tables:
@@ -151,7 +151,7 @@ class MaxwellFeed:
         )
         return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)
 
-    def _in_database(self, database: str) -> str:
+    def _drops_database(self, database: str) -> str:
         """Return the SQL condition that the event drops a database with a table of an input.
 
         If ``tables`` does not name the database of each table, every dropped database counts.

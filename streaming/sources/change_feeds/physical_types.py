@@ -103,10 +103,15 @@ def has_ticks(type: pa.DataType) -> bool:
     )
 
 
-def is_decimal_text(physical: pa.DataType, type: pa.DataType) -> bool:
-    """Return whether decimals of the type are transported as strings, being too wide for Spark."""
+def is_decimal_text(transported: pa.DataType, type: pa.DataType) -> bool:
+    """Return whether a column of strings has decimals of ``type``, which is too wide for Spark.
+
+    Args:
+        transported: The Arrow type of the column that Spark has transported.
+        type: The type of the input's column.
+    """
     wide = types.is_decimal(type) and physical_type(type) == spark.StringType()
-    return bool(wide and (types.is_string(physical) or types.is_large_string(physical)))
+    return bool(wide and (types.is_string(transported) or types.is_large_string(transported)))
 
 
 def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
@@ -120,8 +125,8 @@ def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArr
     >>> decode_physical(column, pa.uint64()).to_pylist()
     [18446744073709551615]
     """
-    physical = column.type
-    if types.is_decimal(physical) and (physical.precision, physical.scale) == (20, 0):
+    transported = column.type
+    if types.is_decimal(transported) and (transported.precision, transported.scale) == (20, 0):
         if type == pa.uint64():
             return column.cast(type)
         if has_ticks(type):
@@ -129,7 +134,7 @@ def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArr
             if type.bit_width == 32:
                 numbers = numbers.cast(pa.int32())
             return numbers.cast(type)
-    if is_decimal_text(physical, type):
+    if is_decimal_text(transported, type):
         if type.scale < 0:
             return column.cast(type)
         chunks = [read_text(chunk, type) for chunk in column.chunks]

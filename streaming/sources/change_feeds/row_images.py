@@ -19,7 +19,8 @@ an error row. The rules for columns are:
 
 Decoding has three stages: cells (texts, and for some types the JSON kind of the text), values, and
 error reasons. Each stage is computed once (`compute_once`), so each cell is looked up once and
-converted once.
+converted once. A cell is the value of one column; the struct of all cells of an image is named
+``image_cells`` in SQL, and the struct of all values ``image_values``.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ from streaming.sources.change_feeds.text_values import (
     needs_json_kind,
     value_expression,
 )
-from streaming.sources.change_feeds.unscaled_decimals import may_be_bytes, number_text
+from streaming.sources.change_feeds.unscaled_decimals import (
+    NumberCell,
+    may_be_bytes,
+    number_texts,
+)
 
 __all__ = ["build_envelope"]
 
@@ -99,9 +104,9 @@ def build_envelope(
     # The whole event is searched once, because a search for each of its numbers would be quadratic.
     cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{MAX_DECIMAL_DIGITS + 1}}}'", cells)
     events = compute_once(events, {"cells": cells}, keep=(*event_columns, "error", "column_types"))
-    values = f"transform(cells, cell -> {decoder.values()})"
+    values = f"transform(cells, image_cells -> {decoder.values()})"
     events = compute_once(events, {"values": values}, keep=(*event_columns, "error", "cells"))
-    reasons = f"zip_with(cells, values, (cell, value) -> {decoder.reason()})"
+    reasons = f"zip_with(cells, values, (image_cells, image_values) -> {decoder.reason()})"
     error = f"coalesce(error, get(array_compact({reasons}), 0))"
     events = compute_once(events, {"reason": error}, keep=(*event_columns, "values"))
     null_structs = {
@@ -163,11 +168,11 @@ class _Decoder:
         return self._rows("image", self._cells)
 
     def values(self) -> str:
-        """Return the expression of the row of values of a ``cell``."""
-        return self._rows("cell", self._values)
+        """Return the expression of the row of values of ``image_cells``."""
+        return self._rows("image_cells", self._values)
 
     def reason(self) -> str:
-        """Return the expression of the reason why a ``cell`` is invalid; NULL if it is valid."""
+        """Return the expression of the reason why an image is invalid; NULL if it is valid."""
         return case("relation", list(self.inputs), self._reason, "NULL")
 
     def _rows(self, struct: str, build_row: Callable[[str], str]) -> str:
@@ -179,7 +184,7 @@ class _Decoder:
 
     def _cells(self, relation: str) -> str:
         schema = self.inputs[relation]
-        member_by_column = {}
+        members = {}  # v0, v1, …: the values of the columns in the event, as VARIANT
         for i, field in enumerate(schema):
             top, base = (
                 self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
@@ -189,9 +194,9 @@ class _Decoder:
                 unlogged = f"CAST(sent AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
                 logged = f"CASE WHEN NOT coalesce({unlogged}, false) THEN sent END"
                 top_or_base = f"coalesce({with_binding('sent', top, logged)}, {base})"
-            member_by_column[f"v{i}"] = f"if(image.base IS NULL, {top}, {top_or_base})"
-        numbers: list[tuple[str, str, str]] = []
-        all_members = ", ".join(f"members.{name}" for name in member_by_column)
+            members[f"v{i}"] = f"if(image.base IS NULL, {top}, {top_or_base})"
+        numbers: list[NumberCell] = []
+        all_members = ", ".join(f"members.{name}" for name in members)
         cells = {"is_row": f"coalesce({all_members}, NULL) IS NOT NULL"}
         for i, field in enumerate(schema):
             variant = f"members.v{i}"
@@ -203,7 +208,8 @@ class _Decoder:
             if may_be_bytes(field.type) and (self.described or self.encoding.decimals != "text"):
                 scale = max(field.type.scale, 0) if types.is_decimal(field.type) else 0
                 cells[f"c{i}"] = f"numbers[{len(numbers)}]"
-                numbers.append((variant, self._description(relation, field.name), str(scale)))
+                description = self._description(relation, field.name)
+                numbers.append(NumberCell(variant, description, str(scale)))
             elif types.is_decimal(field.type):
                 cells[f"c{i}"] = mark_rounded(variant, text, LONG_NUMBER)
             if needs_json_kind(field.type):
@@ -211,8 +217,8 @@ class _Decoder:
         cells["miscased"] = self._miscased_name(relation)
         body = row(cells)
         if numbers:
-            body = with_binding("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
-        return with_binding("members", row(member_by_column), body)
+            body = with_binding("numbers", number_texts(numbers, self.encoding, LONG_NUMBER), body)
+        return with_binding("members", row(members), body)
 
     def _miscased_name(self, relation: str) -> str:
         """Return the expression of a name that differs from that of a missing column in case only.
@@ -240,15 +246,15 @@ class _Decoder:
     def _values(self, relation: str) -> str:
         values = {}
         for i, field in enumerate(self.inputs[relation]):
-            cell = f"cell.{quote_name(struct_column(relation))}"
+            cells = f"image_cells.{quote_name(struct_column(relation))}"
             nanoseconds = None if types.is_date(field.type) else self.encoding.unit(field.name)
             unit = "NULL" if nanoseconds is None else f"{nanoseconds}L"
             if self.described:
                 unit = f"coalesce({self._description(relation, field.name)}.unit, {unit})"
             values[field.name] = with_binding(
                 "text",
-                f"{cell}.c{i}",
-                value_expression("text", f"{cell}.k{i}", unit, field.type, self.encoding),
+                f"{cells}.c{i}",
+                value_expression("text", f"{cells}.k{i}", unit, field.type, self.encoding),
             )
         return row(values)
 
@@ -256,8 +262,9 @@ class _Decoder:
         key = tuple(self.keys.get(relation, ()))
         reasons = []
         struct = quote_name(struct_column(relation))
+        cells, values = f"image_cells.{struct}", f"image_values.{struct}"
         for i, field in enumerate(self.inputs[relation]):
-            cell, value = f"cell.{struct}.c{i}", f"value.{struct}.{quote_name(field.name)}"
+            cell, value = f"{cells}.c{i}", f"{values}.{quote_name(field.name)}"
             uncastable = (
                 f"concat({literal(f'column {field.name!r}: ')}, {excerpt_of(cell)}, "
                 f"{literal(f' is not a valid {field.type}')})"
@@ -267,14 +274,14 @@ class _Decoder:
             arms = f"WHEN {cell} IS NOT NULL THEN {uncastable}"
             arms += f" ELSE {missing}" if is_required else ""
             is_null = f"{value} IS NULL"
-            is_null += " AND cell.weight > 0" if key and field.name not in key else ""
+            is_null += " AND image_cells.weight > 0" if key and field.name not in key else ""
             reasons.append(f"CASE WHEN {is_null} THEN CASE {arms} END END")
         no_columns = literal(
             f"the row has none of the columns {', '.join(self.inputs[relation].names)}"
         )
         miscased = (
-            f"concat('the row has a column ', cell.{struct}.miscased, ', and names of columns are "
+            f"concat('the row has a column ', {cells}.miscased, ', and names of columns are "
             "matched with their case: rename it, or give match_case=False')"
         )
-        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {no_columns} END, {miscased}"
+        first = f"CASE WHEN NOT {cells}.is_row THEN {no_columns} END, {miscased}"
         return f"coalesce({first}, {', '.join(reasons)})"

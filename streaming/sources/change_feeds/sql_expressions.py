@@ -66,8 +66,8 @@ def case(subject: str, names: Sequence[str], arm: Callable[[str], str], otherwis
 def excerpt_of(text: str) -> str:
     """Return a text for messages: its first characters, and the length of a very long text.
 
-    A character has at most four bytes. So a text of more bytes than `MAX_EXCERPT_CHARACTERS`
-    characters can have is certainly cut, and only then its characters are counted.
+    Counting characters is slow, and a character has at most four bytes. So only the characters of a
+    text of more than four times `MAX_EXCERPT_CHARACTERS` bytes are counted.
     """
     start = f"left({text}, {MAX_EXCERPT_CHARACTERS})"
     more = f"concat({start}, '… (', length({text}), ' characters)')"
@@ -77,8 +77,8 @@ def excerpt_of(text: str) -> str:
 def shorten_text(text: str, limit: int) -> str:
     """Return a text of up to ``limit`` bytes; cut a longer text, and append its length and limit.
 
-    A cut text is not a valid value of any type but string. So no pattern or parser reads a long
-    text, and the error message shows the reason.
+    Only a string column accepts a cut text. In any other column its parser refuses the short text,
+    never reads the long one, and the error message shows the appended reason.
     """
     why = f"concat('… (', octet_length({text}), ' bytes, more than the {limit} that are read)')"
     long = f"concat(left({text}, 60), {why})"

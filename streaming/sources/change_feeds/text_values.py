@@ -2,7 +2,7 @@
 
 A cell is the value of one column in an event: its text and its kind in JSON. The text of a number
 of up to 38 digits is exactly as sent, because events are parsed into Spark's VARIANT, which reads
-such numbers as decimals. (The texts of ``from_json`` pass through a double, whatever its settings.)
+such numbers as decimals. (Spark's ``from_json`` would read every number as a double.)
 
 Values are never rounded or adjusted: digits that would be lost, a date with a time of day, an
 invalid hour, 300 as int8, or ``1E400`` as a float are errors of the event that name the column.
@@ -161,7 +161,8 @@ def json_kind(variant: str, text: str, type: pa.DataType) -> str:
     kind = scalar_kind(variant, text)
     if physical_type(type).typeName() != "string":
         return kind
-    # Any kind is a valid string, except a number that was read as a double.
+    # Any kind is a valid string, except a number that was read as a double. Its text begins with a
+    # digit or a sign, which sort up to '9', and contains a point. Only then the kind is computed.
     return f"CASE WHEN left({text}, 1) <= '9' AND contains({text}, '.') THEN {kind} END"
 
 
@@ -171,9 +172,10 @@ def scalar_kind(variant: str, text: str) -> str:
     Spark describes an array by all members of all its objects, which takes time quadratic in their
     number.
     """
-    quoted_text = f"if(left(to_json({variant}), 1) = '\"', 'STRING', NULL)"
-    nested = f"left({text}, 1) IN ('{{', '[')"
-    return f"CASE WHEN {nested} THEN {quoted_text} ELSE schema_of_variant({variant}) END"
+    # A text that looks like an object or an array is a string if its JSON begins with a quote.
+    string_or_null = f"if(left(to_json({variant}), 1) = '\"', 'STRING', NULL)"
+    looks_nested = f"left({text}, 1) IN ('{{', '[')"
+    return f"CASE WHEN {looks_nested} THEN {string_or_null} ELSE schema_of_variant({variant}) END"
 
 
 def mark_rounded(variant: str, text: str, has_long_number: str) -> str:
@@ -184,7 +186,7 @@ def mark_rounded(variant: str, text: str, has_long_number: str) -> str:
     Args:
         variant: The cell.
         text: The text of the cell.
-        has_long_number: A test whether the event has a number of more than 38 digits.
+        has_long_number: The SQL condition that the event has a number of more than 38 digits.
     """
     is_rounded = f"{has_long_number} AND {scalar_kind(variant, text)} = 'DOUBLE'"
     reason = f"concat({text}, ', rounded from more than {MAX_DECIMAL_DIGITS} digits,')"
@@ -287,16 +289,16 @@ def _binary_value(text: str, kind: str, encoding: Encoding) -> str:
 def _time_value(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
     """Return a timestamp, time of day or duration, from a number, a date with time, or h:mm:ss."""
     is_number = f"{kind} = 'BIGINT' AND {unit} IS NOT NULL"
-    count = f"try_cast({text} AS DECIMAL(19, 0)) * CAST({unit} AS DECIMAL(10, 0))"
+    number_ns = f"try_cast({text} AS DECIMAL(19, 0)) * CAST({unit} AS DECIMAL(10, 0))"
     if types.is_timestamp(type) and type.unit == "ns":
         zone = encoding.zone if type.tz is not None else None
-        micros = (
+        text_ns = (
             f"CAST(unix_micros({_parse_timestamp(text, zone, type.unit)}) AS DECIMAL(19, 0)) * 1000"
         )
-        return _to_ticks(f"if({is_number}, {count}, {micros})", type)
+        return _to_ticks(f"if({is_number}, {number_ns}, {text_ns})", type)
     if types.is_timestamp(type):
-        factor = NANOSECONDS[type.unit] // NANOSECONDS["us"]
-        micros = f"try_cast({_to_ticks(count, type)} * {factor} AS BIGINT)"
+        us_per_unit = NANOSECONDS[type.unit] // NANOSECONDS["us"]
+        micros = f"try_cast({_to_ticks(number_ns, type)} * {us_per_unit} AS BIGINT)"
         if type.tz is not None:
             parsed = _parse_timestamp(text, encoding.zone, type.unit)
             return f"if({is_number}, timestamp_micros({micros}), {parsed})"
@@ -304,7 +306,7 @@ def _time_value(text: str, kind: str, unit: str, type: pa.DataType, encoding: En
         is_local = f"{_is_timestamp(text, type.unit)} AND NOT {_has_zone(text)}"
         parsed = f"CASE WHEN {is_local} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
         return f"if({is_number}, {local}, {parsed})"
-    nanoseconds = f"if({is_number}, {count}, {_parse_clock(text)})"
+    nanoseconds = f"if({is_number}, {number_ns}, {_parse_clock(text)})"
     if types.is_time(type):
         time_of_day = f"CASE WHEN time >= 0 AND time < {NANOSECONDS_PER_DAY} THEN time END"
         return _to_ticks(with_binding("time", nanoseconds, time_of_day), type)
@@ -322,13 +324,13 @@ def _is_timestamp(text: str, unit: str) -> str:
 
 def _parse_timestamp(text: str, zone: str | None, unit: str) -> str:
     """Parse a date and time; ``zone`` applies to texts without a zone; None for local times."""
-    clock = f"if(length({text}) > 10, {text}, concat({text}, ' 00:00:00'))"
-    complete = f"concat({clock}, {literal(' ' + (zone or 'UTC'))})"
+    with_time = f"if(length({text}) > 10, {text}, concat({text}, ' 00:00:00'))"
+    with_zone = f"concat({with_time}, {literal(' ' + (zone or 'UTC'))})"
     is_valid = _is_timestamp(text, unit)
     if zone is None:
-        parsed = f"try_cast({complete} AS TIMESTAMP)"
+        parsed = f"try_cast({with_zone} AS TIMESTAMP)"
         return f"CASE WHEN {is_valid} AND NOT {_has_zone(text)} THEN {parsed} END"
-    parsed = f"try_cast(if({_has_zone(text)}, {text}, {complete}) AS TIMESTAMP)"
+    parsed = f"try_cast(if({_has_zone(text)}, {text}, {with_zone}) AS TIMESTAMP)"
     return f"CASE WHEN {is_valid} THEN {parsed} END"
 
 

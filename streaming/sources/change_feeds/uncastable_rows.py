@@ -1,7 +1,8 @@
 """Uncastable rows: find the values of a column that no lossless cast can convert.
 
-`circuits.types.safe_cast` casts a whole column or raises an error. If it raises an error, this
-module computes the mask of the values that cannot be cast, so that the caller can separate them.
+`circuits.types.safe_cast.cast_lossless` casts a whole column or raises an error. If it raises one,
+`safe_cast` computes the mask of the values that cannot be cast, so that the caller can separate
+them.
 The mask takes one or two comparisons of whole columns; values are never tried one at a time.
 """
 
@@ -25,7 +26,7 @@ __all__ = ["safe_cast", "uncastable_rows"]
 
 Mask = npt.NDArray[np.bool_]
 
-_UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 # The significant digits of a decimal: no leading zeros, no trailing zeros of the fraction.
 _DECIMAL_PATTERN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*?)0*)?$"
 _MAX_INT64: Final = 2**63 - 1
@@ -68,7 +69,7 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
 
 
 def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
-    """Return the mask of the values that a cast, allowed between the types, would change."""
+    """Return the mask of the values that a cast would change; the types allow a cast."""
     source = column.type
     if types.is_integer(source):
         return _to_mask(_uncastable_integers(column, type))
@@ -146,15 +147,15 @@ def _uncastable_times(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     """Return the mask of times that are not a whole number of the new unit, or that overflow it."""
     source, numbers = column.type, _time_units(column)
     has_days = types.is_date32(source) or types.is_date32(type)
-    # Units per day if a type counts days, else units per second.
-    source_unit = _units_per_day(source) if has_days else _UNITS[_unit(source)]
-    target_unit = _units_per_day(type) if has_days else _UNITS[_unit(type)]
-    if target_unit >= source_unit:
+    # How many units are in a day if one of the types counts days, else in a second.
+    source_units = _units_per_day(source) if has_days else _UNITS_PER_SECOND[_unit(source)]
+    target_units = _units_per_day(type) if has_days else _UNITS_PER_SECOND[_unit(type)]
+    if target_units >= source_units:
         limit = _MAX_INT64 if type.bit_width == 64 else 2**31 - 1
-        factor = target_unit // source_unit
+        factor = target_units // source_units
         wrong = np.abs(numbers) > limit // factor
     else:
-        factor = source_unit // target_unit
+        factor = source_units // target_units
         wrong = numbers % factor != 0
         if type.bit_width == 32:
             wrong |= np.abs(numbers // factor) > 2**31 - 1
@@ -166,7 +167,7 @@ def _unit(type: pa.DataType) -> str:
 
 
 def _units_per_day(type: pa.DataType) -> int:
-    return 1 if types.is_date32(type) else 86_400 * _UNITS[_unit(type)]
+    return 1 if types.is_date32(type) else 86_400 * _UNITS_PER_SECOND[_unit(type)]
 
 
 def _time_units(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -12,6 +12,9 @@ base64 of -2658824. Any other text is either a number or base64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import pyarrow as pa
 from pyarrow import types
 
@@ -24,7 +27,7 @@ from streaming.sources.change_feeds.text_values import (
     scalar_kind,
 )
 
-__all__ = ["may_be_bytes", "number_text"]
+__all__ = ["NumberCell", "may_be_bytes", "number_texts"]
 
 
 def may_be_bytes(type: pa.DataType) -> bool:
@@ -33,32 +36,44 @@ def may_be_bytes(type: pa.DataType) -> bool:
     return bool(types.is_decimal(type) or wide)
 
 
-def number_text(
-    variants: list[tuple[str, str, str]], encoding: Encoding, has_long_number: str
-) -> str:
+class NumberCell(NamedTuple):
+    """SQL expressions of a cell of a number.
+
+    Attributes:
+        variant: The value, as VARIANT.
+        description: The event's description of the column: a struct with ``bytes`` and ``scale``,
+            or NULL.
+        scale: The scale of a column without a description.
+    """
+
+    variant: str
+    description: str
+    scale: str
+
+
+def number_texts(cells: Sequence[NumberCell], encoding: Encoding, has_long_number: str) -> str:
     """Return the texts of the cells of numbers, as an array in their order.
 
     The formula is long, so the expression contains it once for all cells.
 
     Args:
-        variants: For each cell: its VARIANT; the description of its column in the event (a struct
-            with ``bytes`` and ``scale``, or NULL); the scale of a column without a description.
+        cells: The cells.
         encoding: The encodings that the events do not define.
         has_long_number: As for `streaming.sources.change_feeds.text_values.mark_rounded`.
     """
-    cells = ", ".join(_number_cell(*cell, encoding, has_long_number) for cell in variants)
+    structs = ", ".join(_number_struct(cell, encoding, has_long_number) for cell in cells)
     ambiguous = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
-    number = _decode_unscaled("n.text", "n.scale")
+    unscaled = _decode_unscaled("n.text", "n.scale")
     decoded = (
         f"CASE WHEN n.is_ambiguous THEN concat(n.text, {ambiguous}) WHEN n.is_bytes THEN "
-        f"coalesce({number}, concat('base64 ', n.text)) ELSE n.text END"
+        f"coalesce({unscaled}, concat('base64 ', n.text)) ELSE n.text END"
     )
-    return f"transform(array({cells}), n -> {decoded})"
+    return f"transform(array({structs}), n -> {decoded})"
 
 
-def _number_cell(
-    variant: str, description: str, scale: str, encoding: Encoding, has_long_number: str
-) -> str:
+def _number_struct(cell: NumberCell, encoding: Encoding, has_long_number: str) -> str:
+    """Return a struct of the text of a cell, its scale, and whether it is the bytes of a number."""
+    variant, description = cell.variant, cell.description
     full_text = f"CAST({variant} AS STRING)"
     is_short = f"octet_length({full_text}) <= {MAX_NUMBER_BYTES}"
     text = shorten_text(full_text, MAX_NUMBER_BYTES)
@@ -75,7 +90,7 @@ def _number_cell(
             "text": f"coalesce({inner}, {mark_rounded(variant, text, has_long_number)})",
             "is_bytes": f"{inner} IS NOT NULL OR coalesce({is_bytes}, false)",
             "is_ambiguous": f"coalesce({is_ambiguous}, false)",
-            "scale": f"coalesce({own_scale}, {description}.scale, {scale})",
+            "scale": f"coalesce({own_scale}, {description}.scale, {cell.scale})",
         }
     )
 

@@ -25,7 +25,7 @@ def state_of(exact, codec, values, weights):
     """Return the Z-set of the digits of one sum."""
     codes = codec.encode(pa.array(values, codec.type))
     digits = exact.split(codes, np.array(weights, np.int64))
-    return ZSet.from_columns([digits.digits], digits.amounts)
+    return ZSet.from_columns([digits.positions], digits.amounts)
 
 
 def digits_of(zset):
@@ -141,7 +141,7 @@ def test_every_type_of_numbers_is_summed_exactly(type_):
     codec = Codecs().codec(type_)
     exact = ExactSum(codec)
     digits = exact.split(codec.encode(array), np.array(weights))
-    zset = ZSet.from_columns([digits.digits], digits.amounts)
+    zset = ZSet.from_columns([digits.positions], digits.amounts)
     total = sum(f * w for f, w in zip(fractions, weights, strict=True))
     assert exact.floats(digits_of(zset), np.array([7])).tolist() == [float(total / 7)]
     if not exact.is_floating:

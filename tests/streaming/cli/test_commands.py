@@ -23,7 +23,7 @@ from dbsp_wcoj import Formula
 from streaming import StateLockedError, StateMismatchError, ViewSink
 from streaming.cli.app import EXAMPLES, app
 from streaming.cli.arguments import declarations as declared
-from streaming.cli.arguments.checks import check_free
+from streaming.cli.arguments.checks import check_usable
 from streaming.cli.arguments.options import FORMULAS, PAGE_PORT
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.command import REMOVED_OPTIONS
@@ -338,11 +338,11 @@ def test_inspect_shows_a_writer_and_damage(tmp_path: Path) -> None:
     feed(sink, 0, 1)
     assert json.loads(run("inspect", tmp_path, "--json")[1])["writer"] > 0
     with pytest.raises(StateLockedError, match=r"process \d+ writes to it"):
-        check_free(tmp_path, views())
+        check_usable(tmp_path, views())
     sink.close()
-    check_free(tmp_path, views())
+    check_usable(tmp_path, views())
     with pytest.raises(StateMismatchError):
-        check_free(tmp_path, compile_sql(TRIANGLES, {"e": EDGE}))
+        check_usable(tmp_path, compile_sql(TRIANGLES, {"e": EDGE}))
     file = max((tmp_path / "data").iterdir(), key=lambda path: path.name)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1

@@ -154,7 +154,7 @@ def test_a_job_has_the_same_options_as_the_command_line(tmp_path: Path) -> None:
     assert postgres == SinkArgument.parse(
         "a=postgres:host=db,mode=complete,retry_attempts=3,retry_seconds=60"
     )
-    assert (postgres.output, parquet.location) == (
+    assert (postgres.output_mode, parquet.location) == (
         OutputMode("complete"),
         f"{tmp_path}/out/{{view}}",
     )
@@ -293,7 +293,7 @@ def test_the_command_line_overrides_state_and_outputs_of_a_job(tmp_path: Path) -
 
 def test_an_output_with_keys_has_the_mode_upsert(tmp_path: Path) -> None:
     job = read_job(write_job(tmp_path), Checks())
-    assert job.sinks[0].output == OutputMode("upsert", ["src"])
+    assert job.sinks[0].output_mode == OutputMode("upsert", ["src"])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_large_merges_that_are_due_together_are_done_in_different_steps(tmp_path
     sink = ViewSink(compile_sql(SQL, {"link": LINK}, materialize=True), state_dir=tmp_path)
     max_merges, max_parts, merges = 0, 0, 0
     before: dict = {}
-    with patch.object(writer, "MAX_SHARED_MERGE_ROWS", LARGE):
+    with patch.object(writer, "MAX_SMALL_MERGE_ROWS", LARGE):
         for batch in range(BATCHES):
             sources = [ROWS * batch + n for n in range(ROWS)]
             sink(Frame(pa.table({"src": sources, "dst": sources}), "q"), batch)

@@ -12,14 +12,14 @@ An example stream, ``count(*), min(x)`` of the rows (key, x)::
 
 An aggregate without keys has exactly one row, even for an empty input. The first step inserts it.
 
-State: count, sum, avg, variances and bit operations are linear, so their sums are stored as weights
-of rows of one small trace (`linear_aggregate`). A sum that may not fit one weight is stored as the
-digits of a number with a large base (`exact_sum.Digits`), one row for each digit. Each min and max
-has a trace with its values in order (`min_max`), and so have functions of ordered rows, as first,
-quantiles and string_agg (`ordered_aggregate`). The columns that are aggregated with ``distinct``
-have traces of their values (`value_sets`); the linear aggregates then read the delta of the sets of
-these values. A step reads the old and the new state of all changed keys together and computes all
-results as whole columns.
+State: count, sum, avg, variances and bit operations are linear: they are computed from sums, which
+are stored as weights of rows of one small trace (`linear_aggregate`). A sum that may not fit one
+weight is stored as the digits of a number with a large base (`exact_sum.Digits`), one row for each
+digit. Each min and max has a trace with its values in order (`min_max`), and so have functions of
+ordered rows, as first, quantiles and string_agg (`ordered_aggregate`). The columns that are
+aggregated with ``distinct`` have traces of their values (`value_sets`); the linear aggregates then
+read the delta of the sets of these values. A step reads the old and the new state of all changed
+keys together and computes all results as whole columns.
 
 Weights may have any sign at any time. A count is the sum of the weights. A sum or mean of a column
 whose count is 0 is NULL. Min, max and distinct use only rows of positive weight.
@@ -39,9 +39,8 @@ import numpy as np
 
 from circuits.plan.columns import LINEAR_FUNCTIONS
 from circuits.plan.nodes import Aggregate, AggregateCall
-from circuits.runtime.operators.aggregates.exact_sum import Digits
 from circuits.runtime.operators.aggregates.groups import changed_groups, changed_rows, group_rows
-from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
+from circuits.runtime.operators.aggregates.linear_aggregate import GroupSlots, LinearAggregate
 from circuits.runtime.operators.aggregates.min_max import MinMax
 from circuits.runtime.operators.aggregates.ordered_aggregate import OrderedAggregate, state_key
 from circuits.runtime.operators.aggregates.value_sets import value_sets
@@ -77,7 +76,8 @@ class AggregateOperator:
     ZSet({(7, 2, 3): 1})
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
+    # Each trace begins with the keys, so old groups can be dropped (see `Operator`).
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: Aggregate, codecs: Codecs) -> None:
         self.keys = plan.keys
@@ -92,17 +92,18 @@ class AggregateOperator:
                 if call.function in LINEAR_FUNCTIONS
             ],
         )
-        self._sets = value_sets(self.keys, self._linear.distinct_slots, inputs)
-        # By the key of the state, so that calls share it; then by the key of the result, so that
-        # equal calls are computed once.
-        ordered_calls: dict[object, dict[object, AggregateCall]] = {}
+        # The sets of the values that are aggregated with ``distinct``.
+        self._value_sets = value_sets(self.keys, self._linear.distinct_slots, inputs)
+        # The calls by the key of their state, because calls share a state; for each state by the
+        # key of the result, because equal calls are computed once.
+        calls_by_state: dict[object, dict[object, AggregateCall]] = {}
         for call in self.calls:
             if call.function not in LINEAR_FUNCTIONS:
-                calls = ordered_calls.setdefault(_state_key(call), {})
-                calls.setdefault(_result_key(call), call)
+                calls_by_result = calls_by_state.setdefault(_state_key(call), {})
+                calls_by_result.setdefault(_result_key(call), call)
         self._ordered_aggregates: list[MinMax | OrderedAggregate] = []
-        for calls in ordered_calls.values():
-            calls_of_state = list(calls.values())
+        for calls_by_result in calls_by_state.values():
+            calls_of_state = list(calls_by_result.values())
             self._ordered_aggregates.append(
                 MinMax(inputs, self.keys, calls_of_state[0])
                 if calls_of_state[0].function in ("min", "max")
@@ -110,14 +111,14 @@ class AggregateOperator:
             )
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
-            *(sets.trace for sets in self._sets),
+            *(sets.trace for sets in self._value_sets),
             *(trace for ordered in self._ordered_aggregates for trace in ordered.traces),
         )
         key_codecs = [inputs[key] for key in self.keys]
         coded_keys = dictionary_columns(key_codecs)
         self.coded_columns: tuple[Mapping[int, Codec], ...] = (
             coded_keys,
-            *(sets.coded_columns for sets in self._sets),
+            *(sets.coded_columns for sets in self._value_sets),
             *(
                 coded_keys | ordered.coded_columns
                 for ordered in self._ordered_aggregates
@@ -133,22 +134,24 @@ class AggregateOperator:
             LimitError: The texts or lists of the results exceed the limit of bytes.
         """
         (zset,) = inputs
-        value_rows = [sets.evaluate(zset) for sets in self._sets]
-        sources = [self._linear.partial_rows(zset, value_rows)]
-        sources += [_positive_rows(ordered.sort_rows(zset)) for ordered in self._ordered_aggregates]
-        groups, group_indices = group_rows(sources, len(self.keys))
+        value_rows = [sets.evaluate(zset) for sets in self._value_sets]
+        slot_rows = self._linear.partial_rows(zset, value_rows)
+        ordered_rows = [
+            _positive_rows(ordered.to_stored_rows(zset)) for ordered in self._ordered_aggregates
+        ]
+        groups, group_indices = group_rows([slot_rows, *ordered_rows], len(self.keys))
         n = groups.shape[1]
-        linear = Digits(group_indices[0], sources[0].row_array[-1], sources[0].weight_array)
+        linear_state = GroupSlots(group_indices[0], slot_rows.row_array[-1], slot_rows.weight_array)
         k = len(self.keys)
         ordered_codes = [
-            ordered.results(n, indices, source.row_array[k:], source.weight_array, budget)
-            for ordered, indices, source in zip(
-                self._ordered_aggregates, group_indices[1:], sources[1:], strict=True
+            ordered.results(n, indices, rows.row_array[k:], rows.weight_array, budget)
+            for ordered, indices, rows in zip(
+                self._ordered_aggregates, group_indices[1:], ordered_rows, strict=True
             )
         ]
-        exists, columns = self._results(n, linear, ordered_codes)
-        rows = np.concatenate((groups, columns))[:, exists]
-        return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+        exists, columns = self._results(n, linear_state, ordered_codes)
+        result = np.concatenate((groups, columns))[:, exists]
+        return consolidated_rows(result, np.ones(result.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Compute the change of the result rows of the groups in the delta.
@@ -166,31 +169,42 @@ class AggregateOperator:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
         staged: list[Staged] = []
         value_deltas = []
-        for sets in self._sets:
-            value_delta, step = sets.prepare(delta, context)
+        for sets in self._value_sets:
+            value_delta, change = sets.prepare(delta, context)
             value_deltas.append(value_delta)
-            if step is not None:
-                staged.append(step)
-        prefixes = changed_groups(delta, self.keys)
-        n = prefixes.shape[1]
-        linear = self._linear.read(prefixes, self._linear.partial_rows(delta, value_deltas), staged)
+            if change is not None:
+                staged.append(change)
+        groups = changed_groups(delta, self.keys)
+        n = groups.shape[1]
+        slot_rows = self._linear.partial_rows(delta, value_deltas)
+        linear_state = self._linear.read(groups, slot_rows, staged)
         ordered_codes = []
         for ordered in self._ordered_aggregates:
-            codes, steps = ordered.read(ordered.sort_rows(delta), prefixes, context.budget)
+            codes, changes = ordered.read(ordered.to_stored_rows(delta), groups, context.budget)
             ordered_codes.append(codes)
-            staged += steps
-        exists, columns = self._results(2 * n, linear, ordered_codes)
-        return changed_rows(prefixes, exists, columns, initial=initial), StagedGroup(staged)
+            staged += changes
+        # The n groups before the step, then the n groups after it.
+        exists, columns = self._results(2 * n, linear_state, ordered_codes)
+        return changed_rows(groups, exists, columns, initial=initial), StagedGroup(staged)
 
     def _results(
-        self, n: int, linear: Digits, ordered_codes: Sequence[Int64Array]
+        self, n: int, linear_state: GroupSlots, ordered_codes: Sequence[Int64Array]
     ) -> tuple[BoolArray, Int64Array]:
-        """Return a mask of the groups that exist, and result codes of shape ``(calls, n)``."""
-        exists, linear_codes = self._linear.results(n, linear, always_exists=not self.keys)
-        ordered = {
+        """Return the results of n groups.
+
+        Args:
+            n: The number of groups.
+            linear_state: The state of the linear aggregates.
+            ordered_codes: The codes of the results of each ordered aggregate, ``(calls, n)``.
+
+        Returns:
+            A mask of the groups that exist, and the codes of all calls, shape ``(calls, n)``.
+        """
+        exists, linear_codes = self._linear.results(n, linear_state, always_exists=not self.keys)
+        codes_by_result = {
             _result_key(call): codes
-            for aggregate, rows in zip(self._ordered_aggregates, ordered_codes, strict=True)
-            for call, codes in zip(aggregate.calls, rows, strict=True)
+            for aggregate, call_codes in zip(self._ordered_aggregates, ordered_codes, strict=True)
+            for call, codes in zip(aggregate.calls, call_codes, strict=True)
         }
         next_linear_codes = iter(linear_codes)
         columns = np.full((len(self.calls), n), NULL)
@@ -198,7 +212,7 @@ class AggregateOperator:
             if call.function in LINEAR_FUNCTIONS:
                 columns[row] = next(next_linear_codes)
             else:
-                columns[row] = ordered[_result_key(call)]
+                columns[row] = codes_by_result[_result_key(call)]
         return exists, columns
 
 

@@ -8,6 +8,8 @@
     bit_and      the bits whose count is the number of values
     bit_xor      the bits with an odd count
 
+The counts are stored like the digits of a sum (`exact_sum`): bit b is the position b.
+
 Cost: up to 64 rows of state per group, and O(bits set) per row of the delta.
 """
 
@@ -36,7 +38,7 @@ class BitCounts:
     >>> from circuits.types.codecs.codec import Codecs
     >>> bits = BitCounts(Codecs().codec(pa.int64()), "bit_xor")
     >>> digits = bits.split(np.array([[5, 6]]), np.array([1, 1]))
-    >>> digits.digits.tolist(), digits.amounts.tolist()
+    >>> digits.positions.tolist(), digits.amounts.tolist()
     ([0, 1, 2, 2], [1, 1, 1, 1])
     >>> sums = Digits(np.array([0, 0, 0]), np.array([0, 1, 2]), np.array([1, 1, 2]))
     >>> bits.codes(sums, np.array([2]), np.array([True])).tolist()
@@ -50,7 +52,12 @@ class BitCounts:
         self._offset = np.int64(2**63 - 1) if type_ == pa.uint64() else np.int64(0)
 
     def split(self, codes: Int64Array, weights: Int64Array) -> Digits:
-        """Return the bits that are set in each number, with its weight."""
+        """Return the bits that are set in each number, with its weight.
+
+        Args:
+            codes: The codes of the numbers, shape ``(1, n)``: a call has one argument.
+            weights: The weight of each number.
+        """
         with np.errstate(over="ignore"):
             words = codes[0] + self._offset
         rows = [np.flatnonzero((words >> np.int64(bit)) & np.int64(1)) for bit in range(_BITS)]
@@ -69,7 +76,7 @@ class BitCounts:
             is_set = (amounts & 1) != 0
         words = np.zeros(len(counts), np.int64)
         np.bitwise_or.at(
-            words, sums.sum_indices[is_set], np.int64(1) << sums.digits[is_set].astype(np.int64)
+            words, sums.sum_indices[is_set], np.int64(1) << sums.positions[is_set].astype(np.int64)
         )
         with np.errstate(over="ignore"):
             return np.where(present, words - self._offset, NULL)

@@ -24,7 +24,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum
+from circuits.runtime.operators.aggregates.exact_sum import (
+    FIRST_SPECIAL_POSITION,
+    Digits,
+    ExactSum,
+)
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj.values.bitcast import codes_of
@@ -34,14 +38,17 @@ __all__ = ["comoment_codes"]
 
 Float64Array = npt.NDArray[np.float64]
 
-# The unit of the digits of floats.
+# The digits of a sum of floats count multiples of 2**-_UNIT_BITS.
 _UNIT_BITS: Final = 1074
 # A difference that is smaller than its operands by this factor is computed exactly.
 _MIN_SHARE: Final = 2.0**-45
 # Outside of these limits, `_two_product` may lose the low half of a product.
 _MIN_PRODUCT: Final = 2.0**-900
-_GREATEST_PRODUCT: Final = 2.0**960
-_SPLITTER: Final = 2.0**27 + 1
+_MAX_PRODUCT: Final = 2.0**960
+_SPLITTER: Final = 2.0**27 + 1  # Dekker's constant, which splits a float into two halves
+
+# The float nearest to a number, and the float nearest to the remainder.
+TwoFloats = tuple[Float64Array, Float64Array]
 
 
 def comoment_codes(
@@ -60,12 +67,15 @@ def comoment_codes(
     values = np.zeros(len(counts))
     n = np.where(has_pairs, counts, 1)
     with np.errstate(all="ignore"):
-        left = _times_count(_two_floats(float_sums, xy, len(n)), n.astype(np.float64))
-        right = _product(_two_floats(float_sums, x, len(n)), _two_floats(float_sums, y, len(n)))
-        high, low = _two_sum(left[0], -right[0])
-        difference = high + (low + (left[1] - right[1]))
-        scale = abs(left[0]) + abs(right[0])
-        is_in_range = (scale == 0) | ((scale > _MIN_PRODUCT) & (scale < _GREATEST_PRODUCT))
+        # n Σ x y and Σ x Σ y
+        left, left_error = _times_count(_two_floats(float_sums, xy, len(n)), n.astype(np.float64))
+        right, right_error = _product(
+            _two_floats(float_sums, x, len(n)), _two_floats(float_sums, y, len(n))
+        )
+        high, low = _two_sum(left, -right)
+        difference = high + (low + (left_error - right_error))
+        scale = abs(left) + abs(right)
+        is_in_range = (scale == 0) | ((scale > _MIN_PRODUCT) & (scale < _MAX_PRODUCT))
         is_accurate = (abs(difference) >= _MIN_SHARE * scale) & is_in_range & (abs(n) < 2**52)
         values = difference / n
     for index in np.flatnonzero(has_pairs & ~is_accurate).tolist():
@@ -73,23 +83,23 @@ def comoment_codes(
     return np.where(has_pairs, codes_of(values), NULL)
 
 
-def _two_floats(float_sums: ExactSum, sums: Digits, n: int) -> tuple[Float64Array, Float64Array]:
-    """Return the float nearest to each sum, and the float nearest to the remainder."""
+def _two_floats(float_sums: ExactSum, sums: Digits, n: int) -> TwoFloats:
+    """Return each of n sums as two floats."""
     ones = np.ones(n, np.int64)
     high = float_sums.floats(sums, ones)
     finite = np.flatnonzero(np.isfinite(high) & (high != 0))
     parts = float_sums.split(codes_of(high[finite]), np.full(len(finite), -1))
     indices = np.concatenate((sums.sum_indices, finite[parts.sum_indices]))
-    digits = np.concatenate((sums.digits, parts.digits))
+    positions = np.concatenate((sums.positions, parts.positions))
     amounts = np.concatenate((sums.amounts, parts.amounts))
-    order = np.lexsort((digits, indices))
-    indices, digits, amounts = indices[order], digits[order], amounts[order]
+    order = np.lexsort((positions, indices))
+    indices, positions, amounts = indices[order], positions[order], amounts[order]
     is_same_digit = np.zeros(len(order), np.bool)
-    is_same_digit[1:] = (indices[1:] == indices[:-1]) & (digits[1:] == digits[:-1])
+    is_same_digit[1:] = (indices[1:] == indices[:-1]) & (positions[1:] == positions[:-1])
     first = np.flatnonzero(~is_same_digit)
     if len(first):
         amounts = np.add.reduceat(amounts, first)
-    remainder = Digits(indices[first], digits[first], amounts)
+    remainder = Digits(indices[first], positions[first], amounts)
     return high, float_sums.floats(remainder, ones)
 
 
@@ -110,18 +120,16 @@ def _two_product(a: Float64Array, b: Float64Array) -> tuple[Float64Array, Float6
     return product, error
 
 
-def _times_count(
-    number: tuple[Float64Array, Float64Array], n: Float64Array
-) -> tuple[Float64Array, Float64Array]:
-    product, error = _two_product(number[0], n)
-    return product, error + number[1] * n
+def _times_count(number: TwoFloats, n: Float64Array) -> TwoFloats:
+    high, low = number
+    product, error = _two_product(high, n)
+    return product, error + low * n
 
 
-def _product(
-    a: tuple[Float64Array, Float64Array], b: tuple[Float64Array, Float64Array]
-) -> tuple[Float64Array, Float64Array]:
-    product, error = _two_product(a[0], b[0])
-    return product, error + (a[0] * b[1] + a[1] * b[0])
+def _product(a: TwoFloats, b: TwoFloats) -> TwoFloats:
+    (high_a, low_a), (high_b, low_b) = a, b
+    product, error = _two_product(high_a, high_b)
+    return product, error + (high_a * low_b + low_a * high_b)
 
 
 def _exact_value(index: int, x: Digits, y: Digits, xy: Digits, n: int) -> float:
@@ -140,10 +148,10 @@ def _exact_value(index: int, x: Digits, y: Digits, xy: Digits, n: int) -> float:
 def _integer(digits: Digits, index: int) -> int | None:
     """Return a sum in units of 2**-1074; None if it contains an infinity or NaN."""
     low, high = np.searchsorted(digits.sum_indices, [index, index + 1]).tolist()
-    pairs = zip(digits.digits[low:high].tolist(), digits.amounts[low:high].tolist(), strict=True)
+    pairs = zip(digits.positions[low:high].tolist(), digits.amounts[low:high].tolist(), strict=True)
     total = 0
-    for digit, amount in pairs:
-        if digit >= ExactSum.FINITE_DIGITS:
+    for position, amount in pairs:
+        if position >= FIRST_SPECIAL_POSITION:
             return None
-        total += amount << (32 * digit)
+        total += amount << (32 * position)
     return total

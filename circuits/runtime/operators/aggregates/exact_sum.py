@@ -2,15 +2,16 @@
 
 ::
 
-    value * weight  ->  {digit: amount}      linear: the digits of a sum are the sum of the digits
-    {digit: amount} ->  an integer, or the float nearest to the sum
+    value * weight      ->  {position: amount}    linear: add the amounts at each position
+    {position: amount}  ->  an integer, or the float nearest to the sum
 
-An example: 5 * 2**32 + 7 has the digits {0: 7, 1: 5} in base 2**32.
+An example: 5 * 2**32 + 7 has the digits {0: 7, 1: 5} in base 2**32. The amount of a digit in a sum
+may be negative, or greater than the base.
 
 A sum is a Z-set with one row for each nonzero digit, stored in a trace like any other Z-set. The
 sum is exact and does not depend on the order of the rows, and deletions undo insertions exactly.
 Small integers and decimals have one digit, floats two or three. Infinities and NaN are counted, in
-separate rows.
+separate rows, as if they were digits at positions that no number reaches.
 
 Alternatives considered: adding floats. The result depends on the order, and 1e16 + 1 - 1e16 is 0.
 
@@ -31,11 +32,20 @@ from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to
 from dbsp_wcoj.values.bitcast import values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["DIGITS", "Digits", "ExactSum", "is_wide_decimal", "split_products"]
+__all__ = [
+    "FIRST_SPECIAL_POSITION",
+    "MAX_DIGITS",
+    "Digits",
+    "ExactSum",
+    "is_wide_decimal",
+    "split_products",
+]
 
-# The number of digit positions; the position of a digit is less than this.
-DIGITS: Final = 128
-_INFINITY: Final = 120
+# The maximal number of digits of a sum; the position of a digit is less than this.
+MAX_DIGITS: Final = 128
+# The positions from here on count infinities and NaN.
+FIRST_SPECIAL_POSITION: Final = 120
+_INFINITY: Final = FIRST_SPECIAL_POSITION
 _MINUS_INFINITY: Final = 121
 _NAN: Final = 122
 # The exponent of the least positive double.
@@ -49,14 +59,13 @@ class Digits(NamedTuple):
     """The digits of several sums, one entry of each array per digit.
 
     Attributes:
-        sum_indices: The sum to which the digit belongs.
-        digits: The position of the digit: i for the multiples of 2**(32 * i). In the state of
-            aggregates (`linear_aggregate`), the first slot of the sum plus this position.
-        amounts: The value of the digit; it may be negative or exceed the base.
+        sum_indices: The index of the sum (or number) to which the digit belongs.
+        positions: The position of the digit: i for the multiples of 2**(32 * i).
+        amounts: The digit itself; it may be negative or exceed the base.
     """
 
     sum_indices: Int64Array
-    digits: Int64Array
+    positions: Int64Array
     amounts: Int64Array
 
 
@@ -76,14 +85,11 @@ class ExactSum:
     >>> exact = ExactSum(codec)
     >>> codes = codec.encode(pa.array([1e100, 1.0, 1e100]))
     >>> digits = exact.split(codes, np.array([1, 3, -1]))
-    >>> total = ZSet.from_columns([digits.digits], digits.amounts)
+    >>> total = ZSet.from_columns([digits.positions], digits.amounts)
     >>> sums = Digits(np.zeros(len(total), np.int64), total.columns[0], total.weights)
     >>> exact.floats(sums, np.array([1])).tolist()
     [3.0]
     """
-
-    #: Greater digits count infinities and NaN.
-    FINITE_DIGITS: Final = _INFINITY
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
@@ -95,7 +101,8 @@ class ExactSum:
         """Split each number times its weight into digits; no number may be NULL."""
         if self.is_floating:
             return self._split_floats(codes, weights)
-        return _split_integers(self._words(codes), np.empty(0, np.int64), weights)
+        no_shifts = np.empty(0, np.int64)
+        return _split_integers(self._words(codes), no_shifts, weights)
 
     def integers(self, sums: Digits, n: int, words: int) -> tuple[Int64Array, npt.NDArray[np.bool]]:
         """Convert n sums to integers of ``words`` 64-bit words each.
@@ -115,18 +122,21 @@ class ExactSum:
         The quotient is rounded once, so a mean can be finite although its sum, as a float, is not.
         """
         n = len(divisors)
-        special = None
-        if self.is_floating and len(sums.digits) and sums.digits.max() >= _INFINITY:
-            special = _non_finite_sums(sums, divisors)
-            finite = np.flatnonzero(sums.digits < _INFINITY)
+        non_finite = None
+        if self.is_floating and (sums.positions >= FIRST_SPECIAL_POSITION).any():
+            non_finite = _non_finite_quotients(sums, divisors)
+            finite = np.flatnonzero(sums.positions < FIRST_SPECIAL_POSITION)
             sums = Digits(*(part[finite] for part in sums))
         mantissas, exponents = np.zeros(n), np.zeros(n, np.int64)
-        unit = _MIN_EXPONENT if self.is_floating else 0
-        sum_to_floats(*sums, divisors, self.scale, _MIN_EXPONENT - unit, mantissas, exponents)
+        # Position 0 counts multiples of 2**unit_exponent.
+        unit_exponent = _MIN_EXPONENT if self.is_floating else 0
+        sum_to_floats(
+            *sums, divisors, self.scale, _MIN_EXPONENT - unit_exponent, mantissas, exponents
+        )
         with np.errstate(over="ignore"):
-            values = np.ldexp(mantissas, (exponents + unit).astype(np.int32))
-        if special is not None:
-            values = np.where(special == 0, values, special)
+            values = np.ldexp(mantissas, (exponents + unit_exponent).astype(np.int32))
+        if non_finite is not None:
+            values = np.where(non_finite == 0, values, non_finite)
         return values
 
     def _words(self, codes: Int64Array) -> Int64Array:
@@ -165,10 +175,10 @@ def _split_float_values(values: Float64Array, weights: Int64Array) -> Digits:
     special_rows = np.flatnonzero(~finite)
     special_values = values[special_rows]
     infinities = np.where(special_values > 0, _INFINITY, _MINUS_INFINITY)
-    special_digits = np.where(np.isnan(special_values), _NAN, infinities)
+    special_positions = np.where(np.isnan(special_values), _NAN, infinities)
     return Digits(
         np.concatenate((finite_rows[digits.sum_indices], special_rows)),
-        np.concatenate((digits.digits, special_digits)),
+        np.concatenate((digits.positions, special_positions)),
         np.concatenate((digits.amounts, weights[special_rows])),
     )
 
@@ -176,31 +186,32 @@ def _split_float_values(values: Float64Array, weights: Int64Array) -> Digits:
 def split_products(x: Float64Array, y: Float64Array, weights: Int64Array) -> Digits:
     """Split each ``x * y * weight`` into the digits of a sum of floats, exactly.
 
-    Only bits below the least positive float are lost. A product of more than 53 bits is split
-    without rounding, and one beyond the greatest float has digits, too.
+    A product of more than 53 bits is not rounded, and a product beyond the greatest float has
+    digits, too. Only the bits of a product below the least positive float are lost.
 
     >>> digits = split_products(np.array([3.0]), np.array([5.0]), np.array([2]))
-    >>> pairs = zip(digits.digits.tolist(), digits.amounts.tolist())
-    >>> sum(amount * 2 ** (32 * digit - 1074) for digit, amount in pairs)
+    >>> pairs = zip(digits.positions.tolist(), digits.amounts.tolist())
+    >>> sum(amount * 2 ** (32 * position - 1074) for position, amount in pairs)
     30.0
     """
     mantissas_x, shifts_x = _mantissas(np.where(np.isfinite(x), x, 0.0))
     mantissas_y, shifts_y = _mantissas(np.where(np.isfinite(y), y, 0.0))
     shifts = shifts_x + shifts_y + _MIN_EXPONENT
-    exact = (
+    # Products that are not finite, zero or too small are computed with floats.
+    is_exact = (
         np.isfinite(x) & np.isfinite(y) & (shifts >= 0) & (mantissas_x != 0) & (mantissas_y != 0)
     )
-    rows, others = np.flatnonzero(exact), np.flatnonzero(~exact)
-    words = _multiply(mantissas_x[rows], mantissas_y[rows])
-    digits = _split_integers(words, shifts[rows], weights[rows])
-    if not len(others):
+    exact_rows, float_rows = np.flatnonzero(is_exact), np.flatnonzero(~is_exact)
+    words = _multiply(mantissas_x[exact_rows], mantissas_y[exact_rows])
+    digits = _split_integers(words, shifts[exact_rows], weights[exact_rows])
+    if not len(float_rows):
         return digits
     with np.errstate(all="ignore"):
-        products = x[others] * y[others]
-    rounded = _split_float_values(products, weights[others])
+        products = x[float_rows] * y[float_rows]
+    rounded = _split_float_values(products, weights[float_rows])
     return Digits(
-        np.concatenate((rows[digits.sum_indices], others[rounded.sum_indices])),
-        np.concatenate((digits.digits, rounded.digits)),
+        np.concatenate((exact_rows[digits.sum_indices], float_rows[rounded.sum_indices])),
+        np.concatenate((digits.positions, rounded.positions)),
         np.concatenate((digits.amounts, rounded.amounts)),
     )
 
@@ -232,21 +243,26 @@ def _multiply(a: Int64Array, b: Int64Array) -> Int64Array:
 
 
 def _split_integers(words: Int64Array, shifts: Int64Array, weights: Int64Array) -> Digits:
+    """Split each ``number * weight * 2**shift``; without shifts, all shifts are 0.
+
+    The numbers are in two's complement, of shape ``(words, n)``, least significant word first.
+    """
     count, n = words.shape
     out = np.empty((3, (2 * count + 3) * n), np.int64)
     written = split_numbers(words, shifts, np.ascontiguousarray(weights), out[0], out[1], out[2])
     return Digits(*out[:, :written])
 
 
-def _non_finite_sums(sums: Digits, divisors: Int64Array) -> Float64Array:
-    """Return inf, -inf or nan for each sum that contains such numbers, else 0."""
+def _non_finite_quotients(sums: Digits, divisors: Int64Array) -> Float64Array:
+    """Return inf, -inf or nan for each sum that contains such numbers, divided; else 0."""
+    # The signs of the counts of inf, of -inf and of NaN in each sum.
     signs = np.zeros((3, len(divisors)), np.int64)
-    for row, digit in enumerate((_INFINITY, _MINUS_INFINITY, _NAN)):
-        is_digit = sums.digits == digit
-        signs[row, sums.sum_indices[is_digit]] = np.sign(sums.amounts[is_digit])
+    for row, position in enumerate((_INFINITY, _MINUS_INFINITY, _NAN)):
+        is_counted = sums.positions == position
+        signs[row, sums.sum_indices[is_counted]] = np.sign(sums.amounts[is_counted])
     is_infinite = (signs[0] > 0) | (signs[1] < 0)
     is_minus_infinite = (signs[0] < 0) | (signs[1] > 0)
     infinities = np.where(is_infinite, np.inf, np.where(is_minus_infinite, -np.inf, 0.0))
-    special = infinities * np.sign(divisors)
-    special[(signs[2] != 0) | (is_infinite & is_minus_infinite)] = np.nan
-    return special
+    quotients = infinities * np.sign(divisors)
+    quotients[(signs[2] != 0) | (is_infinite & is_minus_infinite)] = np.nan
+    return quotients

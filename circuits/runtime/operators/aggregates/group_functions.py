@@ -29,7 +29,8 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows", "RankedGroups"]
 
-#: The maximum number of values of a text or list, in which a value of weight w occurs w times.
+# The maximum number of values that a group adds to one text or list: a value of weight w is added
+# w times.
 _MAX_COPIES: Final = 2**31 - 1
 
 
@@ -157,6 +158,7 @@ def _first(rows: GroupedRows) -> Int64Array:
 
 
 def _mode(rows: GroupedRows) -> Int64Array:
+    # By group, then by weight, greatest first. The groups begin at the same positions as before.
     order = np.lexsort((np.arange(len(rows.groups)), -rows.weights, rows.groups))
     return rows.fill_all_groups(rows.codes[order[rows.starts]])
 
@@ -168,13 +170,13 @@ def _fraction(rows: RankedGroups) -> float:
 def _quantile_disc(rows: RankedGroups) -> Int64Array:
     """The first value at which the share of values up to it reaches the fraction."""
     sizes = rows.sizes
-    # The number of values after the result, rounded down. Floating point may miss a whole number by
-    # a little, as in 100 * 0.07 = 7.000000000000001, so a number that is almost whole is whole.
-    after = sizes - sizes * _fraction(rows)
-    nearest = np.rint(after)
-    is_whole = abs(after - nearest) <= 1e-9 * np.maximum(nearest, 1)
-    whole_after = np.where(is_whole, nearest, np.floor(after)).astype(np.int64)
-    ranks = np.maximum(1, sizes - whole_after) - 1
+    # The number of values that follow the result is rounded down. Floating point may miss a whole
+    # number by a little, as in 100 * 0.07 = 7.000000000000001, so an almost whole number is whole.
+    values_after = sizes - sizes * _fraction(rows)
+    nearest = np.rint(values_after)
+    is_whole = abs(values_after - nearest) <= 1e-9 * np.maximum(nearest, 1)
+    count_after = np.where(is_whole, nearest, np.floor(values_after)).astype(np.int64)
+    ranks = np.maximum(1, sizes - count_after) - 1
     return rows.fill_all_groups(rows.at_ranks(ranks))
 
 
@@ -194,15 +196,14 @@ def _quantile_cont(rows: RankedGroups) -> Int64Array:
             values = np.where(low == high, low, low + (high - low) * share)
         return rows.fill_all_groups(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
     # A code of any other type is a whole number, such as of microseconds. The result is rounded
-    # towards zero. Its distance from the low code is truncated first; if that moved the result away
-    # from zero, a correction by 1 moves it back.
+    # towards zero, but truncating the distance rounds it towards the low code. If zero is on the
+    # other side, the result moves by 1.
     with np.errstate(over="ignore"):
         distance = (high_codes - low_codes).astype(np.float64) * share
     whole = np.trunc(distance)
     codes = low_codes + whole.astype(np.int64)
-    codes += ((distance != whole) & (np.sign(codes) == -np.sign(distance))).astype(
-        np.int64
-    ) * np.sign(distance).astype(np.int64)
+    is_away_from_zero = (distance != whole) & (np.sign(codes) == -np.sign(distance))
+    codes += is_away_from_zero.astype(np.int64) * np.sign(distance).astype(np.int64)
     return rows.fill_all_groups(codes)
 
 

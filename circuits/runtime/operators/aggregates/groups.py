@@ -32,15 +32,15 @@ def changed_groups(delta: ZSet, keys: Sequence[int]) -> Int64Array:
     return consolidated_rows(delta.row_array[list(keys)], ones).row_array
 
 
-def group_rows(sources: Sequence[ZSet], keys: int) -> tuple[Int64Array, list[Int64Array]]:
-    """Group the rows of all sources by their first ``keys`` columns.
+def group_rows(sources: Sequence[ZSet], key_count: int) -> tuple[Int64Array, list[Int64Array]]:
+    """Group the rows of all sources by their first ``key_count`` columns.
 
     Returns:
         The distinct keys, of shape ``(keys, groups)``, and for each source the group of each row.
     """
-    if keys == 0:
+    if key_count == 0:
         return np.empty((0, 1), np.int64), [np.zeros(len(source), np.int64) for source in sources]
-    columns = np.concatenate([source.row_array[:keys] for source in sources], axis=1)
+    columns = np.concatenate([source.row_array[:key_count] for source in sources], axis=1)
     groups, group_indices = np.unique(columns, axis=1, return_inverse=True)
     bounds = np.cumsum([len(source) for source in sources])[:-1]
     return groups, np.split(group_indices.reshape(-1), bounds)
@@ -54,7 +54,7 @@ def changed_rows(
     Args:
         groups: The keys, of shape ``(keys, n)``.
         exists: Whether each of the n groups had a result row before the step, then whether each has
-            one after it. Modified if ``initial``.
+            one after it. If ``initial``, the function changes this array.
         columns: The n old results, then the n new results, of shape ``(results, 2 n)``.
         initial: True if no group had a result row before the step, regardless of ``exists``.
     """

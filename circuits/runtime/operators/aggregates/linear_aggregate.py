@@ -13,9 +13,9 @@ Each group has a few slots: integers that name the quantities to add up. A row o
     digit d of x * y     digit d of x * y               comoment(x, y), see `comoment`
     bit b of x           1 where the bit is set         bit_and, bit_or, bit_xor
 
-Digits have the base 2**32 (`exact_sum`). Each quantity has ``DIGITS`` = 128 slots, so those of
-sum(x) alone are 0 for the number of rows, 128 for the NULLs of x, and 256 + d for digit d of x. An
-example: sum(x) of the group 7 with the stream of x ``+3  +5  -3``::
+Digits have the base 2**32 (`exact_sum`). Each quantity has ``MAX_DIGITS`` = 128 slots. If sum(x) is
+the only aggregate, slot 0 has the number of rows, slot 128 the number of NULLs of x, and slot
+256 + d the digit d of x. An example: sum(x) of the group 7 with the stream of x ``+3  +5  -3``::
 
     delta of the state   {(7,0): 1, (7,256): 3}  {(7,0): 1, (7,256): 5}  {(7,0): -1, (7,256): -3}
 
@@ -31,13 +31,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.aggregates.bit_counts import BitCounts
 from circuits.runtime.operators.aggregates.comoment import comoment_codes
-from circuits.runtime.operators.aggregates.exact_sum import DIGITS, Digits, ExactSum, split_products
+from circuits.runtime.operators.aggregates.exact_sum import (
+    MAX_DIGITS,
+    Digits,
+    ExactSum,
+    split_products,
+)
 from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
@@ -46,14 +52,38 @@ from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["LinearAggregate"]
+__all__ = ["GroupSlots", "LinearAggregate"]
 
 # The argument of an aggregate: its columns, and True for an aggregate with ``distinct``. A row has
 # a value if no column is NULL.
 Argument = tuple[tuple[int, ...], bool]
-# Computes a quantity that is added up, as digits, from the codes of values (one row per column of
-# the argument) and their weights.
+# Returns a quantity of each value, times its weight, as digits. The arguments are the codes of the
+# values, shape ``(columns of the argument, n)``, and the n weights.
 Split = Callable[[Int64Array, Int64Array], Digits]
+
+
+class GroupSlots(NamedTuple):
+    """The state of several groups, one entry of each array per slot that is not 0.
+
+    Attributes:
+        group_indices: The index of the group.
+        slots: The slot.
+        weights: The weight of the slot, which is the quantity.
+    """
+
+    group_indices: Int64Array
+    slots: Int64Array
+    weights: Int64Array
+
+    def digits(self, first_slot: int) -> Digits:
+        """Return the digits of the quantity with this first slot, by group."""
+        is_own = (self.slots >= first_slot) & (self.slots < first_slot + MAX_DIGITS)
+        rows = np.flatnonzero(is_own)
+        return Digits(self.group_indices[rows], self.slots[rows] - first_slot, self.weights[rows])
+
+
+# Computes the codes of a call from the state, the counts, and a mask of the groups with values.
+_Encoder = Callable[[GroupSlots, Int64Array, BoolArray], Int64Array]
 
 
 class LinearAggregate:
@@ -74,10 +104,10 @@ class LinearAggregate:
         self.keys = list(keys)
         self.calls = tuple(call for call, _ in calls)
         self.trace = Trace(len(self.keys) + 1)
-        # For each argument the slot of its distinct values (with distinct) or of its NULLs
-        # (without); `results` computes the count from it.
+        # The slot from which `results` computes the count of an argument: with distinct, the number
+        # of its distinct values; without, the number of its NULLs.
         self._count_slots: dict[Argument, int] = {}
-        # The first slot of each quantity.
+        # The first slot of each quantity that is split into digits, and the function that splits.
         self._quantities: dict[tuple[str, Argument], tuple[int, Split]] = {}
         self._encoders: list[_Encoder | None] = []
         self._last_slot = 0  # the first slot of the quantity that was added last
@@ -86,7 +116,7 @@ class LinearAggregate:
                 self._encoders.append(None)
                 continue
             self._add_count(_argument(call))
-            self._encoders.append(self._encoder(call, codecs, codec))
+            self._encoders.append(self._add_quantities(call, codecs, codec))
         # Arguments without distinct that have the same number of columns: the columns, one row per
         # argument, and the slots of their NULLs.
         self._null_slots: list[tuple[Int64Array, Int64Array]] = []
@@ -99,23 +129,25 @@ class LinearAggregate:
     def _add_count(self, argument: Argument) -> None:
         """Add the slot from which the count of an argument is computed, if it is new."""
         if argument not in self._count_slots:
-            self._last_slot += DIGITS
+            self._last_slot += MAX_DIGITS
             self._count_slots[argument] = self._last_slot
 
-    def _quantity(self, kind: str, argument: Argument, split: Split) -> int:
-        """Return the first slot of a quantity; add the quantity if it is new."""
+    def _add_quantity(self, kind: str, argument: Argument, split: Split) -> int:
+        """Add a quantity if it is new, and return its first slot."""
         if (kind, argument) not in self._quantities:
-            self._last_slot += DIGITS
+            self._last_slot += MAX_DIGITS
             self._quantities[kind, argument] = self._last_slot, split
         return self._quantities[kind, argument][0]
 
-    def _sum(self, column: int, distinct: bool, exact: ExactSum) -> int:
+    def _add_sum(self, column: int, distinct: bool, exact: ExactSum) -> int:
+        """Add the sum of a column if it is new, and return its first slot."""
+
         def split(codes: Int64Array, weights: Int64Array) -> Digits:
             return exact.split(codes[0], weights)
 
-        return self._quantity("sum", ((column,), distinct), split)
+        return self._add_quantity("sum", ((column,), distinct), split)
 
-    def _encoder(
+    def _add_quantities(
         self, call: AggregateCall, codecs: Sequence[Codec], codec: Codec
     ) -> _Encoder | None:
         """Add the quantities of a call and return the function that computes its results.
@@ -128,18 +160,18 @@ class LinearAggregate:
         argument = _argument(call)
         exact = ExactSum(codecs[call.argument])
         if call.function == "comoment":
-            return self._comoment_encoder(call, exact)
+            return self._add_comoment(call, exact)
         if call.function in ("bit_and", "bit_or", "bit_xor"):
             bits = BitCounts(codecs[call.argument], call.function)
-            bits_slot = self._quantity("bits", argument, bits.split)
+            bits_slot = self._add_quantity("bits", argument, bits.split)
             return lambda state, counts, present: bits.codes(
                 state.digits(bits_slot), counts, present
             )
         encoder = SumEncoder(call, exact, codec)
-        slot = self._sum(call.argument, call.distinct, exact)
+        slot = self._add_sum(call.argument, call.distinct, exact)
         return lambda state, counts, present: encoder.codes(state.digits(slot), counts, present)
 
-    def _comoment_encoder(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
+    def _add_comoment(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
         # x and y are NULL in the same rows (`comoment`). For comoment(x, x) the argument has one
         # column, so y is the last column in all cases.
         x, y = call.arguments[0], call.arguments[-1]
@@ -147,14 +179,14 @@ class LinearAggregate:
         def split(codes: Int64Array, weights: Int64Array) -> Digits:
             return split_products(exact.numbers(codes[0]), exact.numbers(codes[-1]), weights)
 
-        slot_x = self._sum(x, call.distinct, exact)
-        slot_y = self._sum(y, call.distinct, exact)
-        slot = self._quantity("products", _argument(call), split)
+        slot_x = self._add_sum(x, call.distinct, exact)
+        slot_y = self._add_sum(y, call.distinct, exact)
+        slot_xy = self._add_quantity("products", _argument(call), split)
         return lambda state, counts, present: comoment_codes(
             exact,
             state.digits(slot_x),
             state.digits(slot_y),
-            state.digits(slot),
+            state.digits(slot_xy),
             counts,
             present,
         )
@@ -181,23 +213,24 @@ class LinearAggregate:
         k = len(self.keys)
         parts = [(keys, np.zeros(len(weights), np.int64), weights)]
         for columns, slots in self._null_slots:
-            arguments, nulls = np.nonzero(np.any(rows[columns] == NULL, axis=1))
-            parts.append((keys[:, nulls], slots[arguments], weights[nulls]))
+            argument_indices, null_rows = np.nonzero(np.any(rows[columns] == NULL, axis=1))
+            parts.append((keys[:, null_rows], slots[argument_indices], weights[null_rows]))
         for values in value_rows:
             parts.append((values.row_array[:k], values.row_array[k], values.weight_array))
         for (_, argument), (slot, split) in self._quantities.items():
             argument_columns, is_distinct = argument
             if is_distinct:
                 values_slot = self._count_slots[argument]
-                part_keys, codes, factors = _values_of_slot(value_rows, k, values_slot)
+                part_keys, codes, code_weights = _values_of_slot(value_rows, k, values_slot)
             else:
-                part_keys, codes, factors = keys, rows[list(argument_columns)], weights
+                part_keys, codes, code_weights = keys, rows[list(argument_columns)], weights
                 present = np.flatnonzero(np.all(codes != NULL, axis=0))
                 if len(present) < codes.shape[1]:
                     part_keys, codes = keys[:, present], codes[:, present]
-                    factors = weights[present]
-            digits = split(codes, factors)
-            parts.append((part_keys[:, digits.sum_indices], slot + digits.digits, digits.amounts))
+                    code_weights = weights[present]
+            digits = split(codes, code_weights)
+            digit_keys = part_keys[:, digits.sum_indices]
+            parts.append((digit_keys, slot + digits.positions, digits.amounts))
         size = sum(len(amounts) for _, _, amounts in parts)
         slot_rows = np.empty((len(self.keys) + 1, size), np.int64)
         all_amounts = np.empty(size, np.int64)
@@ -214,49 +247,48 @@ class LinearAggregate:
             raise self._overflow(error) from None
 
     def results(
-        self, n: int, sums: Digits, *, always_exists: bool
+        self, n: int, state: GroupSlots, *, always_exists: bool
     ) -> tuple[BoolArray, list[Int64Array]]:
         """Return a mask of the groups that exist, and the codes of each call's results.
 
         Args:
             n: The number of groups.
-            sums: The state of the groups; ``digits`` are slots, as `read` returns them.
+            state: The state of the groups.
             always_exists: True if a group without rows has a result row, too.
 
         Raises:
             EvaluationError: A sum of a group that exists does not fit its type.
         """
         # The weight of each quantity's first slot, by quantity and group.
-        first_slots = np.flatnonzero(sums.digits % DIGITS == 0)
-        weights = np.zeros((self._last_slot // DIGITS + 1, n), np.int64)
-        quantities = sums.digits[first_slots] // DIGITS
-        weights[quantities, sums.sum_indices[first_slots]] = sums.amounts[first_slots]
-        rows = weights[0]
-        exists = np.ones(n, np.bool) if always_exists else rows > 0
+        is_first = np.flatnonzero(state.slots % MAX_DIGITS == 0)
+        first_weights = np.zeros((self._last_slot // MAX_DIGITS + 1, n), np.int64)
+        quantities = state.slots[is_first] // MAX_DIGITS
+        first_weights[quantities, state.group_indices[is_first]] = state.weights[is_first]
+        row_counts = first_weights[0]
+        exists = np.ones(n, np.bool) if always_exists else row_counts > 0
         counts = {}
         for argument, slot in self._count_slots.items():
-            count = weights[slot // DIGITS]
-            counts[argument] = count if argument[1] else rows - count
+            _, is_distinct = argument
+            count = first_weights[slot // MAX_DIGITS]
+            counts[argument] = count if is_distinct else row_counts - count
         columns = []
-        state = _State(sums)
         for call, encoder in zip(self.calls, self._encoders, strict=True):
-            count = rows if call.argument is None else counts[_argument(call)]
+            count = row_counts if call.argument is None else counts[_argument(call)]
             columns.append(
                 count if encoder is None else encoder(state, count, exists & (count != 0))
             )
         return exists, columns
 
-    def read(self, prefixes: Int64Array, delta: ZSet, staged: list[Staged]) -> Digits:
-        """Read the old state of the groups of ``prefixes``, followed by their new state.
+    def read(self, groups: Int64Array, delta: ZSet, staged: list[Staged]) -> GroupSlots:
+        """Read the old state of some groups, followed by their new state.
 
         Args:
-            prefixes: Keys of n groups, of shape ``(keys, n)``.
+            groups: The keys of n groups, of shape ``(keys, n)``.
             delta: Rows (keys, slot) of these groups, returned by `partial_rows`.
             staged: The list to which the change of the state is appended.
 
         Returns:
-            The state of the groups: ``sum_indices`` is i for group i before the step and n + i
-            after it, ``digits`` are slots, and ``amounts`` their weights.
+            The state of 2 n groups: index i is group i before the step, n + i is group i after it.
 
         Raises:
             WeightOverflowError: A weight would leave int64.
@@ -268,16 +300,16 @@ class LinearAggregate:
             except WeightOverflowError as error:
                 raise self._overflow(error) from None
             staged.append(step)
-        state = prefix_lookup(self.trace, prefixes, signed=True, step=step)
-        slots = state.rows[0]
-        return Digits(
-            np.concatenate((state.prefix_index, state.prefix_index + prefixes.shape[1])),
+        rows = prefix_lookup(self.trace, groups, signed=True, step=step)
+        slots = rows.rows[0]
+        return GroupSlots(
+            np.concatenate((rows.prefix_index, rows.prefix_index + groups.shape[1])),
             np.concatenate((slots, slots)),
-            np.concatenate((state.old, state.new)),
+            np.concatenate((rows.old, rows.new)),
         )
 
     def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
-        """The overflow error of a weight of the state, with the names of the aggregates."""
+        """Build the overflow error of a weight of the state, with the names of the aggregates."""
         names = ", ".join(
             f"{call.function}({', '.join(f'#{c}' for c in call.arguments) or '*'})"
             for call in self.calls
@@ -286,25 +318,6 @@ class LinearAggregate:
             f"a count or sum in the state of {names or 'count(*)'} leaves int64: {error}; "
             f"nothing was changed: scale the weights"
         )
-
-
-class _State:
-    """The slots of some groups."""
-
-    def __init__(self, sums: Digits) -> None:
-        self._sums = sums
-
-    def digits(self, slot: int) -> Digits:
-        """Return the digits of the quantity with this first slot."""
-        sums = self._sums
-        own_rows = np.flatnonzero((sums.digits >= slot) & (sums.digits < slot + DIGITS))
-        return Digits(
-            sums.sum_indices[own_rows], sums.digits[own_rows] - slot, sums.amounts[own_rows]
-        )
-
-
-# Computes the codes of a call from the state, the counts, and a mask of the groups with values.
-_Encoder = Callable[[_State, Int64Array, BoolArray], Int64Array]
 
 
 def _width(argument: tuple[tuple[int, ...], int]) -> int:
@@ -318,10 +331,13 @@ def _argument(call: AggregateCall) -> Argument:
 def _values_of_slot(
     value_rows: Sequence[ZSet], k: int, slot: int
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the keys, values and weights of the rows (k keys, slot, values) of one slot."""
+    """Return the keys, values and weights of the rows (k keys, slot, values) of one slot.
+
+    At most one of the Z-sets has rows of the slot.
+    """
     for zset in value_rows:
         own_rows = np.flatnonzero(zset.row_array[k] == slot)
-        if len(own_rows):  # each slot is in one of the Z-sets
+        if len(own_rows):
             break
     rows = zset.row_array[:, own_rows]
     return rows[:k], rows[k + 1 :], zset.weight_array[own_rows]

@@ -44,10 +44,11 @@ class MinMax:
         self.calls = (call,)
         self.keys = list(keys)
         self.column = call.argument
-        codec, least = codecs[self.column], call.function == "min"
-        # The rows have no NULLs. With this order of NULLs the sort column is the code itself.
+        codec, is_min = codecs[self.column], call.function == "min"
+        # The rows have no NULLs, so their place is free. With NULLs first for min and last for max,
+        # the sort column of an ordered code is the code itself, or its complement for max.
         self._ordered_column = OrderedColumn(
-            self.column, codec, descending=not least, nulls_first=least
+            self.column, codec, descending=not is_min, nulls_first=is_min
         )
         self._has_ordered_codes = self._ordered_column.codec.ordered
         width = self._ordered_column.width + (0 if self._has_ordered_codes else 1)
@@ -71,7 +72,7 @@ class MinMax:
             else {self._rows.rows.arity - 1: self._ordered_column.codec}
         )
 
-    def sort_rows(self, zset: ZSet) -> ZSet:
+    def to_stored_rows(self, zset: ZSet) -> ZSet:
         """Return the rows in the layout of the trace, without NULLs.
 
         The columns are the keys, the sort columns of the value, and the code of the value, which is
@@ -93,7 +94,7 @@ class MinMax:
         """Return the old results of all groups, followed by the new results, and stage a delta.
 
         Args:
-            delta: Rows of `sort_rows`.
+            delta: Rows of `to_stored_rows`.
             groups: The changed keys, sorted, shape ``(keys, n)``.
             budget: Unused: a result is no larger than a value.
 
@@ -116,16 +117,18 @@ class MinMax:
 
         Args:
             n: The number of groups.
-            group_indices: The group of each candidate, ascending.
-            rows: The columns of the candidates after the keys, ascending within a group.
-            weights: The weight of each candidate, above 0.
+            group_indices: The group of each row, ascending.
+            rows: The columns of the rows after the keys, ascending within a group. Of each group,
+                at least its first row and those that tie with it.
+            weights: The weight of each row, above 0.
             budget: Unused: a result is no larger than a value.
         """
         extremes = np.full(n, NULL)
         first = first_positions(group_indices)
         if len(first) < len(group_indices) and not self._ordered_column.is_exact:
             ranks = self._ordered_column.ranks(rows[-1])
-            order = np.lexsort((ranks, *rows[self._tie_columns - 1 :: -1], group_indices))
+            sort_columns = rows[: self._tie_columns]
+            order = np.lexsort((ranks, *sort_columns[::-1], group_indices))
             group_indices, rows = group_indices[order], rows[:, order]
         codes = rows[-1, first]
         if self._has_ordered_codes:

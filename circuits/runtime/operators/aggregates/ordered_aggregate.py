@@ -66,8 +66,9 @@ class OrderedAggregate:
         self.calls = tuple(calls)
         self._functions = [GROUP_FUNCTIONS[call.function] for call in calls]
         function = self._functions[0]
-        self._keys = len(keys)
-        # The further arguments are only read to leave out rows in which they are NULL.
+        self._key_count = len(keys)
+        # The arguments after the first (``call.others``) only leave out the rows in which they are
+        # NULL, so they are not stored.
         values = list(dict.fromkeys((*(part.column for part in call.order), call.argument)))
         self._columns = [*keys, *values]
         self._required = list(call.others)
@@ -103,7 +104,7 @@ class OrderedAggregate:
         """The columns of the trace whose codes come from a dictionary."""
         return self._order.coded_columns
 
-    def sort_rows(self, zset: ZSet) -> ZSet:
+    def to_stored_rows(self, zset: ZSet) -> ZSet:
         """Return the rows that the function reads, in the layout of the trace."""
         rows, weights = zset.row_array, zset.weight_array
         present = np.flatnonzero(np.all(rows[self._required] != NULL, axis=0))
@@ -116,7 +117,7 @@ class OrderedAggregate:
         """Return the old results of all groups, followed by the new results, and stage a delta.
 
         Args:
-            delta: Rows of `sort_rows`.
+            delta: Rows of `to_stored_rows`.
             groups: The changed keys, sorted, shape ``(keys, n)``.
             budget: The limits of the step.
 
@@ -132,12 +133,12 @@ class OrderedAggregate:
     def _results_by_rank(self, search: RankSearch, groups: Int64Array) -> Int64Array:
         sizes = search.sizes(groups)
         codes = []
-        for call, function, result in zip(
+        for call, function, result_codec in zip(
             self.calls, self._functions, self._result_codecs, strict=True
         ):
             assert function.compute_by_rank is not None
             ranked = _SearchedGroups(
-                groups, sizes, search, self._codes, self._argument_codec, call, result
+                groups, sizes, search, self._codes, self._argument_codec, call, result_codec
             )
             codes.append(function.compute_by_rank(ranked))
         return np.stack(codes)
@@ -171,8 +172,8 @@ class OrderedAggregate:
         """
         if not len(group_indices):
             return np.full((len(self.calls), n), NULL)
-        # The layout begins with the keys. The group indices replace them, so any values will do.
-        keys = np.zeros((self._keys, rows.shape[1]), np.int64)
+        # The layout begins with the keys, whose values are not used below: zeros take their place.
+        keys = np.zeros((self._key_count, rows.shape[1]), np.int64)
         rows = np.concatenate((keys, rows))
         if self._order.tie_columns is not None and len(group_indices) > 1:
             positions = self._order.sort_positions(group_indices, rows)
@@ -185,10 +186,17 @@ class OrderedAggregate:
             [
                 function.compute(
                     GroupedRows(
-                        n, group_indices, weights, codes, self._argument_codec, call, result, budget
+                        n,
+                        group_indices,
+                        weights,
+                        codes,
+                        self._argument_codec,
+                        call,
+                        result_codec,
+                        budget,
                     )
                 )
-                for call, function, result in zip(
+                for call, function, result_codec in zip(
                     self.calls, self._functions, self._result_codecs, strict=True
                 )
             ]

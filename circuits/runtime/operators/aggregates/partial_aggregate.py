@@ -30,9 +30,8 @@ from typing import ClassVar
 import numpy as np
 
 from circuits.plan.physical_nodes import FinalAggregate, PartialAggregate
-from circuits.runtime.operators.aggregates.exact_sum import Digits
 from circuits.runtime.operators.aggregates.groups import changed_groups, changed_rows, group_rows
-from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
+from circuits.runtime.operators.aggregates.linear_aggregate import GroupSlots, LinearAggregate
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
@@ -46,7 +45,8 @@ class PartialAggregateOperator:
     """Rows (key, slot), whose weights are the quantities to add up, instead of rows of values."""
 
     def __init__(self, plan: PartialAggregate, codecs: Codecs) -> None:
-        self._linear = _linear_aggregate(plan, range(plan.kept), codecs)
+        keys = range(plan.kept_count)  # the first columns of the input
+        self._linear = _linear_aggregate(plan, keys, codecs)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Compute the partial aggregate of a Z-set."""
@@ -60,7 +60,8 @@ class PartialAggregateOperator:
 class FinalAggregateOperator:
     """The results per key, computed from partial aggregates."""
 
-    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
+    # The trace begins with the keys, so old groups can be dropped (see `Operator`).
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: FinalAggregate, codecs: Codecs) -> None:
         self._keys = tuple(range(plan.key_count))
@@ -76,8 +77,8 @@ class FinalAggregateOperator:
         (zset,) = inputs
         groups, (group_indices,) = group_rows([zset], len(self._keys))
         n = groups.shape[1]
-        digits = Digits(group_indices, zset.row_array[-1], zset.weight_array)
-        exists, columns = self._linear.results(n, digits, always_exists=not self._keys)
+        state = GroupSlots(group_indices, zset.row_array[-1], zset.weight_array)
+        exists, columns = self._linear.results(n, state, always_exists=not self._keys)
         results = np.array(columns, np.int64).reshape(len(columns), n)
         rows = np.concatenate((groups, results))[:, exists]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
@@ -97,9 +98,9 @@ class FinalAggregateOperator:
             return ZSet.empty(self._arity), None
         groups = changed_groups(delta, self._keys)
         staged: list[Staged] = []
-        digits = self._linear.read(groups, delta, staged)
+        state = self._linear.read(groups, delta, staged)
         n = groups.shape[1]
-        exists, columns = self._linear.results(2 * n, digits, always_exists=not self._keys)
+        exists, columns = self._linear.results(2 * n, state, always_exists=not self._keys)
         results = np.array(columns, np.int64).reshape(len(columns), 2 * n)
         return changed_rows(groups, exists, results, initial=initial), StagedGroup(staged)
 

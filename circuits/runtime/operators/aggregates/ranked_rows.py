@@ -61,9 +61,9 @@ class RankedRows:
         if not len(delta):
             return old, old, []
         staged = [self.rows.prepare(delta)]
-        corrections = self._correction_delta(delta)
-        if corrections is not None:
-            staged.append(self.corrections.prepare(corrections))
+        correction_delta = self._correction_delta(delta)
+        if correction_delta is not None:
+            staged.append(self.corrections.prepare(correction_delta))
         return old, RankSearch(self.traces, staged), list(staged)
 
     def _correction_delta(self, delta: ZSet) -> ZSet | None:

@@ -44,14 +44,13 @@ class SumEncoder:
         if exact.is_floating or call.function == "avg" or scale != exact.scale:
             supported = "double" if exact.is_floating or call.function == "avg" else "its own scale"
             raise SchemaError(
-                f"{call.function} of {exact.type} cannot be {type_}: ask for {supported}"
+                f"{call.function} of {exact.type} cannot have the type {type_}: ask for {supported}"
             )
         # Valid results lie strictly between the bound and its negative.
         if pa.types.is_decimal(type_):
             self._bound = 10 ** int(type_.precision)
         else:
-            bits = type_.bit_width if pa.types.is_signed_integer(type_) else 64
-            self._bound = 2 ** (bits - 1)
+            self._bound = 2 ** (type_.bit_width - 1)
 
     def codes(self, sums: Digits, counts: Int64Array, present: BoolArray) -> Int64Array:
         """Return the code of each result.
@@ -83,8 +82,10 @@ class SumEncoder:
     def _range_error(self, sums: Digits, index: int) -> EvaluationError:
         """Build the error of the sum with this index, with its exact value."""
         own_rows = sums.sum_indices == index
-        digits = zip(sums.digits[own_rows].tolist(), sums.amounts[own_rows].tolist(), strict=True)
-        total = sum(amount << (32 * digit) for digit, amount in digits)
+        digits = zip(
+            sums.positions[own_rows].tolist(), sums.amounts[own_rows].tolist(), strict=True
+        )
+        total = sum(amount << (32 * position) for position, amount in digits)
         shown = f"{total}e-{self._exact.scale}" if self._exact.scale else str(total)
         return EvaluationError(
             f"{self.call.function}(#{self.call.argument}) as {self.call.name!r} is {shown} for "

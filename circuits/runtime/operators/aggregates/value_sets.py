@@ -5,9 +5,10 @@
     sets(Z)[key, slot, values] = 1 if Σ Z[x] over the rows x of the key with these values is
                                  positive, else 0
 
-A set is that of a column, or of a list of columns, whose values are not NULL. Its slot names it
-(`linear_aggregate`). All sets whose codes can be compared are in one trace, so a step that changes
-eight sets sorts, looks up and commits once. An example, the sets 128 of a and 256 of b, of rows
+There is a set for each column, or list of columns, that an aggregate reads with ``distinct``. It
+has the values that are not NULL. Its slot is the number that names it (`linear_aggregate`). Sets of
+columns with the same code space (`Codec.code_space`) share a trace, so a step that changes eight of
+them sorts, looks up and commits once. An example, the sets 128 of a and 256 of b, of rows
 (key, a, b)::
 
     delta of the input    {(7,1,3): +1}                        {(7,1,4): +1}
@@ -44,7 +45,7 @@ class ValueSets:
         self, keys: Sequence[int], slots: Mapping[tuple[int, ...], int], codecs: Sequence[Codec]
     ) -> None:
         self._keys = list(keys)
-        self._columns = np.array(list(slots))
+        self._columns = np.array(list(slots))  # a row per set
         self._slots = np.array(list(slots.values()))
         first_columns = next(iter(slots))
         self._distinct = DistinctOperator(len(keys) + 1 + len(first_columns), to_set)

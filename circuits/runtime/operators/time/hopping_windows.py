@@ -55,8 +55,7 @@ class HoppingWindowsOperator:
         rows = np.flatnonzero(zset.row_array[plan.time] != NULL)
         time = zset.row_array[plan.time, rows]
         last_start = time - (time - plan.offset) % plan.slide
-        # The number of windows of each row: those that start after ``time - size``, of the windows
-        # that start at last_start, last_start - slide, ...
+        # The windows of a row start at last_start, last_start - slide, ..., but after time - size.
         counts = np.maximum((last_start - (time - plan.size) + plan.slide - 1) // plan.slide, 0)
         if budget is not None:
             budget.add_rows(int(counts.sum(dtype=np.float64)), len(zset.row_array) + 1)

@@ -2,9 +2,10 @@
 
 Marks are times: the starts of sessions (`session_bound`), or the times of the right rows of an
 as-of join (`latest_time`). The mark of a row is a step function of its time. So a mark that appears
-or disappears changes the rows from it up to the next mark, and no others::
+or disappears changes the rows from it up to the next mark, and no others. Here the mark 20
+disappears::
 
-    marks            10          20          30              10          (20)        30
+    marks            10          20          30              10                      30
     rows             | 12  17    | 21  26    |       →       | 12  17      21  26    |
     their marks        10  10      20  20                      10  10      10  10
 
@@ -36,10 +37,11 @@ class MarkedRows:
 
     Args:
         codecs: The codecs of the columns of the input.
-        keys: Columns of the input.
+        keys: The columns of the input in which a row and its mark are equal.
         time: The column that is compared with the marks; its codes are ordered.
-        sign: -1 to reverse the order of time: a row gets the earliest mark at or after its time.
-        shift: A number that is added to the time, after the sign.
+        sign: 1, or -1 to negate all times: then a row gets the earliest mark at or after its time.
+        shift: 0, or -1 to leave out marks at the time of the row itself. It is added to the time of
+            the row after the sign.
 
     Attributes:
         width: The number of columns of a mark: the keys and the time.
@@ -71,18 +73,18 @@ class MarkedRows:
             rows[self.width - 1] = np.where(time == NULL, NULL, self._sign * time + self._shift)
         return consolidated_rows(rows, zset.weight_array.copy())
 
-    def latest(self, rows: Int64Array, step: TraceStep | None) -> Int64Array:
+    def find_marks(self, rows: Int64Array, step: TraceStep | None) -> Int64Array:
         """Return the mark of each row of the trace's layout; NULL where there is none."""
         marks = NearestRows(self.marks, step)
         nearest = marks.before(rows[: self.width], inclusive=True)
         self.rows_read += marks.rows_read
         return np.where(nearest.exists, nearest.values, NULL)
 
-    def marked(self, rows: Int64Array, marks: Int64Array, weights: Int64Array) -> ZSet:
+    def append_marks(self, rows: Int64Array, marks: Int64Array, weights: Int64Array) -> ZSet:
         """Return rows of the trace's layout in the columns of the input, with their marks."""
         result = np.empty((self.arity + 1, rows.shape[1]), np.int64)
-        # The time may be a key, too. Then it is in the layout twice, and the key, which is first,
-        # has the unchanged codes.
+        # If the time is a key, too, its column is in the layout twice. The keys are written last,
+        # because the sign and the shift have changed only the other one.
         for column, row in reversed(list(zip(self._columns, rows, strict=True))):
             result[column] = row
         if self._sign < 0 or self._shift:
@@ -93,7 +95,7 @@ class MarkedRows:
         result[-1] = np.where(marks == NULL, NULL, self._sign * marks)
         return consolidated_rows(result, weights)
 
-    def change(
+    def compute_change(
         self,
         delta: ZSet,
         rows_step: TraceStep | None,
@@ -109,11 +111,11 @@ class MarkedRows:
             marks_step: The staged step of the trace of marks.
         """
         rows, weights = delta.row_array, delta.weight_array
-        marks = self.latest(rows, marks_step)
+        marks = self.find_marks(rows, marks_step)
         if not changed_marks.shape[1]:
-            return self.marked(rows, marks, weights)
+            return self.append_marks(rows, marks, weights)
         # Rows of the delta whose mark changes are among the rows that are read below.
-        unaffected = np.flatnonzero(marks == self.latest(rows, None))
+        unaffected = np.flatnonzero(marks == self.find_marks(rows, None))
         # The rows from each changed mark up to the next one, or to the end of the key.
         old_next = NearestRows(self.marks).after(changed_marks)
         new_next = NearestRows(self.marks, marks_step).after(changed_marks)
@@ -128,13 +130,13 @@ class MarkedRows:
         before_next = ranges.seek(np.concatenate((keys, next_time[np.newaxis])))
         end_of_key = ranges.seek(keys, after=True)
         stop_positions = np.where(has_next, before_next.positions, end_of_key.positions)
-        # ``read`` uses the positions only, so ``old`` and ``new`` need not be those of the stops.
+        # ``read`` uses the positions only, so any ``old`` and ``new`` will do.
         stop = KeyPositions(stop_positions, end_of_key.old, end_of_key.new)
         affected = ranges.read(start, stop)
         self.rows_read += len(affected.ranges)
-        old_marks = self.latest(changed_marks, None)[affected.ranges]
-        new_marks = self.latest(changed_marks, marks_step)[affected.ranges]
-        return self.marked(
+        old_marks = self.find_marks(changed_marks, None)[affected.ranges]
+        new_marks = self.find_marks(changed_marks, marks_step)[affected.ranges]
+        return self.append_marks(
             np.concatenate((rows[:, unaffected], affected.rows, affected.rows), axis=1),
             np.concatenate((marks[unaffected], old_marks, new_marks)),
             np.concatenate((weights[unaffected], -affected.old, affected.new)),
@@ -150,5 +152,5 @@ def sum_by_prefix(zset: ZSet, width: int) -> ZSet:
     begins[1:] = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
     starts = np.flatnonzero(begins)
     sums = np.add.reduceat(weights, starts)
-    kept = np.flatnonzero(sums)
-    return ZSet(np.ascontiguousarray(rows[:, starts[kept]]), sums[kept])
+    nonzero = np.flatnonzero(sums)
+    return ZSet(np.ascontiguousarray(rows[:, starts[nonzero]]), sums[nonzero])

@@ -51,6 +51,8 @@ class LatestTimeOperator:
 
     def __init__(self, plan: LatestTime, codecs: Codecs) -> None:
         columns = [codecs.codec(field.type) for field in plan.left.fields]
+        # With ``forwards``, the result is the earliest right row at or after the left row. With
+        # ``strict``, a right row at the same time does not count.
         self._sign = -1 if plan.forwards else 1
         self._rows = MarkedRows(
             columns, plan.keys, plan.time, sign=self._sign, shift=-1 if plan.strict else 0
@@ -66,13 +68,13 @@ class LatestTimeOperator:
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Find the latest times for whole Z-sets."""
-        stored = self._rows.to_stored_rows(inputs[0])
-        marks = Trace(self._rows.width)
-        marks.update(self._to_marks(inputs[1]))
-        rows = stored.row_array
-        nearest = NearestRows(marks).before(rows[: self._rows.width], inclusive=True)
+        left_rows = self._rows.to_stored_rows(inputs[0])
+        mark_trace = Trace(self._rows.width)
+        mark_trace.update(self._to_marks(inputs[1]))
+        rows = left_rows.row_array
+        nearest = NearestRows(mark_trace).before(rows[: self._rows.width], inclusive=True)
         times = np.where(nearest.exists, nearest.values, NULL)
-        return self._rows.marked(rows, times, stored.weight_array)
+        return self._rows.append_marks(rows, times, left_rows.weight_array)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Find the latest times of changed left rows, and of those after changed right rows.
@@ -82,20 +84,21 @@ class LatestTimeOperator:
         """
         if not any(map(len, deltas)):
             return ZSet.empty(self.arity), None
-        stored, marks = self._rows.to_stored_rows(deltas[0]), self._to_marks(deltas[1])
+        left_delta, mark_delta = self._rows.to_stored_rows(deltas[0]), self._to_marks(deltas[1])
         staged: list[Staged] = []
         rows_step = marks_step = None
-        changed: Int64Array = np.empty((self._rows.width, 0), np.int64)  # a column for each mark
-        if len(stored):
-            rows_step = self._rows.rows.prepare(stored)
+        # The marks that appear or disappear, a column for each.
+        changed_marks: Int64Array = np.empty((self._rows.width, 0), np.int64)
+        if len(left_delta):
+            rows_step = self._rows.rows.prepare(left_delta)
             staged.append(rows_step)
-        if len(marks):
-            old = self._rows.marks.weights_of(marks)
-            marks_step = self._rows.marks.prepare(marks)
+        if len(mark_delta):
+            old = self._rows.marks.weights_of(mark_delta)
+            marks_step = self._rows.marks.prepare(mark_delta)
             staged.append(marks_step)
-            has_changed = (old != 0) != (old + marks.weight_array != 0)
-            changed = np.ascontiguousarray(marks.row_array[:, has_changed])
-        change = self._rows.change(stored, rows_step, changed, marks_step)
+            has_changed = (old != 0) != (old + mark_delta.weight_array != 0)
+            changed_marks = np.ascontiguousarray(mark_delta.row_array[:, has_changed])
+        change = self._rows.compute_change(left_delta, rows_step, changed_marks, marks_step)
         return change, StagedGroup(staged)
 
     def _to_marks(self, zset: ZSet) -> ZSet:

@@ -19,9 +19,9 @@ The last time is the start of the session when time runs backwards.
 
 State: the rows; the times of each key, if rows have other columns as well; the starts.
 
-Cost: O(log N) per changed time and run, and O(1) per row whose start changes. A row at the end of
-a session, or between two rows of it, changes no other row, however many rows the key has. A row
-that closes or opens a gap changes the rows of the session after the gap.
+Cost: O(log N) per changed time and run, and O(1) per row whose start changes. A row that is added
+at the end of a session, or between two of its rows, changes no other row. A row that closes or
+opens a gap changes the rows of the session after the gap.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 from circuits.plan.time_windows import SessionBound
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.time.latest_marks import MarkedRows, sum_by_prefix
-from circuits.runtime.trace_limits import first_value, kept_delta
+from circuits.runtime.trace_limits import first_value, limited_delta
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj import Trace, ZSet
@@ -69,14 +69,14 @@ class SessionBoundOperator:
         self._rows = MarkedRows(columns, plan.keys, plan.time, sign=-1 if plan.last else 1, shift=0)
         self._width = self._rows.width
         self.arity = self._rows.arity + 1
-        has_more = self._rows.rows.arity > self._width
-        self._times = Trace(self._width) if has_more else self._rows.rows
+        has_other_columns = self._rows.rows.arity > self._width
+        self._times = Trace(self._width) if has_other_columns else self._rows.rows
         self.traces: tuple[Trace, ...] = (self._rows.rows, self._rows.marks)
         self.coded_columns: tuple[Mapping[int, Codec], ...] = (
             self._rows.coded_rows,
             self._rows.coded_marks,
         )
-        if has_more:
+        if has_other_columns:
             self.traces += (self._times,)
             self.coded_columns += (self._rows.coded_marks,)
 
@@ -98,7 +98,7 @@ class SessionBoundOperator:
         starts.update(ZSet(np.ascontiguousarray(times[:, begins]), np.ones(begins.sum(), np.int64)))
         nearest = NearestRows(starts).before(rows[: self._width], inclusive=True)
         marks = np.where(nearest.exists, nearest.values, NULL)
-        return self._rows.marked(rows, marks, stored.weight_array)
+        return self._rows.append_marks(rows, marks, stored.weight_array)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Find the sessions around the rows of the delta.
@@ -130,7 +130,7 @@ class SessionBoundOperator:
             if len(starts):
                 starts_step = self._rows.marks.prepare(starts)
                 staged.append(starts_step)
-        change = self._rows.change(stored, rows_step, starts.row_array, starts_step)
+        change = self._rows.compute_change(stored, rows_step, starts.row_array, starts_step)
         return change, StagedGroup(staged)
 
     def drop_closed_sessions(
@@ -138,45 +138,45 @@ class SessionBoundOperator:
     ) -> int | None:
         """Drop the sessions that end before a limit, and the older rows of all others.
 
-        A session is closed when its last time leaves the state. Its start leaves with it. So if the
-        weights of the rows of a time add up to 0, as by the deletion of a row that does not exist,
-        these rows may get NULL instead of the start of a session that is closed.
+        The start of a session is dropped with its last time. Rows of one time whose weights add up
+        to 0, as after the deletion of a row that does not exist, do not count as a time. If their
+        session is closed before they are dropped, they may get NULL instead of its start.
 
         Args:
             steps: The staged steps of the traces, by the ``id`` of the trace; changed in place.
             previous_limit: The limit of the step before.
-            limit: No later row can be in one session with a time before it.
+            limit: A later row cannot be in the session of a time before this one.
             oldest: No open session starts before this time.
 
         Returns:
-            The start of the oldest session that is open; None if none starts up to a gap after the
-            limit, which is the frontier of the times.
+            The start of the oldest open session. None if none starts before ``limit`` plus the gap,
+            the frontier of the times.
         """
         times, rows, marks = self._times, self._rows.rows, self._rows.marks
-        last = self._width - 1
+        time_column = self._width - 1
         times_step, marks_step = steps.get(id(times)), steps.get(id(marks))
         delta = _delta_of(times, times_step)
-        kept = kept_delta(times, last, delta, previous_limit, limit)
+        change = limited_delta(times, time_column, delta, previous_limit, limit)
         marks_delta = _delta_of(marks, marks_step)
-        if kept is not delta:
-            dropped = (delta - kept).row_array
-            following = NearestRows(times, times_step).after(dropped)
-            is_last = ~following.exists | self._is_after_gap(following.values, dropped[-1])
+        if change is not delta:
+            dropped = (delta - change).row_array
+            next_times = NearestRows(times, times_step).after(dropped)
+            is_last = ~next_times.exists | self._is_after_gap(next_times.values, dropped[-1])
             ends = np.ascontiguousarray(dropped[:, is_last])
             starts = NearestRows(marks, marks_step).before(ends, inclusive=True)
-            closed = ends[:, starts.exists]
-            closed[-1] = starts.values[starts.exists]
+            closed_starts = ends[:, starts.exists]
+            closed_starts[-1] = starts.values[starts.exists]
             marks_delta = marks_delta - consolidated_rows(
-                closed, np.ones(closed.shape[1], np.int64)
+                closed_starts, np.ones(closed_starts.shape[1], np.int64)
             )
-            _stage(steps, times, kept)
+            _stage(steps, times, change)
             _stage(steps, marks, marks_delta)
         if rows is not times:
             delta = _delta_of(rows, steps.get(id(rows)))
-            kept = kept_delta(rows, last, delta, previous_limit, limit)
-            if kept is not delta:
-                _stage(steps, rows, kept)
-        return first_value(marks, last, marks_delta, oldest, limit + self._gap)
+            change = limited_delta(rows, time_column, delta, previous_limit, limit)
+            if change is not delta:
+                _stage(steps, rows, change)
+        return first_value(marks, time_column, marks_delta, oldest, limit + self._gap)
 
     def _to_trace(self, zset: ZSet) -> ZSet:
         valid = zset.row_array[self.time] != NULL
@@ -197,8 +197,9 @@ class SessionBoundOperator:
         following = current.after(changed)
         next_times = changed[:, following.exists]
         next_times[-1] = following.values[following.exists]
-        # The weight tells which candidates are present after the step: a time that disappears has
-        # weight 1 and is not the next time of another; all others have 2 or more.
+        # The changed times and the times after them may have become starts, or no starts. A time
+        # that disappears has weight 1, because it is the next time of no other; all others have a
+        # weight of 2 or more.
         candidates = consolidated_rows(
             np.concatenate((changed, next_times), axis=1),
             np.concatenate((np.where(present, 2, 1), np.full(next_times.shape[1], 2))),

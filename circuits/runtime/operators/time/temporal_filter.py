@@ -1,7 +1,7 @@
 """Temporal filter: the rows that a comparison with the current time selects.
 
-Let v(x) be the value of a row x and b the bound at the time of a step, b⁻ that of the step before;
-neither decreases. The state W has the rows that will still change sides, those with v(x) >= b⁻::
+Let v(x) be the value of a row x, b the bound at the time of a step, and b⁻ that of the step before.
+The bound never decreases. The state W has the rows that the bound has yet to pass, v(x) >= b⁻::
 
     v(x) < bound     Q^Δ(d) = d[v < b] + W[b⁻ <= v < b]      rows that the bound has passed enter
     v(x) >= bound    Q^Δ(d) = d[v >= b] - W[b⁻ <= v < b]     and here they leave
@@ -18,13 +18,12 @@ State: one trace, sorted by value. A row leaves it when the bound passes it, so 
 rows that the clock will still insert or delete.
 
 A step costs O(|d| log N) for its delta. In every step, even without a delta, two binary searches
-per run find the rows that change sides (`dbsp_wcoj.storage.range_scan`), at O(1) for each of them.
+per run find the rows that the bound passes (`dbsp_wcoj.storage.range_scan`), at O(1) for each.
 
 Alternative considered: a predicate that is evaluated again for all rows in each step, which costs
 the whole relation per step.
 
-Reference: Materialize's temporal filters, https://materialize.com/docs/transform-data/patterns/
-temporal-filters/.
+Reference: Materialize documentation, temporal filters.
 """
 
 from __future__ import annotations
@@ -85,8 +84,8 @@ class TemporalFilterOperator:
     def select(self, zset: ZSet, now: int) -> ZSet:
         """Return the rows of a whole Z-set that are selected at a time."""
         values = self._values(zset)
-        passed = values < self._bound(now)
-        return _select(zset, (passed if self._enters else ~passed) & (values != NULL))
+        is_passed = values < self._bound(now)
+        return _select(zset, (is_passed if self._enters else ~is_passed) & (values != NULL))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Compute the change of the selected rows by the delta and by the time that has passed.
@@ -98,23 +97,24 @@ class TemporalFilterOperator:
         if context.now is None:
             raise CircuitError("a view reads now(): give the time of the step, step(..., now=...)")
         bound = self._bound(context.now)
-        passed = self._passed_rows(context.previous_now, bound)
+        stored_rows = self._find_passed_rows(context.previous_now, bound)
         values = self._values(delta)
         is_passed, is_pending = (values < bound) & (values != NULL), values >= bound
         pending = _select(delta, is_pending)
-        change = -passed
+        change = -stored_rows
         if len(pending):
             rows = np.concatenate((values[None, is_pending], pending.row_array))
             change = change + consolidated_rows(rows, pending.weight_array.copy())
         staged = self.trace.prepare(change) if len(change) else None
-        rows_passed = consolidated_rows(
-            np.ascontiguousarray(passed.row_array[1:]), passed.weight_array.copy()
+        # A stored row is (value, columns of the input).
+        passed = consolidated_rows(
+            np.ascontiguousarray(stored_rows.row_array[1:]), stored_rows.weight_array.copy()
         )
         if self._enters:
-            return _select(delta, is_passed) + rows_passed, staged
-        return pending - rows_passed, staged
+            return _select(delta, is_passed) + passed, staged
+        return pending - passed, staged
 
-    def _passed_rows(self, previous_now: int | None, bound: int) -> ZSet:
+    def _find_passed_rows(self, previous_now: int | None, bound: int) -> ZSet:
         """Return the rows of the state that the bound passes in this step."""
         low = _MIN_CODE if previous_now is None else self._bound(previous_now)
         if bound <= low:
@@ -123,7 +123,7 @@ class TemporalFilterOperator:
 
     def _bound(self, now: int) -> int:
         """Return the code of the least value that the bound has not passed at a time."""
-        # The bound may read the time of the step without its time zone.
+        # The bound is an expression over the time, with its time zone or without.
         time = pa.array([now], NOW_TYPE).cast(_type_of_now(self.plan.bound))
         values = evaluate(self.plan.bound, [time], 1)
         return int(self._value_codec.encode(values)[0]) + self._shift

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from circuits.errors import EvaluationError
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.runtime.trace_limits import kept_delta
+from circuits.runtime.trace_limits import limited_delta
 from dbsp_wcoj import Trace, ZSet
 
 __all__ = ["WindowCloseOperator"]
@@ -59,9 +59,9 @@ class WindowCloseOperator:
         output = ZSet.empty(self.trace.arity)
         closing = context.closing
         if closing is not None:
-            # The change of W is d without the closed rows; d minus it is the closed rows.
-            kept = kept_delta(
+            # W' - W; by the equations above, the output is d - (W' - W).
+            change = limited_delta(
                 self.trace, closing.column, delta, closing.previous_limit, closing.limit
             )
-            delta, output = kept, delta - kept
+            delta, output = change, delta - change
         return output, self.trace.prepare(delta) if len(delta) else None

@@ -36,8 +36,8 @@ class OrderGroups:
     """
 
     def __init__(self, order: RowOrder) -> None:
-        self._keys = order.keys
-        self._width = order.keys + order.order_width
+        self._key_count = order.key_count
+        self._width = order.key_count + order.order_width
         self.trace = Trace(self._width)
         self.coded_columns: Mapping[int, Codec] = {
             column: codec for column, codec in order.coded_columns.items() if column < self._width
@@ -70,34 +70,37 @@ class OrderGroups:
     def before(self, rows: Int64Array, step: TraceStep | None) -> tuple[Int64Array, Int64Array]:
         """Return the numbers of groups before those of some rows, without and with a step."""
         ranges = RowRanges(self.trace, step)
-        partition_start = ranges.seek(rows[: self._keys])
+        partition_start = ranges.seek(rows[: self._key_count])
         group = ranges.seek(rows[: self._width])
         return group.old - partition_start.old, group.new - partition_start.new
 
 
 def find_groups(
-    groups: RowRanges, keys: int, rows: Int64Array, count: int, *, after: bool = False
+    groups: RowRanges, key_count: int, rows: Int64Array, count: int, *, after: bool = False
 ) -> tuple[Int64Array, BoolArray]:
-    """Return the groups that are ``count`` groups before those of rows, and a mask of the rows.
+    """Return for each row the group ``count`` groups before its own, and a mask of the found ones.
 
-    The mask is False for a row that has fewer groups before it.
-
-    If the step changes which group that is, the result is the further one of both.
+    A step may change the group at this distance. Then the result is the more distant of the group
+    before the step and the group after it.
 
     Args:
         groups: The trace of groups, without and with a step.
-        keys: The number of partition columns.
+        key_count: The number of partition columns.
         rows: The first columns of rows: those of a group.
         count: The number of groups, at least 1.
         after: True for groups after those of the rows, False for groups before them.
+
+    Returns:
+        The groups, a column per row; and a mask, False for a row with fewer groups before it.
     """
     n = rows.shape[1]
     own_group = groups.seek(rows, after=after)
-    end_of_partition = groups.seek(rows[:keys], after=after)
-    far = groups.neighbour(own_group, end_of_partition, count, after=after)
-    read = groups.read(own_group, far) if after else groups.read(far, own_group)
+    end_of_partition = groups.seek(rows[:key_count], after=after)
+    # At least ``count`` groups are between the own group and this position.
+    far_position = groups.neighbour(own_group, end_of_partition, count, after=after)
+    read = groups.read(own_group, far_position) if after else groups.read(far_position, own_group)
     result, exists = rows.copy(), np.ones(n, np.bool)
-    further = np.maximum if after else np.minimum
+    more_distant = np.maximum if after else np.minimum
     # For each row, the index of the result among the groups that were read.
     result_index = np.full(n, -1 if after else len(read.ranges))
     for weights in (read.old, read.new):
@@ -110,7 +113,7 @@ def find_groups(
         is_reached = np.zeros(n, np.bool)
         is_reached[reached_rows] = True
         exists &= is_reached
-        result_index[reached_rows] = further(result_index[reached_rows], present[at_distance])
+        result_index[reached_rows] = more_distant(result_index[reached_rows], present[at_distance])
     result[:, exists] = read.rows[:, result_index[exists]]
     return result, exists
 

@@ -10,7 +10,7 @@
 
 The products are the weights of a trace, sorted by partition, slot and row. Runs store running sums
 of their weights, so the total before a row is one search per run (`dbsp_wcoj.storage.row_ranges`).
-Each column has `DIGITS` slots, the last of which is its count.
+Each column has `MAX_DIGITS` slots, the last of which is its count.
 
 Cost: O(digits) rows of state per row; O(slots log N) per read.
 """
@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from circuits.runtime.operators.aggregates.exact_sum import DIGITS, ExactSum
+from circuits.runtime.operators.aggregates.exact_sum import MAX_DIGITS, ExactSum
 from circuits.runtime.operators.row_order import RowOrder
 from circuits.runtime.operators.windows.window_functions import Totals
 from circuits.types.codecs.codec import NULL, Codec
@@ -33,8 +33,8 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["PrefixTotals"]
 
-_COUNT: Final = DIGITS - 1  # the slot of the count; no sum has this digit
-_INTEGER_DIGITS: Final = 3  # digits of a 64-bit integer
+_COUNT: Final = MAX_DIGITS - 1  # the slot of the count; no digit of a sum has this position
+_INTEGER_DIGITS: Final = 3  # a sum of 64-bit integers has at most this many digits
 
 
 class PrefixTotals:
@@ -42,8 +42,8 @@ class PrefixTotals:
 
     Args:
         order: The layout of the rows.
-        columns: The columns of the input whose values are counted, and True if they are also
-            added up.
+        columns: The columns of the input whose values are counted; True for those whose values are
+            also added up.
         codecs: The codecs of all columns of the input.
     """
 
@@ -56,9 +56,10 @@ class PrefixTotals:
             for column, is_summed in columns.items()
         }
         self.trace = Trace(order.width + 1)
-        # In the trace, the slot follows the key columns and moves the others by one.
+        # In this trace the slot follows the key columns and moves the later columns by one.
         self.coded_columns: Mapping[int, Codec] = {
-            column + (column >= order.keys): codec for column, codec in order.coded_columns.items()
+            column if column < order.key_count else column + 1: codec
+            for column, codec in order.coded_columns.items()
         }
 
     def prepare(self, stored: ZSet, codes: Int64Array) -> TraceStep | None:
@@ -68,18 +69,18 @@ class PrefixTotals:
             stored: The change of the rows, in the layout of the trace of rows.
             codes: The same rows in the columns of the input.
         """
-        key_count, weights = self._order.keys, stored.weight_array
+        key_count, weights = self._order.key_count, stored.weight_array
         parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
         for position, (column, column_sum) in enumerate(self._sums.items()):
             valid_rows = np.flatnonzero(codes[column] != NULL)
-            first_slot = position * DIGITS
+            first_slot = position * MAX_DIGITS
             parts.append(
                 (valid_rows, np.full(len(valid_rows), first_slot + _COUNT), weights[valid_rows])
             )
             if column_sum is not None:
                 digits = column_sum.split(codes[column, valid_rows], weights[valid_rows])
                 parts.append(
-                    (valid_rows[digits.sum_indices], first_slot + digits.digits, digits.amounts)
+                    (valid_rows[digits.sum_indices], first_slot + digits.positions, digits.amounts)
                 )
         if not parts:
             return None
@@ -101,27 +102,30 @@ class PrefixTotals:
             new: The same with the step.
             step: The staged step.
         """
-        totals = Totals(old), Totals(new)
-        key_count, n = self._order.keys, rows.shape[1]
+        old_totals, new_totals = Totals(old), Totals(new)
+        key_count, n = self._order.key_count, rows.shape[1]
         ranges = RowRanges(self.trace, step)
         for position, (column, column_sum) in enumerate(self._sums.items()):
-            digits = [] if column_sum is None else range(_digits_of(column_sum))
-            slots = [position * DIGITS + digit for digit in (*digits, _COUNT)]
+            digits = range(0 if column_sum is None else _digit_count(column_sum))
+            slots = [position * MAX_DIGITS + digit for digit in (*digits, _COUNT)]
             tiled_rows = np.tile(rows, len(slots))
             slot_row = np.repeat(slots, n)[np.newaxis]
             slot_keys = np.concatenate((tiled_rows[:key_count], slot_row))
+            # ``old`` and ``new`` of a position are the sums of the weights of all rows before it.
             start = ranges.seek(slot_keys)
             end = ranges.seek(np.concatenate((slot_keys, tiled_rows[key_count:])))
-            for result, amounts in zip(
-                totals, (end.old - start.old, end.new - start.new), strict=True
+            for totals, amounts in (
+                (old_totals, end.old - start.old),
+                (new_totals, end.new - start.new),
             ):
                 by_slot = amounts.reshape(len(slots), n)
-                result.counts[column] = by_slot[-1]
-                result.sums[column] = {
+                totals.counts[column] = by_slot[-1]
+                totals.sums[column] = {
                     digit: by_slot[digit] for digit in digits if by_slot[digit].any()
                 }
-        return totals
+        return old_totals, new_totals
 
 
-def _digits_of(column_sum: ExactSum) -> int:
+def _digit_count(column_sum: ExactSum) -> int:
+    """Return how many digits the sum of a column may have."""
     return _COUNT if column_sum.is_floating or not column_sum.codec.ordered else _INTEGER_DIGITS

@@ -16,9 +16,9 @@ A change of a row of value v has an effect only if v is better than the running 
 row. The effect ends at the first later row that is in the partition both before and after the
 step, and whose value is v or better. The results of the rows between may change.
 
-A step can change several rows of a partition. A change whose value is not better than that of an
-earlier one affects no row that the earlier one does not affect, so it is left out. The search for
-the end of an effect stops at the next change that is not left out, so a step reads each row once.
+A step can change several rows of a partition. A change is ignored if an earlier change has a value
+that is as good: it affects only rows that the earlier change affects, too. The search for the end
+of an effect stops at the next change that is not ignored, so a step reads each row once.
 
 Cost: O(log N) per changed row and run, and O(1) per row whose result changes. State: the records,
 expected O(log n) of n rows in random order, and n if each row is better than the one before it.
@@ -43,7 +43,8 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["Effects", "RunningExtreme", "is_running_extreme"]
 
-_FIRST_READ_ROWS: Final = 16  # the rows after a change that are read first; then 4 times as many
+# The number of rows after a change that are read at once; then 4 times as many, and so on.
+_FIRST_READ_ROWS: Final = 16
 
 
 def is_running_extreme(call: WindowCall) -> bool:
@@ -58,9 +59,9 @@ class Effects(NamedTuple):
 
     Attributes:
         stop: The position after the last row whose result the change may alter.
-        reached: A row that the effect reaches, shape ``(columns, n)``. It is the last one before
-            ``stop``, if that row was read. It was not read if the effect ends at another change or
-            at the end of the partition: then this is the changed row.
+        reached: For each change, the last row before ``stop``, shape ``(columns, n)``. The search
+            does not read this row if the effect ends at another change or at the end of the
+            partition: then it is the changed row instead.
     """
 
     stop: KeyPositions
@@ -68,7 +69,7 @@ class Effects(NamedTuple):
 
     def union(self, other: Effects) -> Effects:
         """Return the effect that reaches further, for each changed row."""
-        # A KeyPositions has a position per run. All of them grow along the order of the rows.
+        # A KeyPositions has a position in each run. A later row has a greater sum of positions.
         is_further = other.stop.positions.sum(axis=0) > self.stop.positions.sum(axis=0)
         stop = (np.where(is_further, b, a) for a, b in zip(self.stop, other.stop, strict=True))
         return Effects(KeyPositions(*stop), np.where(is_further, other.reached, self.reached))
@@ -94,11 +95,11 @@ class RunningExtreme:
         """Return the codes of the running extremes before rows, without the staged step."""
         result = np.full(rows.shape[1], NULL)
         ranges = RowRanges(self.trace)
-        row_start, partition_start = ranges.seek(rows), ranges.seek(rows[: self._order.keys])
-        # A position at least one record before each row; further, if the trace has several runs.
-        # The last record that is read from there is the last one before the row.
-        one_record_before = ranges.neighbour(row_start, partition_start, 1)
-        read = ranges.read(one_record_before, row_start)
+        row_start, partition_start = ranges.seek(rows), ranges.seek(rows[: self._order.key_count])
+        # At least one record is between this position and the row, more if the trace has several
+        # runs. The last one that is read is the last one before the row.
+        before_last_record = ranges.neighbour(row_start, partition_start, 1)
+        read = ranges.read(before_last_record, row_start)
         is_last = np.ones(len(read.ranges), np.bool)
         is_last[:-1] = read.ranges[1:] != read.ranges[:-1]
         result[read.ranges[is_last]] = self._codes(read.rows[:, is_last])
@@ -109,43 +110,44 @@ class RunningExtreme:
         ranges: RowRanges,
         changed: Int64Array,
         partition: Int64Array,
-        here: KeyPositions,
-        after: KeyPositions,
+        row_start: KeyPositions,
+        row_stop: KeyPositions,
         partition_stop: KeyPositions,
     ) -> Effects:
-        """Return how far changes of rows change the running extreme.
+        """Return how far the effects of changed rows on the running extreme reach.
 
         Args:
             ranges: The rows of all partitions, without and with the step.
             changed: The changed rows, sorted, shape ``(columns, n)``.
             partition: The number of each changed row's partition.
-            here: The positions of the changed rows.
-            after: The positions after them.
+            row_start: The positions of the changed rows.
+            row_stop: The positions after them.
             partition_stop: The positions after the last rows of their partitions.
         """
         codes = self._codes(changed)
         n = len(codes)
         ranks, ranks_before = np.split(self._ranks(codes, self.before(changed)), [n])
         # A change has an effect if it inserts or deletes a row, and is a record among the changes.
-        # A row is present if the weight of all rows up to it exceeds that of the rows before it.
-        was_present, is_present = after.old > here.old, after.new > here.new
+        # A row is present if the weight of all rows up to it exceeds that of the rows before it,
+        # which ``old`` and ``new`` of a position are.
+        was_present, is_present = row_stop.old > row_start.old, row_stop.new > row_start.new
         is_presence_changed = was_present != is_present
         ranks = np.where(is_presence_changed, ranks, 2 * n)  # greater than all ranks
         effective = np.flatnonzero(_are_records(ranks, partition, ranks_before))
-        stop = KeyPositions(*(part.copy() for part in after))
+        stop = KeyPositions(*(part.copy() for part in row_stop))
         reached = changed.copy()
         # An effect is searched up to the next effective change.
         limit = partition_stop.take(effective)
         has_next = np.flatnonzero(partition[effective[1:]] == partition[effective[:-1]])
-        _put(limit, has_next, here.take(effective[has_next + 1]))
-        cursor = after.take(effective)
-        pending, count = np.arange(len(effective)), _FIRST_READ_ROWS
+        _put(limit, has_next, row_start.take(effective[has_next + 1]))
+        cursor = row_stop.take(effective)
+        pending, rows_to_read = np.arange(len(effective)), _FIRST_READ_ROWS
         # Read the next rows of all pending changes. A change ends at its first row in both versions
         # whose value is at least as good, or at its limit.
         while len(pending):
             bound = limit.take(pending)
             start = cursor.take(pending)
-            end = ranges.neighbour(start, bound, count)
+            end = ranges.neighbour(start, bound, rows_to_read)
             read = ranges.read(start, end)
             present = np.flatnonzero((read.old > 0) & (read.new > 0))
             read_codes = self._codes(read.rows[:, present])
@@ -165,15 +167,15 @@ class RunningExtreme:
             _put(stop, effective[pending[at_limit]], bound.take(at_limit))
             _put(cursor, pending, end)
             pending = pending[is_pending & ~is_at_limit]
-            count *= 4
+            rows_to_read *= 4
         return Effects(stop, reached)
 
     def prepare(
         self,
         rows: Int64Array,
         group: Int64Array,
-        old: BoolArray,
-        new: BoolArray,
+        was_present: BoolArray,
+        is_present: BoolArray,
         before: Int64Array,
     ) -> TraceStep | None:
         """Stage the change of the records among consecutive rows.
@@ -182,8 +184,8 @@ class RunningExtreme:
             rows: The rows whose result may change, by group, in order.
             group: The number of each row's group, ascending. A group is a segment of consecutive
                 rows of a partition.
-            old: A mask of the rows of positive weight without the step.
-            new: The same with the step.
+            was_present: A mask of the rows of positive weight without the step.
+            is_present: The same with the step.
             before: The code of the running extreme before each group.
         """
         codes = self._codes(rows)
@@ -191,8 +193,8 @@ class RunningExtreme:
         rank_of_absent = 2 * len(codes) + len(before)  # greater than all ranks
         ranks_before = ranks_before_groups[group]
         change = np.zeros(len(codes), np.int64)
-        for sign, is_present in ((-1, old), (1, new)):
-            ranks_of_present = np.where(is_present, ranks, rank_of_absent)
+        for sign, present in ((-1, was_present), (1, is_present)):
+            ranks_of_present = np.where(present, ranks, rank_of_absent)
             change += sign * _are_records(ranks_of_present, group, ranks_before)
         changed = np.flatnonzero(change)
         if not len(changed):

@@ -16,10 +16,10 @@ running sums their digits (`prefix_totals`); for running min and max the rows th
 (`running_extremes`); for dense_rank and frames of GROUPS the groups (`order_groups`).
 
 Cost: a step reads the rows whose results can change, and the rows that these read
-(`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. If a call
-reads its whole partition, or the rows to read are most of it, the step reads the changed partitions
-as a whole. The same holds if rows have negative weights, or if the order is that of strings, which
-the order of the trace does not decide.
+(`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. The step reads
+the changed partitions as a whole if a call reads its whole partition, if most of the rows would
+have to be read, or if rows have negative weights. It also does so for an order by strings, because
+the trace orders strings by their first bytes only.
 
 Alternatives considered: a balanced tree per partition, with totals in its nodes. The runs of a
 trace store running sums of their weights, so their searches return the same totals.
@@ -82,7 +82,8 @@ class WindowOperator:
     ZSet({(3, 1): 1, (5, 2): 1, (5, 3): 1})
     """
 
-    traces_begin_with_partitioning: ClassVar[bool] = True  # see `Operator`
+    # Each trace begins with the partition columns, so old partitions can be dropped (`Operator`).
+    traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: Window, codecs: Codecs) -> None:
         self.arity = len(plan.fields)
@@ -93,19 +94,25 @@ class WindowOperator:
         # The rows of negative total weight. The results ignore them, but the totals over the rows
         # before a segment do not, so while there are any, whole partitions are read.
         self._negative = Trace(self._order.width)
-        value_order = (
+        # Frames of mode RANGE are searched in the trace by value if the order is one sort column of
+        # numbers: a difference of values is then a difference of sort columns.
+        can_search_values = (
             len(plan.order) == 1
             and self._order.order_width == 1
             and not pa.types.is_floating(value_type(fields[plan.order[0].column].type))
         )
-        self._reach = reach_of(plan, value_order=value_order) if self._order.is_exact else None
-        summed: dict[int, bool] = {}
+        self._reach = (
+            reach_of(plan, can_search_values=can_search_values) if self._order.is_exact else None
+        )
+        # The columns of running counts and sums; True for those that are added up.
+        total_columns: dict[int, bool] = {}
         for call in plan.calls if self._reach is not None else ():
             if call.function in ("count", "sum", "avg") and call.frame.start is None:
                 for column in call.arguments:
-                    summed[column] = summed.get(column, False) or call.function != "count"
+                    is_summed = total_columns.get(column, False) or call.function != "count"
+                    total_columns[column] = is_summed
         columns = [codecs.codec(f.type) for f in fields]
-        self._totals = PrefixTotals(self._order, summed, columns)
+        self._totals = PrefixTotals(self._order, total_columns, columns)
         self._extremes = {
             (call.function, call.arguments[0]): RunningExtreme(
                 self._order,
@@ -121,10 +128,9 @@ class WindowOperator:
             has_groups = True
         self._groups = None
         self.traces: tuple[Trace, ...] = (self._rows, self._negative, self._totals.trace)
-        coded = self._order.coded_columns
         self.coded_columns: tuple[Mapping[int, Codec], ...] = (
-            coded,
-            coded,
+            self._order.coded_columns,
+            self._order.coded_columns,
             self._totals.coded_columns,
         )
         if self._reach is not None and has_groups:
@@ -159,9 +165,8 @@ class WindowOperator:
         stored = self._order.to_stored_rows(delta)
         step = self._rows.prepare(stored)
         staged: list[Staged] = [step]
-        keys = self._order.keys
         starts = self._order.group_starts(stored.row_array)
-        prefixes = stored.row_array[:keys, starts]
+        prefixes = stored.row_array[: self._order.key_count, starts]
         if self._reach is None:
             read = prefix_lookup(self._rows, prefixes, step=step)
             return self._whole_partitions(prefixes, read, context.budget), step
@@ -189,13 +194,21 @@ class WindowOperator:
             if segments is not None:
                 totals = self._totals_before(ranges, segments, totals_step, groups_step)
                 change = self._segments(segments, totals, context.budget)
-                rows = segments.rows
-                staged += self._prepare_extremes(rows.rows, rows.ranges, rows, totals[0])
+                read_rows = segments.rows
+                staged += self._prepare_extremes(
+                    read_rows.rows,
+                    read_rows.ranges,
+                    read_rows.old > 0,
+                    read_rows.new > 0,
+                    totals[0],
+                )
         if change is None:
             read = prefix_lookup(self._rows, prefixes, step=step)
             change = self._whole_partitions(prefixes, read, context.budget)
             whole_rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
-            staged += self._prepare_extremes(whole_rows, read.prefix_index, read, None)
+            staged += self._prepare_extremes(
+                whole_rows, read.prefix_index, read.old > 0, read.new > 0, None
+            )
         return change, StagedGroup(staged)
 
     def _prepare_negative(self, stored: ZSet) -> TraceStep | None:
@@ -215,7 +228,8 @@ class WindowOperator:
         self,
         rows: Int64Array,
         group: Int64Array,
-        weights: PrefixRows | RangeRows,
+        was_present: BoolArray,
+        is_present: BoolArray,
         totals: Totals | None,
     ) -> list[TraceStep]:
         """Stage the changes of the running extremes.
@@ -223,7 +237,8 @@ class WindowOperator:
         Args:
             rows: The rows of segments, or of whole partitions, in the layout of the trace.
             group: The number of each row's segment or partition.
-            weights: The weight of each row, without and with the step.
+            was_present: A mask of the rows of positive weight without the step.
+            is_present: The same with the step.
             totals: The totals before each segment; None for whole partitions.
         """
         steps = []
@@ -232,7 +247,7 @@ class WindowOperator:
                 before = totals.extremes[call]
             else:
                 before = np.full(int(group.max(initial=-1)) + 1, NULL)
-            step = extreme.prepare(rows, group, weights.old > 0, weights.new > 0, before)
+            step = extreme.prepare(rows, group, was_present, is_present, before)
             if step is not None:
                 steps.append(step)
         return steps
@@ -260,8 +275,9 @@ class WindowOperator:
         assert reach is not None
         partition_rows = ranges.seek(prefixes, after=True).positions.sum()
         partition_rows -= ranges.seek(prefixes).positions.sum()
-        near = reach.rows_before + reach.rows_after + reach.groups_before + reach.groups_after
-        if changed.shape[1] * (2 * near + SEGMENT_OVERHEAD_ROWS) > partition_rows:
+        rows_in_reach = reach.rows_before + reach.rows_after
+        rows_in_reach += reach.groups_before + reach.groups_after
+        if changed.shape[1] * (2 * rows_in_reach + SEGMENT_OVERHEAD_ROWS) > partition_rows:
             return None
         groups = None
         if self._groups is not None:
@@ -290,27 +306,29 @@ class WindowOperator:
         if not (reach.from_start or reach.first_row or self._extremes):
             return None, None
         start, partition_start = segments.start, segments.partition_start
+        # ``old`` and ``new`` of a position are the sums of the weights of all rows before it.
         old = Totals(start.old - partition_start.old)
         new = Totals(start.new - partition_start.new)
         rows = segments.rows
-        first = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
+        # The first row of each segment.
+        begins = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
         if self._extremes:
-            # No effect of a change before a segment reaches it, so the step does not matter.
-            extremes = {call: each.before(first) for call, each in self._extremes.items()}
+            # A change before a segment does not affect its rows (it would be in the segment), so
+            # the extremes before it are the same without and with the step.
+            extremes = {call: each.before(begins) for call, each in self._extremes.items()}
             old, new = replace(old, extremes=extremes), replace(new, extremes=extremes)
         if reach.from_start:
-            sums = self._totals.before(first, old.rows, new.rows, totals_step)
-            old, new = (
-                replace(totals, counts=each.counts, sums=each.sums)
-                for totals, each in zip((old, new), sums, strict=True)
-            )
+            old_sums, new_sums = self._totals.before(begins, old.rows, new.rows, totals_step)
+            old = replace(old, counts=old_sums.counts, sums=old_sums.sums)
+            new = replace(new, counts=new_sums.counts, sums=new_sums.sums)
             if self._groups is not None:
-                old_groups, new_groups = self._groups.before(first, groups_step)
+                old_groups, new_groups = self._groups.before(begins, groups_step)
                 old, new = replace(old, groups=old_groups), replace(new, groups=new_groups)
         if reach.first_row:
-            # Only segments that begin with their partition change its first row.
-            second = ranges.neighbour(partition_start, segments.partition_stop, 1)
-            candidates = ranges.read(partition_start, second)
+            # A step that changes the first row of a partition computes the whole partition, as a
+            # segment without leading rows. In all other partitions the first row is the old one.
+            after_first = ranges.neighbour(partition_start, segments.partition_stop, 1)
+            candidates = ranges.read(partition_start, after_first)
             present = np.flatnonzero(candidates.old > 0)
             segment, first = np.unique(candidates.ranges[present], return_index=True)
             codes = self._order.to_input(candidates.rows[:, present[first]])
@@ -361,13 +379,13 @@ class WindowOperator:
     ) -> Int64Array:
         """Return the affected rows of segments with their results, one row per unit of weight.
 
-        The other rows are only read: their own results would need rows beyond the segment.
+        The other rows of a segment are in it because affected rows read them.
 
         Args:
             rows: The rows of the segments.
             weights: The weight of each row, without or with the step.
-            first: For each segment, the number of its rows before the affected ones.
-            last: The same for the row after the last affected one.
+            first: For each segment, the number of its rows before the first affected row.
+            last: For each segment, the number of its rows up to the last affected row.
             totals: The totals over the rows before each segment, if calls need them.
             budget: The limits of the step.
         """

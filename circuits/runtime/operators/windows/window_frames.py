@@ -151,12 +151,13 @@ def _bound(
     *,
     is_end: bool,
 ) -> Int64Array:
-    """The index of the first row of each frame; or, of its end, the index after the last row."""
+    """Return the start of each frame, or its end: the index after its last row."""
     if offset is None:
         return partitions.stop if is_end else partitions.start
     if frame.mode == "rows":
         # Clipped to a number of rows that no partition has, so that the sum is an int64.
-        return partitions.row + int(np.clip(offset, -(2**62), 2**62)) + is_end
+        row = partitions.row + int(np.clip(offset, -(2**62), 2**62))
+        return row + 1 if is_end else row
     if offset == 0:
         return partitions.group_stop if is_end else partitions.group_start
     if frame.mode == "groups":
@@ -177,7 +178,10 @@ def _group_bound(offset: int, partitions: Partitions, *, is_end: bool) -> Int64A
 def _value_bound(
     offset: int | float, partitions: Partitions, order: RangeOrder, *, is_end: bool
 ) -> Int64Array:
-    """Search value + offset in the partition; rows without a value have their group as frame."""
+    """Return the bounds of frames of mode ``range``: search value + offset in the partition.
+
+    The frame of a row without a value is its group.
+    """
     bounds = (partitions.group_stop if is_end else partitions.group_start).copy()
     rows = np.flatnonzero(order.present)
     n = len(rows)
@@ -185,18 +189,20 @@ def _value_bound(
         return bounds
     values = order.values[rows]
     wanted = values + offset if values.dtype.kind == "f" else _add_saturating(values, int(offset))
-    # Sort the values of the rows and the wanted values together, by partition. Among equal values,
-    # a wanted value is first if it begins a frame (the equal rows are in it), last if it ends one.
-    number = partitions.partition_index[rows]
-    side = np.repeat([0, 1 if is_end else -1], n)
-    sorted_indices = np.lexsort((side, np.concatenate((values, wanted)), np.tile(number, 2)))
+    # Sort the n values of the rows and the n wanted values together, by partition. Among equal
+    # values, a wanted value is first if it begins a frame (the equal rows are in it), last if it
+    # ends one.
+    partition = partitions.partition_index[rows]
+    tie_breaker = np.repeat([0, 1 if is_end else -1], n)
+    both_values = np.concatenate((values, wanted))
+    sorted_indices = np.lexsort((tie_breaker, both_values, np.tile(partition, 2)))
     is_row = sorted_indices < n
     searched = np.flatnonzero(~is_row)
-    rows_before = np.empty(n, np.int64)
+    rows_before = np.empty(n, np.int64)  # the number of rows that are before each wanted value
     rows_before[sorted_indices[searched] - n] = np.cumsum(is_row)[searched]
-    # A bound is the position after the last row before it. Without such a row in its partition, it
-    # is the first row with a value, because the NULLs of a partition are first or last.
-    first_row = rows[np.searchsorted(number, number)]
+    # A bound is the index after the last row that is before the wanted value. If no such row is in
+    # the partition, it is the first row with a value: NULLs are first or last in a partition.
+    first_row = rows[np.searchsorted(partition, partition)]
     bounds[rows] = np.maximum(np.concatenate(([0], rows + 1))[rows_before], first_row)
     return bounds
 

@@ -53,15 +53,16 @@ _MAX_DISTANCE: Final = 2**62
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals over the leading rows of each partition, if functions are given only the rows after.
+    """Totals over the leading rows of each partition.
 
-    Each array has an entry per partition.
+    These are the rows that come before the rows that the functions are given. Each array has an
+    entry per partition.
 
     Attributes:
         rows: The number of leading rows.
         counts: By column, the number of leading rows in which it is not NULL.
-        sums: By column and digit position, the digit of the sum of the column over the leading rows
-            (`circuits.runtime.operators.aggregates.exact_sum.Digits.amounts`).
+        sums: By column and position of a digit, the amount of this digit in the sum of the column
+            over the leading rows (`circuits.runtime.operators.aggregates.exact_sum.Digits`).
         groups: The number of groups of equal rows among the leading rows.
         first_rows: The codes of the first leading row, shape ``(columns, partitions)``; any codes
             where there is none.
@@ -101,16 +102,16 @@ class _Rows:
     budget: Budget | None = None
 
     @cached_property
-    def prefix_counts(self) -> dict[int, Int64Array]:
-        """By column, the number of values that are not NULL before each row; filled on demand."""
+    def _prefix_counts(self) -> dict[int, Int64Array]:
+        """The results of `prefix_counts` so far, by column."""
         return {}
 
-    def counts(self, column: int) -> Int64Array:
+    def prefix_counts(self, column: int) -> Int64Array:
         """The number of values of a column that are not NULL: before each row, then in all rows."""
-        counts = self.prefix_counts.get(column)
+        counts = self._prefix_counts.get(column)
         if counts is None:
             present = self.codes[column] != NULL
-            counts = self.prefix_counts[column] = np.concatenate(([0], np.cumsum(present)))
+            counts = self._prefix_counts[column] = np.concatenate(([0], np.cumsum(present)))
         return counts
 
 
@@ -160,7 +161,7 @@ class WindowFunctions:
 
     def _range_order(self, codes: Int64Array) -> RangeOrder | None:
         frames = [call.frame for call in self._plan.calls if call.frame.mode == "range"]
-        # The bounds None (of the partition) and 0 (of the group of equal rows) need no values.
+        # A bound that is None (the partition) or 0 (the group of equal rows) needs no values.
         if not any(frame.start or frame.end for frame in frames):
             return None
         (order,) = self._plan.order
@@ -202,13 +203,13 @@ class WindowFunctions:
         distance = call.number if call.function == "lag" else -call.number
         partitions = rows.partitions
         if call.ignore_nulls:
-            source = _nth_present(rows, call.arguments[0], distance)
+            source_row = _nth_present(rows, call.arguments[0], distance)
         else:
-            source = partitions.row - max(-_MAX_DISTANCE, min(distance, _MAX_DISTANCE))
-            inside = (source >= partitions.start) & (source < partitions.stop)
-            source = np.where(inside, source, _NO_ROW)
+            source_row = partitions.row - max(-_MAX_DISTANCE, min(distance, _MAX_DISTANCE))
+            inside = (source_row >= partitions.start) & (source_row < partitions.stop)
+            source_row = np.where(inside, source_row, _NO_ROW)
         default = rows.codes[call.arguments[1]] if len(call.arguments) > 1 else np.int64(NULL)
-        return np.where(source == _NO_ROW, default, value[source])
+        return np.where(source_row == _NO_ROW, default, value[source_row])
 
     def _extreme(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         column = call.arguments[0]
@@ -218,21 +219,23 @@ class WindowFunctions:
 
         def compute(rows: _Rows) -> Int64Array:
             present = np.flatnonzero(rows.codes[column] != NULL)
+            # The values of the rows, then the extreme of the leading rows of each partition.
             codes = rows.codes[column, present]
-            leading = None
+            leading_codes = None
             if rows.totals is not None and call.frame.start is None:
-                leading = rows.totals.extremes.get((call.function, column))
-            if leading is not None:
-                codes = np.concatenate((codes, leading))
+                leading_codes = rows.totals.extremes.get((call.function, column))
+            if leading_codes is not None:
+                codes = np.concatenate((codes, leading_codes))
             ranks = ordered_column.ranks(codes)
-            counts = rows.counts(column)
+            counts = rows.prefix_counts(column)
+            # For each row, the position in ``codes`` of the best value of its frame so far.
             best = np.full(len(rows.partitions), _NO_ROW)
-            if leading is not None:
+            if leading_codes is not None:
                 index = len(present) + rows.partitions.partition_index
                 best = np.where(codes[index] == NULL, _NO_ROW, index)
-            for piece in self._frames(call, rows):
+            for index_range in self._frames(call, rows):
                 least = _position_of_least(
-                    ranks[: len(present)], counts[piece.start], counts[piece.stop]
+                    ranks[: len(present)], counts[index_range.start], counts[index_range.stop]
                 )
                 better = (least != _NO_ROW) & (
                     (best == _NO_ROW) | (_take(ranks, least) < _take(ranks, best))
@@ -255,29 +258,29 @@ class WindowFunctions:
             frames = self._frames(call, rows)
             parts: list[Digits] = []
             zero = np.zeros(n, np.int64)
-            before = {}
+            leading_sums = {}
             if rows.totals is not None and call.frame.start is None:
-                before = rows.totals.sums[column]
-            for digit in sorted({*digits.digits.tolist(), *before}):
-                has_digit = np.flatnonzero(digits.digits == digit)
-                value_rows = present[digits.sum_indices[has_digit]]
+                leading_sums = rows.totals.sums[column]
+            for position in sorted({*digits.positions.tolist(), *leading_sums}):
+                is_at_position = np.flatnonzero(digits.positions == position)
+                value_rows = present[digits.sum_indices[is_at_position]]
                 amounts = np.zeros(n + 1, np.int64)
-                np.add.at(amounts, value_rows + 1, digits.amounts[has_digit])
+                np.add.at(amounts, value_rows + 1, digits.amounts[is_at_position])
                 # Prefix sums may wrap around; their differences are right.
                 sums = np.cumsum(amounts)
                 total = zero.copy()
-                for piece in frames:
-                    total += sums[piece.stop] - sums[piece.start]
-                total += before.get(digit, zero)[rows.partitions.partition_index]
+                for index_range in frames:
+                    total += sums[index_range.stop] - sums[index_range.start]
+                total += leading_sums.get(position, zero)[rows.partitions.partition_index]
                 nonzero = np.flatnonzero(total)
-                parts.append(Digits(nonzero, np.full(len(nonzero), digit), total[nonzero]))
+                parts.append(Digits(nonzero, np.full(len(nonzero), position), total[nonzero]))
             counts = _count(call, rows, frames)
             return encoder.codes(_sorted_digits(parts), counts, counts != 0)
 
         return compute
 
     def _aggregate_by_frame(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
-        """Any aggregate: group the rows of each distinct frame by the number of the frame."""
+        """Return the function of any aggregate: it groups rows by the number of their frame."""
         fields = (Field("frame", _INT64, nullable=False), *self._plan.input.fields)
         arguments = [column + 1 for column in call.arguments]
         aggregate = AggregateCall(
@@ -297,14 +300,15 @@ class WindowFunctions:
 
         def compute(rows: _Rows) -> Int64Array:
             frames = self._frames(call, rows)
-            bounds = np.stack([bound for piece in frames for bound in piece])
-            distinct, frame_of_row = np.unique(bounds, axis=1, return_inverse=True)
-            n = distinct.shape[1]
+            # The start and the stop of each index range, one below the other; a column per frame.
+            bounds = np.stack([bound for index_range in frames for bound in index_range])
+            bounds, frame_of_row = np.unique(bounds, axis=1, return_inverse=True)
+            n = bounds.shape[1]
             if rows.budget is not None:
-                frame_rows = np.maximum(distinct[1::2] - distinct[::2], 0).sum(dtype=np.float64)
+                frame_rows = np.maximum(bounds[1::2] - bounds[::2], 0).sum(dtype=np.float64)
                 rows.budget.add_bytes(int(frame_rows) * (len(fields) + 1) * 8)
-            # The rows of each piece (two bounds) of the frames, with the numbers of their frames.
-            pairs = [_flatten(*distinct[i : i + 2]) for i in range(0, len(distinct), 2)]
+            # The number of a frame and a row of the frame, for all rows of all frames.
+            pairs = [_flatten(*bounds[i : i + 2]) for i in range(0, len(bounds), 2)]
             frame, row = (np.concatenate(column) for column in zip(*pairs, strict=True))
             columns = [frame, *rows.codes[:, row]]
             groups = operator.evaluate([ZSet.from_columns(columns)], rows.budget)
@@ -380,12 +384,12 @@ _POSITIONS: Final[dict[str, Callable[[_Rows, int], Int64Array]]] = {
 def _count(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
     """The number of rows of each frame, or of its values that are not NULL."""
     total = np.zeros(len(rows.partitions), np.int64)
-    for piece in frames:
+    for index_range in frames:
         if call.arguments:
-            counts = rows.counts(call.arguments[0])
-            total += counts[piece.stop] - counts[piece.start]
+            counts = rows.prefix_counts(call.arguments[0])
+            total += counts[index_range.stop] - counts[index_range.start]
         else:
-            total += piece.stop - piece.start
+            total += index_range.stop - index_range.start
     if rows.totals is not None and call.frame.start is None:
         before = rows.totals.counts[call.arguments[0]] if call.arguments else rows.totals.rows
         total += before[rows.partitions.partition_index]
@@ -396,30 +400,35 @@ def _value_at(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
     """The value of the first, the last or the n-th row of each frame; NULL if there is none."""
     column = call.arguments[0]
     if call.ignore_nulls:
-        counts = rows.counts(column)
+        counts = rows.prefix_counts(column)
         present = np.flatnonzero(rows.codes[column] != NULL)
         codes = rows.codes[column, present]
-        frames = [IndexRange(counts[piece.start], counts[piece.stop]) for piece in frames]
+        frames = [
+            IndexRange(counts[index_range.start], counts[index_range.stop])
+            for index_range in frames
+        ]
     else:
         codes = rows.codes[column]
     selected = np.full(len(rows.partitions), _NO_ROW)
     if call.function == "last_value":
-        for piece in frames:
-            selected = np.where(piece.stop > piece.start, piece.stop - 1, selected)
+        for index_range in frames:
+            selected = np.where(
+                index_range.stop > index_range.start, index_range.stop - 1, selected
+            )
     else:
         remaining = np.full(
             len(selected), call.number - 1 if call.function == "nth_value" else 0, np.int64
         )
-        for piece in frames:
-            size = piece.stop - piece.start
+        for index_range in frames:
+            size = index_range.stop - index_range.start
             here = (selected == _NO_ROW) & (remaining >= 0) & (remaining < size)
-            selected = np.where(here, piece.start + remaining, selected)
+            selected = np.where(here, index_range.start + remaining, selected)
             remaining = remaining - size
     results = np.where(selected == _NO_ROW, np.int64(NULL), _take(codes, selected))
     if reads_first_row(call) and rows.totals is not None and rows.totals.first_rows is not None:
-        number = rows.partitions.partition_index
-        first = rows.totals.first_rows[column, number]
-        results = np.where(rows.totals.rows[number] > 0, first, results)
+        partition = rows.partitions.partition_index
+        first = rows.totals.first_rows[column, partition]
+        results = np.where(rows.totals.rows[partition] > 0, first, results)
     return results
 
 
@@ -432,7 +441,7 @@ def reads_first_row(call: WindowCall) -> bool:
 
 def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
     """The row with the ``distance``-th value before each row (negative: after), skipping NULLs."""
-    counts = rows.counts(column)
+    counts = rows.prefix_counts(column)
     present = np.flatnonzero(rows.codes[column] != NULL)
     partitions = rows.partitions
     distance = max(-_MAX_DISTANCE, min(distance, _MAX_DISTANCE))
@@ -462,9 +471,9 @@ def _position_of_least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -
             width = 1 << (level - 1)
             first, second = best[:-width], best[width:]
             best = np.where(ranks[second] < ranks[first], second, first)
-        of_level = np.flatnonzero(level_of_range == level)
-        first, second = best[start[of_level]], best[stop[of_level] - (1 << level)]
-        result[of_level] = np.where(ranks[second] < ranks[first], second, first)
+        ranges = np.flatnonzero(level_of_range == level)
+        first, second = best[start[ranges]], best[stop[ranges] - (1 << level)]
+        result[ranges] = np.where(ranks[second] < ranks[first], second, first)
     return result
 
 
@@ -489,6 +498,8 @@ def _sorted_digits(parts: Sequence[Digits]) -> Digits:
     """The digits of all parts, sorted by sum and digit position."""
     if not parts:
         return Digits(*np.empty((3, 0), np.int64))
-    sum_indices, digits, amounts = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.lexsort((digits, sum_indices))
-    return Digits(sum_indices[order], digits[order], amounts[order])
+    sum_indices, positions, amounts = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    order = np.lexsort((positions, sum_indices))
+    return Digits(sum_indices[order], positions[order], amounts[order])

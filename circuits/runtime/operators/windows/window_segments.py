@@ -60,14 +60,15 @@ class Reach:
     """How far a window reads around a row.
 
     Attributes:
-        rows_before: Rows before it, besides those of ``from_start``.
-        rows_after: Rows after it.
-        values_before: Difference of the order column before it; None if no call reads by value.
+        rows_before: The number of rows before it that are read.
+        rows_after: The number of rows after it that are read.
+        values_before: The rows before it are read whose order column differs by at most this
+            number; None if no call reads by value.
         values_after: The same after it.
-        groups_before: Groups of equal rows before its group.
+        groups_before: The number of groups of equal rows before its group that are read.
         groups_after: The same after it.
-        groups: True if a call reads the rows that are equal to it in the order.
-        from_start: True if a call needs a total over all rows before it.
+        own_group: True if a call reads the rows that are equal to it in the order.
+        from_start: True if a call needs a total over all rows before it, which does not read them.
         first_row: True if a call reads the first row of the partition.
     """
 
@@ -77,7 +78,7 @@ class Reach:
     values_after: int | None = None
     groups_before: int = 0
     groups_after: int = 0
-    groups: bool = False
+    own_group: bool = False
     from_start: bool = False
     first_row: bool = False
 
@@ -90,36 +91,37 @@ class Reach:
             _greater(self.values_after, other.values_after),
             max(self.groups_before, other.groups_before),
             max(self.groups_after, other.groups_after),
-            self.groups or other.groups,
+            self.own_group or other.own_group,
             self.from_start or other.from_start,
             self.first_row or other.first_row,
         )
 
 
-def reach_of(plan: Window, *, value_order: bool) -> Reach | None:
+def reach_of(plan: Window, *, can_search_values: bool) -> Reach | None:
     """Return how far the calls of a window read; None if one needs its whole partition.
 
     Args:
         plan: The window.
-        value_order: True if differences of the order column are differences of its sort column.
+        can_search_values: True if a difference of values of the order column is the difference of
+            their sort columns, so that the trace can be searched for value + difference.
     """
     if not plan.order:
         return None
     reach = Reach()
     for call in plan.calls:
-        call_reach = _call_reach(call, value_order)
+        call_reach = _call_reach(call, can_search_values)
         if call_reach is None:
             return None
         reach = reach.union(call_reach)
     return reach
 
 
-def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
+def _call_reach(call: WindowCall, can_search_values: bool) -> Reach | None:
     function, frame = call.function, call.frame
     if function == "row_number":
         return Reach(from_start=True)
     if function in ("rank", "dense_rank"):
-        return Reach(groups=True, from_start=True)
+        return Reach(own_group=True, from_start=True)
     if function in ("lag", "lead"):
         distance = call.number if function == "lag" else -call.number
         if call.ignore_nulls:
@@ -131,7 +133,7 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
         return None
     if call.ignore_nulls:
         return None
-    groups = frame.mode in ("range", "groups") or frame.exclude in ("group", "ties")
+    own_group = frame.mode in ("range", "groups") or frame.exclude in ("group", "ties")
     from_start = first_row = False
     if frame.start is None:
         if frame.exclude != "none":
@@ -143,16 +145,17 @@ def _call_reach(call: WindowCall, value_order: bool) -> Reach | None:
         is_near = function == "last_value" and (frame.mode != "range" or frame.end >= 0)
         if not (first_row or from_start or is_near or is_running_extreme(call)):
             return None
+    # A bound before the current row is negative. Both bounds can be on one side of it.
     start = 0 if frame.start is None else frame.start
     before, after = max(-start, -frame.end, 0), max(frame.end, start, 0)
-    reach = Reach(groups=groups, from_start=from_start, first_row=first_row)
+    reach = Reach(own_group=own_group, from_start=from_start, first_row=first_row)
     if frame.mode == "rows":
         return replace(reach, rows_before=int(before), rows_after=int(after))
     if frame.mode == "groups":
         return replace(reach, groups_before=int(before), groups_after=int(after))
     if not before and not after:
         return reach
-    if not value_order:
+    if not can_search_values:
         return None
     return replace(reach, values_before=int(before), values_after=int(after))
 
@@ -248,15 +251,17 @@ class _SegmentSearch:
         self._ranges = ranges
         self._reach = reach
         self._groups = groups
-        self._keys = len(prefixes)
+        self._key_count = len(prefixes)
         # Rows that are equal in so many columns are equal in the order of a partition.
-        self._width = self._keys + order_columns
-        self._depth = self._width if reach.groups else None
+        self._width = self._key_count + order_columns
+        # If a call reads groups, a segment begins and ends with a group: `RowRanges.neighbour`
+        # returns positions of rows in so many columns. None for any rows.
+        self._depth = self._width if reach.own_group else None
         self.partition_start = ranges.seek(prefixes).take(partition)
         self.partition_stop = ranges.seek(prefixes, after=True).take(partition)
         self._before_row, self._after_row = ranges.seek(changed), ranges.seek(changed, after=True)
         self._effects = Effects(self._after_row, changed)
-        # The effects on totals from the start reach to the end of the partition anyway.
+        # With ``from_start`` all rows after a change are affected anyway.
         for extreme in () if reach.from_start else extremes:
             self._effects = self._effects.union(
                 extreme.find_effects(
@@ -268,7 +273,9 @@ class _SegmentSearch:
                     self.partition_stop,
                 )
             )
-        # The first columns of the changed row, and of a row that its effect reaches.
+        # The bounds of an interval by value, as the columns of a group: at first the changed row,
+        # and the row that its effect reaches. `find_affected` widens them to the affected rows,
+        # and `extend` to the rows that these read.
         self._low = changed[: self._width].copy()
         self._high = self._effects.reached[: self._width].copy()
         self._changed_groups = changed[: self._width]
@@ -284,7 +291,7 @@ class _SegmentSearch:
             first = self._rows_before(first, reach.rows_after)
         if reach.rows_before:
             last = self._rows_after(last, reach.rows_before)
-        if reach.groups:
+        if reach.own_group:
             if reach.values_before is not None and reach.values_after is not None:
                 self._low[-1] = _add_to_values(self._low[-1], -reach.values_after)
                 self._high[-1] = _add_to_values(self._high[-1], reach.values_before)
@@ -299,7 +306,8 @@ class _SegmentSearch:
         if reach.from_start:
             last = self.partition_stop
         if reach.first_row:
-            # A change of the first row of a partition changes all its rows.
+            # A change of the first row of a partition changes all its rows. ``old`` of a position
+            # is the sum of the weights of all rows before it.
             is_first = self._before_row.old == self.partition_start.old
             first = _where(is_first, self.partition_start, first)
             last = _where(is_first, self.partition_stop, last)
@@ -337,25 +345,34 @@ class _SegmentSearch:
         return start, stop
 
     def _rows_before(self, positions: KeyPositions, count: int) -> KeyPositions:
-        """Return positions that are at least so many rows before others."""
+        """Return for each position one that is at least ``count`` rows before it."""
         return self._ranges.neighbour(positions, self.partition_start, count, depth=self._depth)
 
     def _rows_after(self, positions: KeyPositions, count: int) -> KeyPositions:
+        """Return for each position one that is at least ``count`` rows after it."""
         return self._ranges.neighbour(
             positions, self.partition_stop, count, depth=self._depth, after=True
         )
 
     def _groups_before(self, positions: KeyPositions, rows: Int64Array, count: int) -> KeyPositions:
-        """Return positions not after others, nor after the group so many groups before rows."""
+        """Return the start of the group ``count`` groups before each row.
+
+        If the given position is before this start, return the given position.
+        """
         assert self._groups is not None
-        groups, exists = find_groups(self._groups, self._keys, np.ascontiguousarray(rows), count)
+        groups, exists = find_groups(
+            self._groups, self._key_count, np.ascontiguousarray(rows), count
+        )
         return _least(positions, _where(exists, self._ranges.seek(groups), self.partition_start))
 
     def _groups_after(self, positions: KeyPositions, rows: Int64Array, count: int) -> KeyPositions:
-        """Return positions not before others, nor before the end of the group so far after rows."""
+        """Return the end of the group ``count`` groups after each row.
+
+        If the given position is after this end, return the given position.
+        """
         assert self._groups is not None
         groups, exists = find_groups(
-            self._groups, self._keys, np.ascontiguousarray(rows), count, after=True
+            self._groups, self._key_count, np.ascontiguousarray(rows), count, after=True
         )
         group_end = self._ranges.seek(groups, after=True)
         return _greatest(positions, _where(exists, group_end, self.partition_stop))
@@ -387,13 +404,13 @@ def _greater(left: int | None, right: int | None) -> int | None:
 
 
 def _first_rows(ranges: RowRanges, start: KeyPositions, bound: KeyPositions) -> Int64Array:
-    """Return the first row from each position on; there is one before the bound."""
+    """Return the first row at or after each position. Such a row must exist before the bound."""
     read = ranges.read(start, ranges.neighbour(start, bound, 1, after=True))
     return read.rows[:, np.unique(read.ranges, return_index=True)[1]]
 
 
 def _last_rows(ranges: RowRanges, bound: KeyPositions, stop: KeyPositions) -> Int64Array:
-    """Return the last row before each position; there is one after the bound."""
+    """Return the last row before each position. Such a row must exist at or after the bound."""
     read = ranges.read(ranges.neighbour(stop, bound, 1), stop)
     return read.rows[:, np.append(np.flatnonzero(np.diff(read.ranges)), len(read.ranges) - 1)]
 
