@@ -68,7 +68,8 @@ from circuits.user_functions import UserFunction, udf
 from dbsp_wcoj.limits import StepLimits
 from dbsp_wcoj.version import __version__
 
-#: The owner of this package; other distributions have a package of this name.
+#: Identifies this package: other distributions contain packages named ``circuits``, too. The check
+#: is in `streaming.installation`.
 __distribution__ = "dbsp-wcoj"
 
 __all__ = [

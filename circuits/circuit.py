@@ -13,8 +13,8 @@ circuit: it must be restored or built again.
 
 ``prepare`` and ``commit`` are separate so that a durable sink can write in between: the outputs,
 and the state that the step adds (`CircuitStep.state`, see `circuits.state.circuit_state`). If the
-write fails, the sink abandons the step. This removes the codes that its new values got, so that the
-same rows get the same codes when they come again.
+write fails, the sink abandons the step. This removes the values that the step added to
+dictionaries, so that the same rows get the same codes when they come again.
 
 Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers. A reader
 sees the last committed version until the end of its read (`circuits.runtime.circuit_version`).
@@ -56,7 +56,7 @@ from circuits.inputs.encoded_inputs import (
 from circuits.inputs.finality import check_finality
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows
-from circuits.limits import bounded
+from circuits.limits import name_limit_errors
 from circuits.phases import COMMIT
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep, watermark_of
@@ -83,7 +83,8 @@ from dbsp_wcoj.storage.trace import Staged, TraceStep
 
 __all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
-#: The phases in `CircuitStep.seconds`: values to codes, the operators, codes to values.
+#: The keys of `CircuitStep.seconds`: values to codes, the operators, codes to values. Observers see
+#: the finer phases of `circuits.phases`.
 PREPARE_PHASES: Final = ("encode", "step", "output")
 
 #: Called before an operator is evaluated, with its name, its kind and the views it is part of.
@@ -151,7 +152,7 @@ class Circuit:
         )
         self._clock = clock
         self._version = 0
-        # True while a commit runs, and after one that failed: a writer has no state to change.
+        # True while a commit runs, and after a commit that failed: writers must not start then.
         self._is_state_undefined = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
@@ -160,7 +161,8 @@ class Circuit:
         self._turns = WriterLock()
         self.codecs = Codecs()
         try:
-            # By kept input: the functions of its event time that views group by.
+            # For each input with ``on_expiry="keep"``: the functions of its event time that views
+            # group by.
             self._group_functions = check_finality(self.plans, self.inputs, self.input_options)
             self.fingerprint = spec.fingerprint
             self.graph, self._integrals = self._build_graph(self.codecs)
@@ -177,10 +179,10 @@ class Circuit:
 
     def __repr__(self) -> str:
         steps = self._committed.steps
-        kept = f", keeps {', '.join(self.materialized)}" if self.materialized else ""
+        keeps = f", keeps {', '.join(self.materialized)}" if self.materialized else ""
         return (
             f"<Circuit of {', '.join(self.plans) or 'no views'} from "
-            f"{', '.join(self.inputs) or 'no inputs'}: {steps:,} step{'s' * (steps != 1)}{kept}>"
+            f"{', '.join(self.inputs) or 'no inputs'}: {steps:,} step{'s' * (steps != 1)}{keeps}>"
         )
 
     def _repr_html_(self) -> str:
@@ -189,12 +191,12 @@ class Circuit:
         rows = []
         for name, schema in {**self.inputs, **self._schemas}.items():
             columns = ", ".join(f"{field.name} {field.type}" for field in schema.fields)
-            kept = version.trace(self._traces[name]).rows if name in self._traces else None
+            row_count = version.trace(self._traces[name]).rows if name in self._traces else None
             cells = (
                 "view" if name in self._schemas else "input",
                 name,
                 columns,
-                "not kept" if kept is None else f"{kept:,}",
+                "not kept" if row_count is None else f"{row_count:,}",
             )
             rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
@@ -278,10 +280,11 @@ columns 'nmae'; the relation needs name, age and may have weight
             tables: As for `step`.
             watermarks: For inputs with lateness or retention, the watermark of the source, of the
                 type of the event time column. With lateness, rows before it are late from the next
-                step on; without, rows before it, less the duration of the retention, expire.
+                step on. With retention only, rows expire that are older than the watermark by more
+                than the duration of the retention.
             now: The time of the step, the value of ``now()`` in all views. It is needed if a view
-                reads it (`reads_now`), and ignored otherwise. A time without a zone is in UTC. An
-                earlier time than that of the step before counts as the same time.
+                reads it (`reads_now`), and ignored otherwise. A time without a zone is in UTC. Time
+                never goes back: instead of an earlier time, that of the previous step is used.
             timeout: Seconds to wait for the step of another thread; 0 does not wait, None waits
                 without a limit.
 
@@ -324,11 +327,12 @@ columns 'nmae'; the relation needs name, age and may have weight
         turn: WriterTurn,
     ) -> CircuitStep:
         self._check_writable()
-        lengths, previous_watermarks = self._truncate_dictionaries(), self.graph.watermarks
+        dictionary_lengths = self._truncate_dictionaries()
+        previous_watermarks = self.graph.watermarks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
-            with bounded(self.graph, budget):
+            with name_limit_errors(self.graph, budget):
                 encoded = self._encode(tables, watermarks, self.graph.checked_inputs, self.codecs)
                 times.append(self._clock())
                 step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget, now)
@@ -349,7 +353,7 @@ columns 'nmae'; the relation needs name, age and may have weight
                     for name, rejected_rows in step.rejected.items()
                 }
         except BaseException:
-            self.graph.registry.truncate(lengths)  # a step that fails leaves no codes behind
+            self.graph.registry.truncate(dictionary_lengths)  # remove the codes of the failed step
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -358,7 +362,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             self,
             self._version,
             encoded.zsets,
-            (lengths, self.graph.registry.lengths()),
+            (dictionary_lengths, self.graph.registry.lengths()),
             rejected,
             {
                 phase: end - start
@@ -393,8 +397,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         self.check_step(step)
         self._is_state_undefined = True
         try:
-            step.step.commit()
-            self._committed = self._committed.after(step.step)
+            step.graph_step.commit()
+            self._committed = self._committed.after(step.graph_step)
         except BaseException:
             self._has_commit_failed = True
             self._turns.end_all()  # no prepared step can be committed any more
@@ -419,13 +423,14 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Return a materialized view as it will be after a step; see `CircuitStep.after`."""
         self.check_step(step)
         self.views.trace(name)
-        delta = step.step.deltas[self.graph.views[name]]
+        delta = step.graph_step.deltas[self.graph.views[name]]
         return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
 
     def _truncate_dictionaries(self) -> dict[str, int]:
         """Remove the codes of steps that were dropped; return the lengths of the dictionaries."""
         registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
+        # With several open turns, steps that this thread has prepared still need their codes.
         if lengths == committed or self._turns.open_turns > 1:
             return lengths
         registry.truncate(committed)
@@ -671,22 +676,24 @@ columns 'nmae'; the relation needs name, age and may have weight
     def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations."""
         fields = {name: schema.fields for name, schema in self.inputs.items()}
-        late = [name for name, options in self.input_options.items() if options.lateness]
+        inputs_with_lateness = [
+            name for name, options in self.input_options.items() if options.lateness
+        ]
         graph = incrementalize(
             self.plans,
             fields,
             codecs=codecs,
             join_options=self._join_options,
             clock=self._clock,
-            bounded_inputs=late,
+            bounded_inputs=inputs_with_lateness,
         )
-        inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
+        input_positions = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, options in self.input_options.items():
             groups = self._group_functions.get(name, ())
             graph.add_checked_input(
                 name, CheckedInput(self.inputs[name], options, codecs, graph.relations, groups)
             )
-        positions = {**inputs, **graph.views}
+        positions = {**input_positions, **graph.views}
         integrals = {
             name: graph.integrate(positions[name], retained=name in self._group_functions)
             for name in self.materialized
@@ -727,7 +734,7 @@ class CircuitStep(Staged):
 
     Attributes:
         outputs: The delta of every output.
-        step: The deltas of all operators.
+        graph_step: The deltas of all operators.
         circuit: The circuit of the step.
         version: The version of the circuit at which the step was prepared.
         inputs: The encoded rows of each input, before its options apply.
@@ -739,7 +746,7 @@ class CircuitStep(Staged):
     """
 
     outputs: dict[str, pa.Table]
-    step: GraphStep
+    graph_step: GraphStep
     circuit: Circuit
     version: int
     inputs: Mapping[str, ZSet] = field(default_factory=dict)
@@ -752,7 +759,7 @@ class CircuitStep(Staged):
     @property
     def changes(self) -> Iterable[TraceStep]:
         """The staged deltas of all traces that change."""
-        return self.step.changes
+        return self.graph_step.changes
 
     def commit(self) -> None:
         """Make the step the state of the circuit; any thread may call this.
@@ -771,19 +778,19 @@ class CircuitStep(Staged):
         """Return the part that the step adds to the state, to be written before the commit.
 
         Args:
-            stored: The number of values of each dictionary that are written already, by name; 0
-                for other dictionaries.
+            stored: By the name of a dictionary, how many of its values are written already. A
+                dictionary that is not named has none.
 
         Raises:
             StaleStepError: As `commit`.
-            SnapshotError: A dictionary has fewer values than that.
+            SnapshotError: A dictionary has fewer values than ``stored`` says.
 
         Complexity:
             O(arrangements of the circuit + values that are new to the dictionaries).
         """
         self.circuit.check_step(self)
-        check_type("stored", stored, Mapping, "a mapping from names of tables to lengths")
-        return step_state(self.step, stored)
+        check_type("stored", stored, Mapping, "a mapping from names of dictionaries to lengths")
+        return step_state(self.graph_step, stored)
 
     def abandon(self) -> None:
         """Give up the step, and remove the codes that preparing added.
@@ -802,7 +809,7 @@ class CircuitStep(Staged):
         insertion. The count is exact for a materialized input and a lower bound for an input that
         joins read. Inputs with keys, and inputs that no join reads, are left out.
         """
-        return self.step.missing
+        return self.graph_step.missing
 
     def after(self, view: str) -> PostStepView:
         """Return a materialized view as it will be after the step.

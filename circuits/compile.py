@@ -149,15 +149,18 @@ def compile_sql(
     check_type("text", text, str, "SQL as a text")
     check_type("name", name, str, "the name of the view as a text")
     check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
-    kinds = (bool, list, tuple, set, frozenset)
-    check_type("emit_on_window_close", emit_on_window_close, kinds, "a list of views, or True")
+    allowed_types = (bool, list, tuple, set, frozenset)
+    check_type(
+        "emit_on_window_close", emit_on_window_close, allowed_types, "a list of views, or True"
+    )
     text = add_window_close(text, emit_on_window_close, name=name, dialect=dialect)
-    given = {} if schemas is None else arrow_schemas(schemas)  # some frames can be read only once
+    # Once, because some frames can be read only once.
+    given_schemas = {} if schemas is None else arrow_schemas(schemas)
     declarations = declared_by(text, dialect)
     for notice in declarations.notices:
         warnings.warn(notice, SqlNotice, stacklevel=2)
     source = SourceText("sql", text, name, dialect)
-    all_schemas = _with_declared_schemas(given, declarations)
+    all_schemas = _with_declared_schemas(given_schemas, declarations)
     checked_functions = check_functions(functions)
     plans = plans_of(source, all_schemas, checked_functions)
     if outputs is None:
@@ -176,30 +179,36 @@ def compile_sql(
 
 
 def _with_declared_schemas(
-    given: Mapping[str, pa.Schema], declarations: Declarations
+    given_schemas: Mapping[str, pa.Schema], declarations: Declarations
 ) -> dict[str, pa.Schema]:
     """Return the schemas of all inputs.
 
-    A relation may be given and declared. If the types are equal, the declared schema is used, which
-    says which columns are NOT NULL; if they differ, the planner raises an error.
+    A relation may be both given by the caller and declared in the text. If the types are equal, the
+    declared schema is returned, because it says which columns are NOT NULL. If they differ, the
+    planner raises an error later.
     """
-    schemas = dict(given)
-    names = {name.casefold(): name for name in given}
+    schemas = dict(given_schemas)
+    names = {name.casefold(): name for name in given_schemas}
     for table in declarations.inputs.values():
         name = names.get(table.name.casefold(), table.name)
-        declared = {field.name: field.type for field in table.fields}
-        if name not in given or {f.name: f.type for f in given[name]} == declared:
+        declared_types = {field.name: field.type for field in table.fields}
+        if (
+            name not in given_schemas
+            or {f.name: f.type for f in given_schemas[name]} == declared_types
+        ):
             schemas[name] = table.schema
     return schemas
 
 
 def _with_declared_options(
-    given: Mapping[str, InputOptions] | None, declarations: Declarations
+    given_options: Mapping[str, InputOptions] | None, declarations: Declarations
 ) -> dict[str, InputOptions]:
     """Return the options of all inputs: those that are given, or those that are declared."""
-    if given is not None:
-        check_type("input_options", given, Mapping, '{"name of the input": InputOptions(...)}')
-    options = dict(given or {})
+    if given_options is not None:
+        check_type(
+            "input_options", given_options, Mapping, '{"name of the input": InputOptions(...)}'
+        )
+    options = dict(given_options or {})
     names = {name.casefold() for name in options if isinstance(name, str)}
     for table in declarations.inputs.values():
         if table.options and table.name.casefold() not in names:

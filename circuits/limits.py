@@ -19,7 +19,7 @@ from circuits.runtime.plan_drawing import node_label
 from dbsp_wcoj.errors import LimitError
 from dbsp_wcoj.limits import Budget
 
-__all__ = ["bounded"]
+__all__ = ["name_limit_errors"]
 
 _HOW_TO_FIX: Final = (
     "nothing was changed: take fewer rows in a step, filter earlier, add a condition to the join, "
@@ -27,8 +27,8 @@ _HOW_TO_FIX: Final = (
 
 
 @contextmanager
-def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
-    """Run a step, or a part of it; errors of limits name the view and the operator.
+def name_limit_errors(graph: Graph, budget: Budget) -> Iterator[None]:
+    """Run a step, or a part of it; let errors of limits name the view and the operator.
 
     Raises:
         StepLimitError: A limit was exceeded.
@@ -41,8 +41,8 @@ def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
     except LimitError as error:
         view, operator = _find_names(graph, budget.operator)
         raise StepLimitError(
-            f"{_where(view, operator)}{error}; {_HOW_TO_FIX}or raise the limit {error.limit} of "
-            "the circuit (None switches it off)",
+            f"{_format_names(view, operator)}{error}; {_HOW_TO_FIX}or raise the limit "
+            f"{error.limit} of the circuit (None switches it off)",
             view,
             operator,
             error.limit,
@@ -52,7 +52,7 @@ def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
     except (MemoryError, pa.ArrowCapacityError) as error:
         view, operator = _find_names(graph, budget.operator)
         raise StepMemoryError(
-            f"{_where(view, operator)}out of memory ({error or type(error).__name__}); "
+            f"{_format_names(view, operator)}out of memory ({error or type(error).__name__}); "
             f"{_HOW_TO_FIX}or give the process more memory; lower limits (max_step_rows, "
             "max_step_bytes) refuse such a step sooner",
             view,
@@ -61,7 +61,7 @@ def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
         ) from error
 
 
-def _where(view: str | None, operator: str | None) -> str:
+def _format_names(view: str | None, operator: str | None) -> str:
     if operator is None:
         return ""
     return f"view {view!r}: {operator}: " if view is not None else f"{operator}: "

@@ -273,21 +273,21 @@ columns: name; the relation needs name, age and may have weight
         """
         column_codecs = [codecs.codec(field.type) for field in self.fields]
         codes = [_NO_CODES] * len(column_codecs)
-        nulls = _NO_CODES
-        # Codes in the order of the values come from no dictionary.
-        no_dictionary = [codec.ordered for codec in column_codecs]
-        for column in sorted(range(len(codes)), key=lambda column: not no_dictionary[column]):
+        null_codes = _NO_CODES
+        # Only codecs without a dictionary assign codes in the order of the values.
+        has_no_dictionary = [codec.ordered for codec in column_codecs]
+        for column in sorted(range(len(codes)), key=lambda column: not has_no_dictionary[column]):
             is_read = read_columns is None or column in read_columns
-            if is_read or no_dictionary[column]:
+            if is_read or has_no_dictionary[column]:
                 try:
                     # The encoding without a dictionary is also a check of the values.
                     codes[column] = column_codecs[column].encode(arrays[column])
                 except SchemaError as error:
                     raise self._column_error(self.columns[column], error) from error
             if not is_read:
-                if not len(nulls):
-                    nulls = np.full(len(arrays[column]), NULL)
-                codes[column] = nulls
+                if not len(null_codes):
+                    null_codes = np.full(len(arrays[column]), NULL)
+                codes[column] = null_codes
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:

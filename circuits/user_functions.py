@@ -118,11 +118,11 @@ class UserFunction:
                 raise FunctionError(f"it takes {len(self.parameters)} arguments, not {count}")
             return
         try:
-            parameters = inspect.signature(self.function)
+            signature = inspect.signature(self.function)
         except (TypeError, ValueError):  # some functions of C have no signature
             return
         try:
-            parameters.bind(*[None] * count)
+            signature.bind(*[None] * count)
         except TypeError as error:
             raise FunctionError(f"it does not take {count} arguments: {error}") from None
 
@@ -170,7 +170,11 @@ class UserFunction:
             ) from error
 
     def _compute_array(self, arguments: Sequence[pa.Array]) -> pa.Array:
-        """Call a vectorized function; find the row of an error by bisection."""
+        """Call a vectorized function; find the row of an error by bisection.
+
+        If the function fails for all rows together, but not for the row that is found alone, no
+        single row is at fault.
+        """
         try:
             return self._call_array(arguments)
         except FailedCall as error:
@@ -333,14 +337,14 @@ def _cast_argument(argument: Expression, type: pa.DataType) -> Expression:
     """Return an argument in the type of its parameter; only safe casts are implicit."""
     if argument.type == type:
         return argument
-    # adapt() casts a literal to the type of another argument: here a call that returns ``type``.
+    # `adapt` casts a literal to the type of the other arguments, here of a nameless call.
     adapted = adapt([argument, Call("", (), type)])[0]
     try:
         common = common_type([adapted.type, type])
     except FunctionError:
         common = pa.null()
-    is_float = pa.types.is_floating(type) and pa.types.is_floating(common)
-    if common != type and not is_float:
+    are_both_floats = pa.types.is_floating(type) and pa.types.is_floating(common)
+    if common != type and not are_both_floats:
         raise FunctionError(
             f"a parameter is of type {type}, and the argument of type {argument.type}; cast it"
         )
@@ -355,7 +359,7 @@ def user_function_name(expression: Expression) -> str | None:
 
 
 def _loses_fraction(value: Any, type: pa.DataType) -> bool:
-    """Return whether Arrow would drop the fraction of a number in a value of Python.
+    """Return whether a conversion to ``type`` drops the fraction of a number in a Python value.
 
     >>> _loses_fraction([1, 0.5], pa.list_(pa.int8())), _loses_fraction(0.5, pa.float32())
     (True, False)
@@ -369,14 +373,13 @@ def _loses_fraction(value: Any, type: pa.DataType) -> bool:
         return isinstance(value, Mapping) and any(
             _loses_fraction(value.get(member.name), member.type) for member in type
         )
-    parts = part_types(type)
-    if len(parts) == 1:
-        return any(_loses_fraction(element, parts[0]) for element in value)
+    if not pa.types.is_map(type):
+        (element_type,) = part_types(type)
+        return any(_loses_fraction(element, element_type) for element in value)
     entries = value.items() if isinstance(value, Mapping) else value
     return any(
-        _loses_fraction(element, part)
-        for entry in entries
-        for element, part in zip(entry, parts, strict=True)
+        _loses_fraction(key, type.key_type) or _loses_fraction(item, type.item_type)
+        for key, item in entries
     )
 
 

@@ -56,7 +56,8 @@ class Stats:
 
     Attributes:
         joins: The number of binary joins so far; a term of k factors counts as k - 1.
-        proposals: The number of values that were proposed, or passed to an innermost intersection.
+        proposals: The number of values that were proposed. At the innermost level, where lists are
+            intersected without a proposal, the values of the shortest list count.
         intersections: The number of look-ups of proposed values in other atoms.
         rows_by_run: The number of rows of each run, oldest first, by arrangement.
         bytes: The bytes of all runs.
@@ -150,9 +151,10 @@ class DeltaQuery:
         self._lock = Lock()
         self._relations = relations or Relations()
         self._plan_cache = PlanCache(self.query, body, self.formula, self._relations)
-        self._small = None
+        # A fast path, only for a result of one weight; None if the view cannot use it.
+        self._small_steps = None
         if not (self._shares_relations or self._is_never_true or self.query.head):
-            self._small = SmallSteps(self._plan_cache, self._relations)
+            self._small_steps = SmallSteps(self._plan_cache, self._relations)
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
         """Apply the deltas of one step and return the delta of the view.
@@ -178,9 +180,9 @@ class DeltaQuery:
         """
         self._acquire()
         try:
-            if self._small is not None:
-                result = self._small.step(deltas)
-                if result is not None:
+            if self._small_steps is not None:
+                result = self._small_steps.step(deltas)
+                if result is not None:  # the step was small, and is done
                     total, joins = result
                     self._joins += joins
                     return ZSet.scalar(total)
@@ -300,7 +302,7 @@ class DeltaQuery:
     def plans(self) -> dict[str, Any] | None:
         """The variable orders of the terms as lists and dicts, for `resume`.
 
-        None while all orders are those of a new view. The result is the same object until a term is
+        None if a new view would plan the same orders. The result is the same object until a term is
         planned again.
         """
         return self._plan_cache.plans
@@ -309,8 +311,8 @@ class DeltaQuery:
         """Plan the terms again after the relations have been loaded (`Trace.load`).
 
         Args:
-            plans: The `plans` of the view whose rows were stored, with the same query and formula;
-                None to plan with statistics of the relations.
+            plans: The value of `plans` when the relations were stored, with the same query and
+                formula; None to plan with statistics of the relations.
 
         Complexity:
             That of planning; and O(rows) for each arrangement that was not loaded.
@@ -325,7 +327,7 @@ class DeltaQuery:
         return self._relations.stage(deltas)
 
     def _acquire(self) -> None:
-        # A step uses the join buffers and the delta slots of the plan cache, which exist once.
+        # All steps write to the same join buffers and the same array of delta addresses.
         if not self._lock.acquire(blocking=False):
             raise DbspWcojError(
                 "another step of this view is being computed or read in chunks; a view runs one "
@@ -361,7 +363,9 @@ class DeltaQuery:
                 self._plan_cache.record_cost()
                 return total
         terms = self._runnable_terms(bound_terms, steps, budget)
-        return sum([physical.total(ranges, pool, budget) for physical, ranges, pool in terms])
+        return sum(
+            [physical.total(ranges, executor, budget) for physical, ranges, executor in terms]
+        )
 
     def _chunks(
         self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
@@ -391,6 +395,7 @@ class DeltaQuery:
             A term bound to runs, the value ranges of its parts, and the executor for these parts.
         """
         atoms = len(self.query.body)
+        # The chunks of each partial delta, and the one that the terms of `target` read.
         partials: dict[int, list[ZSet]] = {}
         partial: Partial | None = None
         target = 0
@@ -404,13 +409,12 @@ class DeltaQuery:
             self._joins += term.joins
             physical = term.physical
             ranges, executor = ALL_VALUES, None
-            if term.partial is not None and partial is not None:
-                self._plan_cache.deltas[term.partial] = partial.address(
+            if term.partial_slot is not None and partial is not None:
+                self._plan_cache.deltas[term.partial_slot] = partial.address(
                     physical.plan.factors[0].order
                 )
             elif parallel and self._parts > 1 and term.split is not None:
-                name, order = term.split
-                run = steps[name].run(order)
+                run = steps[term.split.name].run(term.split.order)
                 if run.rows >= MIN_PARALLEL_ROWS:
                     parts = min(self._parts, -(-run.rows // MIN_PARALLEL_ROWS))
                     ranges, executor = value_ranges(run, parts), self._executor

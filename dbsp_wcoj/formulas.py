@@ -10,9 +10,7 @@ Then every formula equals ``N_1 ⋈ … ⋈ N_n - O_1 ⋈ … ⋈ O_n``; for two
 The formulas differ only in their cost. Each line is a term: a product of factors that is added to
 a partial delta, here ``D2``. A factor is one version (old, delta or new) of one atom. Terms are
 only data; `dbsp_wcoj.delta_query` runs each of them as one generic join. A factor reads the same
-version of its atom at all levels of the join. It would be wrong to choose versions level by level:
-this would multiply one difference for each variable, and the product of differences is not the
-difference of the products.
+version of its atom for all variables of the join; a choice per variable would give another result.
 
 The flipped formulas need only one version of each trace in memory, if ``d_i`` is merged into
 relation i right after term i: before the merge the trace is old, after it new. The order of
@@ -420,7 +418,8 @@ def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTe
     # recursive            D_i = D_{i-1} d_i + D_{i-1} O_i + O_1 … O_{i-1} d_i
     # recursive_collapsed  D_i = D_{i-1} N_i               + O_1 … O_{i-1} d_i
     # recursive_flipped    D_i = D_{i-1} O_i               + N_1 … N_{i-1} d_i
-    extended = {
+    # The versions of atom i with which D_{i-1} is multiplied.
+    versions = {
         Formula.recursive: (Version.delta, Version.old),
         Formula.recursive_collapsed: (Version.new,),
         Formula.recursive_flipped: (Version.old,),
@@ -429,7 +428,7 @@ def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTe
     partial_is_zero = True
     for i in range(n):
         if not partial_is_zero:
-            for version in extended:
+            for version in versions:
                 if version is not Version.delta or i in changed:
                     yield DeltaTerm(i + 1, (PARTIAL, Factor(i, version)))
         if i in changed:
@@ -441,25 +440,25 @@ def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[Delt
     """The terms that can be non-zero if only these atoms change, and whose target is needed."""
     if not changed:
         return ()
-    written: set[int] = set()
+    nonzero_targets: set[int] = set()
     nonzero: list[DeltaTerm] = []
     for term in terms:
         is_zero = any(
-            term.target - 1 not in written
+            term.target - 1 not in nonzero_targets
             if factor == PARTIAL
             else factor.version is Version.delta and factor.atom not in changed
             for factor in term.factors
         )
         if not is_zero:
-            written.add(term.target)
+            nonzero_targets.add(term.target)
             nonzero.append(term)
-    read = {terms[-1].target}
+    needed_targets = {terms[-1].target}
     needed: list[DeltaTerm] = []
     for term in reversed(nonzero):
-        if term.target in read:
+        if term.target in needed_targets:
             needed.append(term)
             if PARTIAL in term.factors:
-                read.add(term.target - 1)
+                needed_targets.add(term.target - 1)
     return tuple(reversed(needed))
 
 
@@ -473,9 +472,9 @@ def _normalize(term: DeltaTerm) -> DeltaTerm:
     check_type("the target of a term", target, int, "the number of a partial delta")
     for factor in term.factors:
         check_type("a factor of a term", factor, Factor, "a Factor, or PARTIAL")
-    first = target if PARTIAL in term.factors else 1
+    # The number of each factor: i for atom i, 0 for `PARTIAL`.
     numbers = Counter(0 if factor == PARTIAL else factor.atom + 1 for factor in term.factors)
-    expected = Counter([*([0] if PARTIAL in term.factors else []), *range(first, target + 1)])
+    expected = Counter([0, target] if PARTIAL in term.factors else range(1, target + 1))
     if target < 1 or (PARTIAL in term.factors and target < 2) or numbers != expected:
         raise FormulaError(
             f"the term {_shorten(str(term))!r} is not a product for D{target}: multiply one "

@@ -61,7 +61,8 @@ Engine = Literal["compiled", "reference"]
 
 # A join over a relation of n rows is split into at most ceil(n / MIN_PARALLEL_ROWS) parts.
 MIN_PARALLEL_ROWS = 4096
-# Parts run in parallel only if the whole join needs at least so many proposals (milliseconds).
+# Parts run in parallel only if the whole join needs at least this many proposals, which take some
+# milliseconds.
 MIN_PARALLEL_PROPOSALS = 1 << 22
 # The number of parallel parts is limited so that each needs at least this many proposals.
 MIN_PART_PROPOSALS = 1 << 19
@@ -185,9 +186,8 @@ class _OneShotJoin:
             order=order,
         )
         self._runs: dict[tuple[int, ColumnOrder], Run] = {}
-        # A factor reads an arrangement of a trace as the old version of a relation, and a run that
-        # is built here as if it were a delta. So the addresses of these runs are passed as those of
-        # deltas.
+        # A join reads old relations and deltas. An arrangement of a trace is passed as an old
+        # relation, and a run that is built here as a delta.
         run_addresses: Int64Array = np.zeros(len(relations), np.int64)
         sources: list[Source] = []
         for index, (relation, factor) in enumerate(zip(relations, plan.factors, strict=True)):
@@ -202,8 +202,9 @@ class _OneShotJoin:
             sources.append(Source(None, delta_slot=index))
         self._relations = relations
         self.physical = physical = PhysicalTerm(plan, sources, run_addresses, JoinBuffers())
-        # If the last two variables close a cycle, the join intersects the lists of their factor
-        # many times. So it pays to pack them into bitmaps, which are fast to intersect.
+        # If the last two variables close a cycle, the join intersects the lists of the factor with
+        # both variables many times. So it pays to pack its lists into bitmaps, which are fast to
+        # intersect.
         cycle_factor = physical.cycle_closing_factor
         if cycle_factor is not None and run_addresses[cycle_factor]:
             physical.pack_cycle_closing_run(
@@ -214,8 +215,8 @@ class _OneShotJoin:
         if self.physical is None:
             return ZSet.empty(0)
         total = 0
-        for ranges, pool in self._shares(executor, parts):
-            total += self.physical.total(ranges, pool, budget)
+        for ranges, share_executor in self._shares(executor, parts):
+            total += self.physical.total(ranges, share_executor, budget)
         return ZSet.scalar(total)
 
     def chunks(
@@ -223,8 +224,8 @@ class _OneShotJoin:
     ) -> Iterator[ZSet]:
         if self.physical is None:
             return
-        for ranges, pool in self._shares(executor, parts):
-            yield from self.physical.chunks(ranges, pool, budget)
+        for ranges, share_executor in self._shares(executor, parts):
+            yield from self.physical.chunks(ranges, share_executor, budget)
 
     def _shares(
         self, executor: Executor | None, parts: int

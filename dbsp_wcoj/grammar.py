@@ -55,8 +55,9 @@ TERMINAL_NAMES: Final[Mapping[str, str]] = {
     "_IMPLIES": "':-'",
 }
 
+#: The escapes that a quoted string may contain.
 ESCAPES: Final = "\\\\ \\\" \\' \\n \\t \\r \\b \\f \\uXXXX"
-_ESCAPED: Final[Mapping[str, str]] = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_UNESCAPED: Final[Mapping[str, str]] = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class SyntaxFault(Exception):
@@ -77,7 +78,7 @@ class UnknownEscapeFault(SyntaxFault):
 
 
 def parse_tree(
-    parser: Lark, text: str, terminal_names: Mapping[str, str], whole_text: str
+    parser: Lark, text: str, terminal_names: Mapping[str, str], text_kind: str
 ) -> Tree[Token]:
     """Parse a text.
 
@@ -85,8 +86,8 @@ def parse_tree(
         parser: An LALR(1) parser.
         text: The text.
         terminal_names: The name of each terminal in an error message.
-        whole_text: What a complete text is, such as "a query"; for error messages where the parser
-            does not know what it expects.
+        text_kind: The name of the text, such as "a query"; for error messages where the parser does
+            not know what it expects.
 
     Raises:
         SyntaxFault: The text does not follow the grammar.
@@ -107,11 +108,11 @@ def parse_tree(
     except UnexpectedInput as error:
         offset, expected = error.pos_in_stream or 0, set()
     expected_names = [terminal_names.get(name, name) for name in expected]
-    raise SyntaxFault(describe_unexpected(text, offset, expected_names, whole_text), offset)
+    raise SyntaxFault(describe_unexpected(text, offset, expected_names, text_kind), offset)
 
 
 def describe_unexpected(
-    text: str, offset: int, expected: Iterable[str], whole_text: str, found: str | None = None
+    text: str, offset: int, expected: Iterable[str], text_kind: str, found: str | None = None
 ) -> str:
     """Return the message ``found X, expected Y``.
 
@@ -119,7 +120,7 @@ def describe_unexpected(
         text: The text.
         offset: The position of the fault.
         expected: The names of the terminals that the grammar allows there.
-        whole_text: What a complete text is, such as "a query"; used if ``expected`` is empty.
+        text_kind: The name of the text, such as "a query"; used if ``expected`` is empty.
         found: A description of the text at the offset; by default the word there.
 
     >>> describe_unexpected("e(a b)", 4, ["','", "')'"], "a query")
@@ -130,7 +131,7 @@ def describe_unexpected(
         found = repr(word[0]) if word and text[offset:].strip() else "the end of the text"
     alternatives = sorted(set(expected))
     listed = ", ".join([*alternatives[:-2], " or ".join(alternatives[-2:])])
-    return f"found {found}, expected {listed or whole_text}"
+    return f"found {found}, expected {listed or text_kind}"
 
 
 def unquote(token: str, start: int) -> str:
@@ -151,8 +152,8 @@ def unquote(token: str, start: int) -> str:
         code = escape[1]
         if len(code) == 5:
             return chr(int(code[1:], 16))
-        if code.isalnum() and code not in _ESCAPED:
+        if code.isalnum() and code not in _UNESCAPED:
             raise UnknownEscapeFault(f"\\{code}", start + escape.start() + 1)
-        return _ESCAPED.get(code, code)
+        return _UNESCAPED.get(code, code)
 
     return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", decode, token[1:-1], flags=re.DOTALL)

@@ -114,13 +114,13 @@ step of 50 rows
     __slots__ = (
         "_bytes",
         "_clock",
-        "_growing_bytes",
-        "_growing_rows",
         "_input_rows",
         "_limits",
         "_lock",
         "_max_bytes",
         "_max_rows",
+        "_operator_bytes",
+        "_operator_rows",
         "_start",
         "has_deadline",
         "operator",
@@ -132,9 +132,11 @@ step of 50 rows
         self._clock = clock
         self._lock = Lock()
         self._input_rows = 0
+        # The bytes of the results of finished operators.
         self._bytes = 0
-        self._growing_rows = 0
-        self._growing_bytes = 0
+        # The rows and bytes of the running operator so far.
+        self._operator_rows = 0
+        self._operator_bytes = 0
         self._max_rows = _NO_LIMIT if limits.max_step_rows is None else limits.max_step_rows
         self._max_bytes = _NO_LIMIT if limits.max_step_bytes is None else limits.max_step_bytes
         self.has_deadline = limits.max_seconds is not None and clock is not None
@@ -158,8 +160,8 @@ step of 50 rows
             LimitError: The step has taken too long.
         """
         self.operator = operator
-        self._growing_rows = rows
-        self._growing_bytes = 0
+        self._operator_rows = rows
+        self._operator_bytes = 0
         if self.has_deadline:
             self.check_time()
 
@@ -170,8 +172,8 @@ step of 50 rows
             LimitError: A limit is exceeded.
         """
         with self._lock:
-            self._growing_rows += rows
-            self._growing_bytes += WORD_BYTES * rows * (columns + 1)
+            self._operator_rows += rows
+            self._operator_bytes += WORD_BYTES * rows * (columns + 1)
             self._check()
         if self.has_deadline:
             self.check_time()
@@ -183,7 +185,7 @@ step of 50 rows
             LimitError: A limit is exceeded.
         """
         with self._lock:
-            self._growing_bytes += size
+            self._operator_bytes += size
             self._check()
 
     def finish_operator(self, rows: int, columns: int, added: int | None = None) -> None:
@@ -197,10 +199,10 @@ step of 50 rows
         Raises:
             LimitError: A limit is exceeded.
         """
-        self._growing_rows = rows
-        self._growing_bytes = 0
+        self._operator_rows = rows
+        self._operator_bytes = 0
         self._bytes += WORD_BYTES * (rows if added is None else added) * (columns + 1)
-        if self._growing_rows > self._max_rows or self._bytes > self._max_bytes:
+        if self._operator_rows > self._max_rows or self._bytes > self._max_bytes:
             self._check()
 
     def check_time(self) -> None:
@@ -222,16 +224,16 @@ step of 50 rows
             )
 
     def _check(self) -> None:
-        if self._growing_rows > self._max_rows:
+        if self._operator_rows > self._max_rows:
             raise LimitError(
-                f"{self._growing_rows:,} rows of one result, and max_step_rows="
+                f"{self._operator_rows:,} rows of one result, and max_step_rows="
                 f"{self._limits.max_step_rows} allows {self._max_rows:,} for a step of "
                 f"{self._input_rows:,} rows",
                 "max_step_rows",
                 self._limits.max_step_rows,
-                self._growing_rows,
+                self._operator_rows,
             )
-        used = self._bytes + self._growing_bytes
+        used = self._bytes + self._operator_bytes
         if used > self._max_bytes:
             raise LimitError(
                 f"{used:,} bytes of results, and max_step_bytes={self._limits.max_step_bytes} "

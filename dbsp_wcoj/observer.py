@@ -82,11 +82,12 @@ class Observer(Protocol):
     def begin_term(self, term: object, *, resumed: bool) -> None:
         """The execution of a `dbsp_wcoj.execution.physical_term.PhysicalTerm` begins.
 
-        A term that returns its result in chunks is executed in pieces, between which others work.
+        A term that returns its result in chunks pauses after each chunk, and resumes when the
+        caller requests the next one.
 
         Args:
             term: The term.
-            resumed: True if this is not the first piece of its execution.
+            resumed: True if the execution resumes.
         """
         ...
 
@@ -103,7 +104,7 @@ class Observer(Protocol):
         ...
 
     def end_kernel(self) -> None:
-        """The join kernel has ended; left out after an error, so `end_term` implies it."""
+        """The join kernel has ended. After an error only `end_term` is called."""
         ...
 
 

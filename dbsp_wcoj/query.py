@@ -81,7 +81,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "OPERATOR": "one of < <= > >= == !=",
     "$END": "the end of the query",
 }
-WHOLE_TEXT: Final = "a query"
+TEXT_KIND: Final = "a query"
 OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -249,10 +249,10 @@ class Query:
         uses = [(variable, f"the head of {self.name!r}") for variable in self.head]
         for comparison in self.comparisons:
             uses += [(variable, f"'{comparison}'") for variable in comparison.variables]
-        for variable, user in uses:
+        for variable, place in uses:
             if variable not in bound:
                 raise UnsafeVariableError(
-                    f"variable {variable!r} of {user} is in no atom; use it in an atom or remove "
+                    f"variable {variable!r} of {place} is in no atom; use it in an atom or remove "
                     f"it; variables of atoms: {', '.join(bound) or 'none'}"
                 )
         arities: dict[str, int] = {}
@@ -293,7 +293,7 @@ class Query:
         """
         check_type("query", text, str, "a text, as in 'q(a) :- e(a, b)'")
         try:
-            return _to_query(text, parse_tree(_parser(), text, EXPECTED, WHOLE_TEXT))
+            return _to_query(text, parse_tree(_parser(), text, EXPECTED, TEXT_KIND))
         except UnknownEscapeFault as fault:
             expected = (f"one of the escapes {ESCAPES}",)
             found = f"escape '{fault.escape}'"
@@ -380,7 +380,7 @@ def _unexpected(
     text: str, offset: int, expected: Iterable[str], found: str | None = None
 ) -> QuerySyntaxError:
     return _syntax_error(
-        text, offset, describe_unexpected(text, offset, expected, WHOLE_TEXT, found)
+        text, offset, describe_unexpected(text, offset, expected, TEXT_KIND, found)
     )
 
 

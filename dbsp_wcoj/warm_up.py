@@ -68,7 +68,9 @@ def _warm_up_joins() -> None:
     Run.sum_of([run, run])
     columns = [np.arange(2), np.arange(2)]
     with ThreadPoolExecutor(1) as executor:
-        ParallelSort(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sort(executor)
+        ParallelSort(columns, np.ones(2, np.int64), pivot=1, lowest=[0, 0], bits=[1, 1]).sort(
+            executor
+        )
 
 
 def _warm_up_interners() -> None:
@@ -93,10 +95,12 @@ def _warm_up_groups() -> None:
     keys = np.array([[1]])
     ranges.read(ranges.seek(keys), ranges.seek(keys, after=True))
     # Sums of groups: the number 5 of weight 1, split into digits and summed again. 2**-1074 is the
-    # least float64, and the unit of the digits of floats.
+    # least positive float64, and the unit of the digits of floats.
     weight = np.ones(1, np.int64)
-    digits = np.empty((3, 8), np.int64)
-    written = split_numbers(np.array([[5]]), np.empty(0, np.int64), weight, *digits)
-    sums = tuple(np.ascontiguousarray(part[:written]) for part in digits)
-    sum_to_integers(*sums, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
-    sum_to_floats(*sums, weight, 0, -1074, np.zeros(1), np.zeros(1, np.int64))
+    number_indices, positions, amounts = np.empty((3, 8), np.int64)
+    count = split_numbers(
+        np.array([[5]]), np.empty(0, np.int64), weight, number_indices, positions, amounts
+    )
+    digits = number_indices[:count].copy(), positions[:count].copy(), amounts[:count].copy()
+    sum_to_integers(*digits, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
+    sum_to_floats(*digits, weight, 0, -1074, np.zeros(1), np.zeros(1, np.int64))

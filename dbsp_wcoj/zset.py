@@ -1,4 +1,4 @@
-"""Z-sets: finite maps from rows to non-zero integer weights. A relation is a Z-set, and its delta.
+"""Z-sets: finite maps from rows to non-zero integer weights, for relations and for their deltas.
 
 A Z-set has one int64 array per column and one of weights. The rows are in strictly ascending order
 and no weight is zero: each constructor sorts the rows and sums the weights of equal ones
@@ -46,6 +46,7 @@ MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
 # The weights of small Z-sets whose weights are all 1; nobody writes to weights.
 _ONES: Final[Int64Array] = np.ones(1024, np.int64)
+# For few rows, which are sorted without scratch memory.
 _SMALL_SCRATCH: Final[Int64Array] = np.empty((1, 1), np.int64)
 _NO_COLUMNS: Final[Int64Array] = np.empty((0, 1), np.int64)
 
@@ -179,7 +180,7 @@ class ZSet:
         result = halves.sort(executor)
         if result is None:
             raise _overflow_error(weight_array)
-        sorted_rows, summed = result
+        sorted_rows, summed = result  # no sums if all weights are 1
         return ZSet(sorted_rows, _ones(sorted_rows.shape[1]) if summed is None else summed)
 
     @staticmethod

@@ -15,8 +15,9 @@ alternative; ``not not a`` is a semijoin. Conditions of the negation on outer va
 the conjunction around it binds) are part of the predicate of the antijoin.
 
 In ``p(x), not (q(y), not r(x, y))`` the inner negation needs ``x``, which the plan of ``q(y)`` does
-not have. Then the outer bindings, here the values of ``x``, are joined to the items of the outer
-negation, as its *context*. They are matched by IS NOT DISTINCT FROM, so that NULL matches NULL.
+not have. Then the distinct values of ``x`` are joined with ``q(y)``: they are the *context* of the
+outer negation. Its antijoin compares them with ``x`` by IS NOT DISTINCT FROM, so that NULL matches
+NULL.
 
 ``not (x < y)`` is true unless ``x < y`` is true, so it is true if ``x`` or ``y`` is NULL.
 """
@@ -88,7 +89,7 @@ class _JoinInput:
         plan: The plan.
         terms: A term for each column.
         offset: The offset in the text.
-        is_context: True if it has the outer bindings, see the module.
+        is_context: True for the context of a negation; see the start of this module.
     """
 
     plan: PlanNode
@@ -138,8 +139,9 @@ class BodyPlanner:
             The bindings, and the conditions that read outer variables. These are over the columns
             of ``left``, then those of the bindings.
         """
-        # Until the plan is made, all expressions are numbered with the columns of ``left`` first.
-        # ``inner`` has the variables that this conjunction binds, ``local`` those over its plan.
+        # Columns are numbered here as those of ``left``, then those of the plan of this
+        # conjunction. An expression that reads only the plan is shifted before the plan or the
+        # bindings use it.
         left_width = 0 if left is None else len(left.fields)
         inputs, other_items = self._join_inputs(items, outer)
         if left is not None:
@@ -160,15 +162,15 @@ class BodyPlanner:
         if own_conditions:
             own_predicates = [_shift_columns(c, -left_width) for c in own_conditions]
             plan = Filter(plan, conjunction(own_predicates))
-        local = {
+        plan_variables = {
             name: _shift_columns(value, -left_width)
             for name, value in inner.items()
             if _reads_own_columns(value, left_width)
         }
         for negation in negations:
-            plan = self._plan_semijoin(plan, local, negation.items, anti=True)
+            plan = self._plan_semijoin(plan, plan_variables, negation.items, anti=True)
         outer_conditions = [c for c in conditions if not _reads_own_columns(c, left_width)]
-        return Bindings(plan, local), outer_conditions
+        return Bindings(plan, plan_variables), outer_conditions
 
     def _join_inputs(self, items: Items, outer: Scope) -> tuple[list[_JoinInput], list[Item]]:
         """Return the inputs of the join, and the other items."""
@@ -204,10 +206,10 @@ class BodyPlanner:
         self, items: Items, inputs: Sequence[_JoinInput], outer: Scope, left: PlanNode
     ) -> list[_JoinInput]:
         """Return the context, if an inner negation uses a variable that is not bound here."""
-        bound_here = bound_variables(items)
+        bound_by_items = bound_variables(items)
         bound = {*outer, *bound_variables(items, outer)}
         negations = [i for i in items if isinstance(i, Not) and not is_condition(i, bound)]
-        if bound.intersection(variables_of(*negations)) <= bound_here:
+        if bound.intersection(variables_of(*negations)) <= bound_by_items:
             return []
         joined_names = {
             term.name
@@ -227,7 +229,18 @@ class BodyPlanner:
         outer: Scope,
         first_column: int,
     ) -> tuple[dict[str, Expression], list[Expression], list[Item]]:
-        """Return the variables of inputs and assignments, the equalities, and the other items."""
+        """Bind the variables of a conjunction.
+
+        Args:
+            inputs: The inputs of its join.
+            items: Its other items.
+            outer: The outer variables.
+            first_column: The number of the first column of the first input.
+
+        Returns:
+            The variables that inputs and assignments bind, the equalities between columns and other
+            values, and the items that are not assignments.
+        """
         inner: dict[str, Expression] = {}
         conditions: list[Expression] = []
         computed: list[tuple[Column, FunctionCall]] = []
@@ -316,11 +329,11 @@ class BodyPlanner:
         return left
 
     def _can_invert(self, inner: Not, scope: Scope, anti: bool) -> bool:
-        """Return whether a negation of ``not items`` can be planned as ``items``, and back.
+        """Return whether the items of ``inner`` can be planned, with ``anti`` inverted.
 
-        An antijoin of ``not items`` becomes a semijoin with ``items``, if it is one semijoin: with
-        an ``or`` in the items it would be a union of several. A semijoin with ``not items`` always
-        becomes antijoins, because several of them are applied one after another.
+        An antijoin with ``not items`` is a semijoin with ``items``, but only if these have one
+        alternative. With several it would be a union of semijoins. A semijoin with ``not items`` is
+        an antijoin for each alternative, one after another.
         """
         return not anti or len(split_alternatives(inner.items, (), scope, self.source)) == 1
 
@@ -375,6 +388,7 @@ def _cross_join(plans: Sequence[PlanNode]) -> PlanNode:
 
 
 def _reads_own_columns(value: Expression, width: int) -> bool:
+    """Return whether an expression reads no column of the left plan of this ``width``."""
     return all(index >= width for index in columns_of(value))
 
 

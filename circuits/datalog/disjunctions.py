@@ -39,13 +39,12 @@ MAX_ALTERNATIVES: Final = 256
 def split_alternatives(
     items: Items, needed: Collection[str], outer: Collection[str], source: DatalogSource
 ) -> list[Items]:
-    """Return conjunctions whose disjunction is the conjunction ``items``.
+    """Return alternatives: conjunctions, at least one of which is true if ``items`` are true.
 
     Args:
         items: Flat items whose local variables have unique names, see `circuits.datalog.scope`.
         needed: Variables whose values the caller needs.
-        outer: Variables that are already bound: for items of a negation, those that the items
-            around it bind.
+        outer: For items of a negation, the variables that are bound outside of it.
         source: For errors.
 
     Raises:

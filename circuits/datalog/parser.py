@@ -60,7 +60,8 @@ FUNCTIONS_OF_SIGNS: Final[Mapping[str, str]] = {
 EQUATION_SIGNS: Final = frozenset({"=", ":="})
 COMPARISON_SYNONYMS: Final[Mapping[str, str]] = {"<>": "!="}
 MAX_DECIMAL_DIGITS: Final = 38
-# Python converts longer texts slowly; the exact bound is checked when the sign is known.
+# Longer texts are refused before their conversion, which takes long. `_check_limits` checks the
+# exact range.
 MAX_INTEGER_DIGITS: Final = 20
 
 
@@ -246,9 +247,9 @@ def _is_number(value: object) -> TypeGuard[int | float | Decimal]:
 
 def _decimal(text: str, offset: int) -> TypedConstant:
     value = Decimal(text)
-    digits = value.as_tuple()
-    scale = -cast(int, digits.exponent)
-    precision = max(len(digits.digits), scale)
+    _, digits, exponent = value.as_tuple()
+    scale = -cast(int, exponent)
+    precision = max(len(digits), scale)
     if precision > MAX_DECIMAL_DIGITS:
         raise SyntaxFault(
             f"a decimal of {precision} digits; the maximum is {MAX_DECIMAL_DIGITS}", offset

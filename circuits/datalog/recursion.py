@@ -29,7 +29,7 @@ from circuits.types.codecs.codec import Codecs
 
 __all__ = ["plan_recursion"]
 
-# Integers and floats are stable after a few iterations; decimals may grow in each.
+# The types of integers and floats are stable after a few iterations; decimals may grow in each.
 MAX_TYPE_ITERATIONS: Final = 12
 
 # Returns the plan of some rules of a head.

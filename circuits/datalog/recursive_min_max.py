@@ -148,7 +148,7 @@ class _MonotonicityCheck:
         """Raise an error if the rule is not monotone."""
         rule = self._rule
         for atom in walk(*rule.body):
-            if isinstance(atom, Atom) and (column := self._column(atom)) is not None:
+            if isinstance(atom, Atom) and (column := self._min_max_column(atom)) is not None:
                 self._bind_column(atom, column)
         if not self._directions:
             return
@@ -157,11 +157,12 @@ class _MonotonicityCheck:
         self._check_items(rule.body, bound_by_atoms)
         mode = self._modes[rule.head]
         for index, term in enumerate(rule.terms):
-            better = BETTER_DIRECTION.get(mode.kind, 0) if index == mode.column else 0
-            if self._direction(_candidate(term.term)) not in (0, better):
+            allowed = BETTER_DIRECTION.get(mode.kind, 0) if index == mode.column else 0
+            if self._direction(_candidate(term.term)) not in (0, allowed):
                 raise self._not_monotone_error(term, f"column {index + 1} of {rule.head!r}")
 
-    def _column(self, atom: Atom) -> int | None:
+    def _min_max_column(self, atom: Atom) -> int | None:
+        """Return the column of an atom that is a minimum or maximum of this recursion."""
         mode = self._modes.get(atom.relation)
         return None if mode is None else mode.column
 
@@ -205,7 +206,7 @@ class _MonotonicityCheck:
 
     def _check_item(self, item: Item, bound: frozenset[str]) -> None:
         match item:
-            case Atom() if self._column(item) is not None:
+            case Atom() if self._min_max_column(item) is not None:
                 return
             case And(items=items):
                 self._check_items(items, bound)
@@ -243,14 +244,14 @@ class _MonotonicityCheck:
     def _not_monotone_error(self, node: HeadTerm | Item | Term, where: str) -> Exception:
         names = ", ".join(repr(n) for n in variables_of(node) if n in self._directions)
         kinds = {c.kind for c in self._modes.values() if c.column is not None}
-        better = "better"
+        adjective = "better"
         if len(kinds) == 1:
-            better = "smaller" if "min" in kinds else "larger"
+            adjective = "smaller" if "min" in kinds else "larger"
         return self._source.error(
             f"{where} is not monotone in {names} in the recursion of "
-            f"{self._rule.head!r}: a {better} value would delete a row that has been derived "
+            f"{self._rule.head!r}: a {adjective} value would delete a row that has been derived "
             f"already; pass it on by +, least, greatest or times a constant, compare it with a "
-            f"bound that every {better} value satisfies, or use it outside of the recursion",
+            f"bound that every {adjective} value satisfies, or use it outside of the recursion",
             node.offset,
         )
 

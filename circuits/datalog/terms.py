@@ -4,8 +4,8 @@ The functions are those of `circuits.types.functions`, and some of Clojure:
 
 - ``quot`` is ``int_divide``; ``rem`` and ``mod`` are ``modulo``. As in SQL, the result of ``mod``
   has the sign of the dividend; in Clojure it has that of the divisor.
-- ``number?`` and ``string?`` test the type of a column, so they have one value for all rows of the
-  column that are not NULL. They are false for NULL.
+- ``number?`` and ``string?`` test the type of a column, so all its values but NULL give the same
+  result. For NULL they are false.
 - ``re-find`` takes patterns without special characters, except ``^`` at the start and ``$`` at the
   end. Any other pattern raises an error.
 """
@@ -60,7 +60,10 @@ TYPE_TESTS: Final[Mapping[str, Callable[[pa.DataType], bool]]] = {
     "number?": is_number,
     "string?": is_text,
 }
-PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*)(\$?)")
+# A pattern without special characters, except ^ at its start and $ at its end.
+LITERAL_PATTERN: Final = re.compile(
+    r"(?P<start>\^?)(?P<text>(?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*)(?P<end>\$?)"
+)
 
 
 def is_function(name: str, source: DatalogSource) -> bool:
@@ -145,7 +148,7 @@ def _build_pattern_match(
 ) -> Expression:
     match term.arguments:
         case (Pattern() as pattern, text):
-            match = PLAIN_PATTERN.fullmatch(pattern.text)
+            match = LITERAL_PATTERN.fullmatch(pattern.text)
         case _:
             raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.offset)
     if match is None:
@@ -154,9 +157,9 @@ def _build_pattern_match(
             f"end are supported: use like(x, '%an_') or several conditions",
             pattern.offset,
         )
-    start, escaped, end = match.groups()
-    needle = Literal(re.sub(r"\\(.)", r"\1", escaped), pa.string())
-    function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(start + end, "contains")
+    needle = Literal(re.sub(r"\\(.)", r"\1", match["text"]), pa.string())
+    anchors = match["start"] + match["end"]
+    function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(anchors, "contains")
     return call_function(
         function, [build_expression(text, variables, source), needle], source, term.offset
     )

@@ -119,8 +119,8 @@ class CheckedInput:
     def bounded_column(self) -> int | None:
         """The column in which no later step changes a row before `frontier`; None if there is none.
 
-        With keys, an event deletes the row of its key, however old that row is, unless the time is
-        part of the key.
+        There is none if the time is not among the keys of the input: an event then deletes the row
+        of its key, however old that row is.
         """
         time = self._event_time
         if time is None or time.keeps_results:
@@ -213,19 +213,20 @@ class CheckedInput:
         if self._event_time is None:
             return CheckedDelta(changes, tuple(rejected), None)
         event_time = self._event_time
-        advanced = max((w for w in (watermark, proposed) if w is not None), default=None)
-        if advanced is None or advanced == watermark:
-            return CheckedDelta(changes, tuple(rejected), advanced)
+        new_watermark = max((w for w in (watermark, proposed) if w is not None), default=None)
+        if new_watermark is None or new_watermark == watermark:
+            return CheckedDelta(changes, tuple(rejected), new_watermark)
         if not event_time.has_expiry:
-            return CheckedDelta(changes, tuple(rejected), advanced)
+            return CheckedDelta(changes, tuple(rejected), new_watermark)
         previous_limit = None if watermark is None else event_time.expiry_limit(watermark)
-        limit = event_time.expiry_limit(advanced)
+        limit = event_time.expiry_limit(new_watermark)
         delta = _select_rows(changes, ~late_mask(changes.row_array[event_time.time_column], limit))
         expired = event_time.expired(self.trace, previous_limit, limit)
         if len(expired):
             delta = delta - expired
+        # ``delta`` is ``changes`` itself if no row expires.
         published = changes if event_time.keeps_results and delta is not changes else None
-        return CheckedDelta(delta, tuple(rejected), advanced, published)
+        return CheckedDelta(delta, tuple(rejected), new_watermark, published)
 
     def decode_rejected(self, rejected: RejectedCodes, watermark: int | None) -> RejectedRows:
         """Decode rejected rows, with a message.
@@ -291,10 +292,12 @@ class CheckedInput:
         if event_time is None:
             return rows
         times = self._times(rows.row_array)
-        checked = np.ones(len(times), np.bool_)
+        needs_time = np.ones(len(times), np.bool_)
         if upserts is not None and event_time.time_column not in upserts.keys:
-            checked = ~upserts.deletion_mask(rows.row_array)  # a deletion may lack the event time
-        late, untimed = late_mask(times, watermark) & checked, (times == NULL) & checked
+            # A deletion by a key without the time needs no time.
+            needs_time = ~upserts.deletion_mask(rows.row_array)
+        late = late_mask(times, watermark) & needs_time
+        untimed = (times == NULL) & needs_time
         for reason, mask in ((LATE, late), (UNTIMED, untimed)):
             if mask.any():
                 self._reject(_select_rows(rows, mask), reason, rejected)
@@ -334,6 +337,7 @@ class CheckedInput:
             unknown = events[:, changes.unknown]
             late = np.zeros(unknown.shape[1], np.bool_)
             if self._event_time is not None:
+                # The row of a late deletion may have expired, so its absence is no error.
                 late = late_mask(self._times(unknown), watermark)
             for reason, mask in ((LATE, late), (MISSING, ~late)):
                 if mask.any():

@@ -35,7 +35,7 @@ class EncodedInputs(NamedTuple):
 
     Attributes:
         zsets: The rows of each input.
-        watermarks: The watermark of each input that has one, after the rows.
+        watermarks: The watermark after these rows, of each input that has one.
         row_count: The number of rows of all inputs.
     """
 

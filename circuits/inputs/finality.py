@@ -156,19 +156,21 @@ def check_finality(
             names the view, the operator and the input, and says how to fix it.
     """
     retained = {name: option.retain for name, option in options.items() if option.retain}
-    kept = {name for name, retain in retained.items() if retain.keeps_results}
-    if not kept:
+    kept_inputs = {name for name, retain in retained.items() if retain.keeps_results}
+    if not kept_inputs:
         return {}
     branches_by_view: dict[str, Branches] = {}
     inputs_by_view: dict[str, frozenset[str]] = {}
-    group_functions: dict[str, dict[Expression, None]] = {name: {} for name in kept}
+    group_functions: dict[str, dict[Expression, None]] = {name: {} for name in kept_inputs}
     for view, plan in plans.items():
         inputs_by_view[view] = frozenset(
             name
             for relation in read_relations(plan)
             for name in inputs_by_view.get(relation, {relation})
         )
-        _check_same_on_expiry(view, inputs_by_view[view], kept, retained.keys() - kept)
+        _check_same_on_expiry(
+            view, inputs_by_view[view], kept_inputs, retained.keys() - kept_inputs
+        )
         check = _FinalityCheck(view, plan, inputs, options, branches_by_view)
         branches_by_view[view] = check.branches(plan)
         for name, function in check.group_functions:
@@ -177,13 +179,13 @@ def check_finality(
 
 
 def _check_same_on_expiry(
-    view: str, inputs: frozenset[str], kept: set[str], retracted: set[str]
+    view: str, inputs: frozenset[str], kept_inputs: set[str], retracted_inputs: set[str]
 ) -> None:
-    if inputs & kept and inputs & retracted:
+    if inputs & kept_inputs and inputs & retracted_inputs:
         raise InputOptionsError(
-            f"view {view!r} reads input {min(inputs & kept)!r} with on_expiry='keep' and "
-            f"input {min(inputs & retracted)!r} with on_expiry='retract', so which results stay "
-            "would depend on the row that expires first: give both the same on_expiry"
+            f"view {view!r} reads input {min(inputs & kept_inputs)!r} with on_expiry='keep' and "
+            f"input {min(inputs & retracted_inputs)!r} with on_expiry='retract', so which results "
+            "stay would depend on the row that expires first: give both the same on_expiry"
         )
 
 
@@ -365,7 +367,7 @@ class _FinalityCheck:
                 clause, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}"
             )
         for use in branches[0]:
-            # Rows of a group agree in all functions, so it suffices that retention respects one.
+            # Each of these functions has one value in a group, so retention needs only one of them.
             function = min((time.function for time in use.time_columns), key=_length_and_text)
             if not isinstance(function, Column):
                 self.group_functions.setdefault((use.input, function))

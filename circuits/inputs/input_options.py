@@ -55,7 +55,7 @@ _MICROSECONDS_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86
 
 @dataclass(frozen=True, init=False)
 class _EventTimeSpan:
-    """A column of event times, and a duration in the units of this column."""
+    """A column of event times, and a duration; it is an integer for a column of integers."""
 
     column: str
     duration: timedelta | int
@@ -178,12 +178,12 @@ class Retention(_EventTimeSpan):
 
     def __repr__(self) -> str:
         # Fingerprints of states cover this text; the default is not part of it.
-        kept = f", on_expiry={self.on_expiry!r}" if self.keeps_results else ""
-        return f"Retention(column={self.column!r}, duration={self.duration!r}{kept})"
+        on_expiry = f", on_expiry={self.on_expiry!r}" if self.keeps_results else ""
+        return f"Retention(column={self.column!r}, duration={self.duration!r}{on_expiry})"
 
     def __str__(self) -> str:
-        kept = ", results are kept" if self.keeps_results else ""
-        return f"{self.column} for {self.duration_text}{kept}"
+        results = ", results are kept" if self.keeps_results else ""
+        return f"{self.column} for {self.duration_text}{results}"
 
     @property
     def keeps_results(self) -> bool:
@@ -238,9 +238,9 @@ class InputOptions:
             value is the last change. It is a column of the schema, or an extra column of the
             tables. None means an extra column ``sequence``, unless the schema has a column of that
             name. Between steps, the later step wins.
-        lateness: How late a row may be; None accepts rows however late, or with ``retain`` as late
-            as rows are kept. With both, the columns are the same, and rows are kept at least as
-            long as they may be late.
+        lateness: How late a row may be. None accepts all rows, or with ``retain`` those that would
+            still be kept. If both are given, their columns must be the same, and rows must be kept
+            at least as long as they may be late.
 
     Raises:
         InputOptionsError: A key occurs twice, the keys are one text, there is a sequence without

@@ -77,12 +77,12 @@ class MissingRowCounter:
             keyed: The inputs with keys; they are left out.
         """
         # The input from which a node selects rows or columns, by the index of the node. The trace
-        # of an unchanged input is full; that of a filter or projection of it is partial.
+        # of the input itself is full; the trace of a filter or projection is partial.
         input_of_node: dict[int, str] = {}
         full_traces: dict[str, list[tuple[int, Trace]]] = {}
         partial_traces: dict[str, list[tuple[int, Trace]]] = {}
         for number, node in enumerate(nodes):
-            child = node.inputs[0] if len(node.inputs) == 1 else -1
+            child = node.inputs[0] if len(node.inputs) == 1 else -1  # the only input, if any
             if isinstance(node.operator, Integrate):
                 if child in input_of_node:
                     traces = full_traces if nodes[child].operator is None else partial_traces

@@ -129,7 +129,7 @@ def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.Ch
 
 
 def _nested_values(values: list[Any], declared: pa.DataType) -> pa.Array:
-    """Return lists, structs or maps; a dict is a struct, or a map if the column is one.
+    """Return an array of lists, structs or maps; the declared type says what a dict is.
 
     Arrow infers the type of lists and structs, so that a cast can be checked. It cannot infer the
     type of a map, so a column with maps is built in the declared type.
@@ -140,7 +140,7 @@ def _nested_values(values: list[Any], declared: pa.DataType) -> pa.Array:
 
 
 def _entries(value: Any, declared: pa.DataType) -> Any:
-    """Return a value with the dicts of its maps as lists of entries."""
+    """Return a value in which each dict that is declared as a map is a list of pairs."""
     if value is None or not types.is_nested(declared):
         return value
     if types.is_map(declared):
@@ -185,10 +185,10 @@ def _check_kinds(values: list[Any], classes: set[type]) -> None:
         raise ValueError(f"some are {kinds[0]} and some are {kinds[1]}: give one kind")
     if kinds in (["times"], ["times of day"]):
         timed = (value for value in values if isinstance(value, datetime | time))
-        have_zone = {value.tzinfo is not None for value in timed}
-        if len(have_zone) > 1:
+        have_zones = [value.tzinfo is not None for value in timed]
+        if any(have_zones) and not all(have_zones):
             raise ValueError("some times have a zone and some have none: give all of them one")
-        if have_zone == {True} and kinds == ["times of day"]:
+        if any(have_zones) and kinds == ["times of day"]:
             raise ValueError("a time of day has a zone, and no column type has one: remove it")
     for cls in classes:
         for part in ("nanosecond", "nanoseconds"):

@@ -109,12 +109,16 @@ class EventTimeBound:
         self.has_expiry = retain is not None
         self.keeps_results = retain is not None and retain.keeps_results
         self._relation = schema.relation
-        self._units = span.units(self.type)
-        self._expiry_units = 0 if retain is None else retain.units(self.type) - self._units
+        # In units of the column: from the newest row to the watermark, from this to the limit of
+        # expiry.
+        self._watermark_delay = span.units(self.type)
+        self._expiry_delay = (
+            0 if retain is None else retain.units(self.type) - self._watermark_delay
+        )
         self._codecs = codecs
         self._groups = tuple(groups)
-        # The same watermarks are asked for in each step; a computation takes many evaluations.
-        self.expired_before = lru_cache(maxsize=4)(self._expired_before)
+        # Each step needs the same few limits several times, and a search is slow.
+        self._group_start = lru_cache(maxsize=4)(self._find_group_start)
 
     def order(self, arity: int) -> ColumnOrder:
         """Return the column order of the trace: the time, then the other columns."""
@@ -122,18 +126,18 @@ class EventTimeBound:
 
     def expiry_limit(self, watermark: int) -> int:
         """Return the time before which rows expire, for a watermark of the input."""
-        limit = max(watermark - self._expiry_units, _MIN_CODE)
-        return self.expired_before(limit) if self.keeps_results else limit
+        limit = max(watermark - self._expiry_delay, _MIN_CODE)
+        return self._group_start(limit) if self.keeps_results else limit
 
     @property
     def expiry_text(self) -> str:
         """The text after "watermark" in messages, such as " - 10 ticks of int64"; or empty."""
-        units = f" - {self._expiry_units:,} ticks of {self.type}"
-        return units if self.has_expiry and self._expiry_units else ""
+        units = f" - {self._expiry_delay:,} ticks of {self.type}"
+        return units if self.has_expiry and self._expiry_delay else ""
 
     def watermark_after(self, time: int) -> int:
         """Return the watermark that a row gives: its event time less the duration."""
-        return max(time - self._units, _MIN_CODE)
+        return max(time - self._watermark_delay, _MIN_CODE)
 
     def watermark_after_all(self, times: Int64Array) -> int | None:
         """Return the watermark that rows with these times give; None if all times are NULL."""
@@ -159,28 +163,28 @@ class EventTimeBound:
             return max(code, _MIN_CODE)  # the source has subtracted its own lateness
         return self.watermark_after(code)
 
-    def expired(self, trace: Trace, previous: int | None, watermark: int) -> ZSet:
-        """Return the rows of the trace between the previous watermark and the new one."""
-        low = _MIN_CODE if previous is None else previous
-        if watermark <= low:
+    def expired(self, trace: Trace, previous_limit: int | None, limit: int) -> ZSet:
+        """Return the rows of the trace between the previous limit of expiry and the new one."""
+        low = _MIN_CODE if previous_limit is None else previous_limit
+        if limit <= low:
             return ZSet.empty(trace.arity)
-        return range_scan(trace, self.order(trace.arity), low, watermark - 1)
+        return range_scan(trace, self.order(trace.arity), low, limit - 1)
 
-    def _expired_before(self, watermark: int) -> int:
-        """Return the time before which rows are deleted, so that no group loses only some rows.
+    def _find_group_start(self, limit: int) -> int:
+        """Return the first time of the groups that contain a limit of expiry.
 
-        It is the watermark, moved back to the first time of the groups that contain it.
+        If rows before this time are deleted, no group loses only some of its rows.
 
         Complexity:
             About ten evaluations of each function, on at most 64 times each.
         """
         while True:
-            start = watermark
+            start = limit
             for function in self._groups:
                 start = self._first_of_group(function, start)
-            if start == watermark:
+            if start == limit:
                 return start
-            watermark = start
+            limit = start
 
     def _first_of_group(self, function: Expression, time: int) -> int:
         """Return the least time for which a function has the same value as for ``time``."""
@@ -191,9 +195,9 @@ class EventTimeBound:
             times = [max(in_group - (step << k), _MIN_CODE) for k in range(16)]
             same = self._has_same_value(function, time, times)
             if not all(same):
-                first = same.index(False)
-                outside = times[first]
-                in_group = times[first - 1] if first else in_group
+                first_other = same.index(False)
+                outside = times[first_other]
+                in_group = times[first_other - 1] if first_other else in_group
                 break
             in_group, step = times[-1], step << 16
         else:
@@ -202,9 +206,9 @@ class EventTimeBound:
             width = in_group - outside
             times = sorted({outside + width * k // 64 for k in range(1, 64)} - {outside, in_group})
             same = self._has_same_value(function, time, times)
-            first = same.index(True) if True in same else len(times)
-            outside = times[first - 1] if first else outside
-            in_group = times[first] if first < len(times) else in_group
+            first_same = same.index(True) if True in same else len(times)
+            outside = times[first_same - 1] if first_same else outside
+            in_group = times[first_same] if first_same < len(times) else in_group
         return in_group
 
     def _has_same_value(self, function: Expression, time: int, times: Sequence[int]) -> list[bool]:

@@ -179,9 +179,9 @@ def _table_of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.
             return schema.empty_table()
         return table_of_dicts(relation, rows, schema)
     if not all(issubclass(cls, pa.RecordBatch) for cls in classes):
-        known = (Mapping, pa.RecordBatch)
+        allowed = (Mapping, pa.RecordBatch)
         # If the list has no other class, it mixes dicts and RecordBatches.
-        other = next((cls for cls in classes if not issubclass(cls, known)), pa.RecordBatch)
+        other = next((cls for cls in classes if not issubclass(cls, allowed)), pa.RecordBatch)
         raise SchemaError(
             f"relation {relation!r}: a list of rows holds only dicts, or only RecordBatches, and "
             f"one is of type {other.__name__}: give one dict per row, or a table with pa.table(...)"

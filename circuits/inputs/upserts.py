@@ -156,62 +156,74 @@ class UpsertInput:
         Raises:
             UpsertError: Several different changes of a key could be the last.
         """
-        k, n = len(self.keys), events.shape[1]
+        key_count, event_count = len(self.keys), events.shape[1]
+        keys, sequence = events[:key_count], events[key_count]
         deleted = self.deletion_mask(events)
         # True for an event with the same key as the previous event.
-        same_key = np.concatenate(([False], (events[:k, 1:] == events[:k, :-1]).all(axis=0)))[:n]
-        # The events of one key are a group: its first event, its last event, each event's group.
-        first = np.flatnonzero(~same_key)
-        last = np.append(first[1:], n)[: len(first)] - 1
-        group = np.cumsum(~same_key) - 1
-        if len(first) < n:
-            self._check_order(events, same_key, first[group], last[group])
-        existing_groups, old_rows = self._look_up(np.ascontiguousarray(events[:k, last]), trace)
-        upserts = last[~deleted[last]]
+        same_key = np.append(False, (keys[:, 1:] == keys[:, :-1]).all(axis=0))[:event_count]
+        # The events of one key are a group: the positions of its first and last event, by group;
+        # and the group of each event.
+        group_starts = np.flatnonzero(~same_key)
+        group_ends = np.append(group_starts[1:], event_count)[: len(group_starts)] - 1
+        group_of_event = np.cumsum(~same_key) - 1
+        if len(group_starts) < event_count:
+            self._check_order(
+                events, same_key, group_starts[group_of_event], group_ends[group_of_event]
+            )
+        existing_groups, old_rows = self._look_up(np.ascontiguousarray(keys[:, group_ends]), trace)
+        upserts = group_ends[~deleted[group_ends]]
         rows = np.concatenate((old_rows, self.rows(events[:, upserts])), axis=1)
         weights = np.repeat([-1, 1], [len(existing_groups), len(upserts)])
-        exists_before_step = np.zeros(len(first), np.bool_)
+        exists_before_step = np.zeros(len(group_starts), np.bool_)
         exists_before_step[existing_groups] = True
-        # True if the previous event leaves a row of its key. Events of one sequence happen at once,
-        # so a deletion finds its row also if the previous event is another deletion.
-        exists_after_previous = np.append(True, ~deleted[:-1])[:n]
-        if n:
-            exists_after_previous |= np.append(False, events[k, 1:] == events[k, :-1])
-        exists = np.where(same_key, exists_after_previous, exists_before_step[group])
+        # True if a deletion may find a row after the previous event of its key: if that event is no
+        # deletion, or has the same sequence, so that their order is not known.
+        exists_after_previous = np.append(True, ~deleted[:-1])[:event_count]
+        if event_count:
+            exists_after_previous |= np.append(False, sequence[1:] == sequence[:-1])
+        exists = np.where(same_key, exists_after_previous, exists_before_step[group_of_event])
         unknown = np.flatnonzero(deleted & ~exists)
         return UpsertChanges(consolidated_rows(rows, weights), unknown)
 
     def _check_order(
-        self, events: Int64Array, same_key: BoolArray, first: Int64Array, last: Int64Array
+        self,
+        events: Int64Array,
+        same_key: BoolArray,
+        first_of_key: Int64Array,
+        last_of_key: Int64Array,
     ) -> None:
         """Raise an error if several different changes of a key could be the last.
 
         Args:
             events: The events, sorted by key and sequence.
             same_key: True for an event with the same key as the previous event.
-            first: The first event with the key of each event.
-            last: The last event with the key of each event.
+            first_of_key: For each event, the position of the first event with its key.
+            last_of_key: For each event, the position of the last event with its key.
 
         Raises:
             UpsertError: As `changes`.
         """
-        k = len(self.keys)
-        sequence, deleted = events[k], self.deletion_mask(events)
-        is_same_change = (events[k + 1 :, 1:] == events[k + 1 :, :-1]).all(axis=0) | (
-            deleted[1:] & deleted[:-1]
-        )
+        key_count = len(self.keys)
+        sequence, content = events[key_count], events[key_count + 1 :]
+        deleted = self.deletion_mask(events)
+        is_same_change = (content[:, 1:] == content[:, :-1]).all(axis=0)
+        is_same_change |= deleted[1:] & deleted[:-1]
         # NULL is the least code, so it comes first.
-        is_last_value_tied = (sequence[1:] == sequence[last[1:]]) & (sequence[:-1] == sequence[1:])
+        shares_last_sequence = (sequence[1:] == sequence[last_of_key[1:]]) & (
+            sequence[:-1] == sequence[1:]
+        )
         is_ambiguous = (
-            same_key[1:] & ~is_same_change & (is_last_value_tied | (sequence[first[1:]] == NULL))
+            same_key[1:]
+            & ~is_same_change
+            & (shares_last_sequence | (sequence[first_of_key[1:]] == NULL))
         )
         if not is_ambiguous.any():
             return
         index = int(is_ambiguous.argmax()) + 1
-        key = events[:k, index : index + 1]
+        key = events[:key_count, index : index + 1]
         values = first_row(self._key_schema.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
         del values["weight"]
-        changes = int(last[index] - first[index]) + 1
+        changes = int(last_of_key[index] - first_of_key[index]) + 1
         previous = self._format_event(events[:, index - 1 : index])
         event = self._format_event(events[:, index : index + 1])
         name = self._sequence
@@ -257,10 +269,10 @@ class UpsertInput:
         sequence = self._encode_sequences(table)
         names = [name for name in table.column_names if name in self._schema.columns]
         codes, _ = self._schema.to_codes(table.select(names), self._codecs)
-        k = len(self.keys)
+        key_count = len(self.keys)
         ordered = [codes[column] for column in self.order]
         flags = np.zeros(table.num_rows, np.int64)
-        return np.array([*ordered[:k], sequence, flags, *ordered[k:]])
+        return np.array([*ordered[:key_count], sequence, flags, *ordered[key_count:]])
 
     def _encode_deletions(self, table: pa.Table, time_column: int | None) -> Int64Array:
         """Encode rows with a negative weight as events."""
@@ -275,8 +287,8 @@ class UpsertInput:
             field = self._schema.fields[time_column]
             if field.name in table.column_names:
                 schema = Schema(self._schema.relation, (Field(field.name, field.type),))
-                (kept_codes,), _ = schema.to_codes(table.select([field.name]), self._codecs)
-                events[self.event_indices[time_column]] = kept_codes
+                (time_codes,), _ = schema.to_codes(table.select([field.name]), self._codecs)
+                events[self.event_indices[time_column]] = time_codes
         return events
 
     def _encode_sequences(self, table: pa.Table) -> Int64Array:

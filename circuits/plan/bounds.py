@@ -13,9 +13,9 @@ from circuits.plan.expressions import Call, Column, Expression
 from circuits.plan.frontier import ColumnBounds, least
 
 __all__ = [
+    "add_implied_bounds",
     "bounds_of_first",
     "bounds_of_keys",
-    "close_bounds",
     "common_bounds",
     "keep_bounds",
     "ordered_columns",
@@ -45,16 +45,16 @@ def common_bounds(alternatives: Sequence[ColumnBounds]) -> ColumnBounds:
     return {c: least(bounds[c] for bounds in alternatives) for c in sorted(common)}
 
 
-def close_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
-    """Return the bounds, and those that follow from ``low <= high`` for each pair ``low, high``."""
-    known = dict(bounds)
+def add_implied_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -> ColumnBounds:
+    """Return the bounds, and those that follow from ``low <= high`` for each pair of columns."""
+    all_bounds = dict(bounds)
     size = -1
-    while size < len(known):
-        size = len(known)
+    while size < len(all_bounds):
+        size = len(all_bounds)
         for low, high in pairs:
-            if low in known:
-                known.setdefault(high, known[low])
-    return known
+            if low in all_bounds:
+                all_bounds.setdefault(high, all_bounds[low])
+    return all_bounds
 
 
 def ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, int]]:

@@ -43,7 +43,8 @@ COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 # Functions that never return NULL.
 _NEVER_NULL: Final = frozenset({"is_null", "is_true", "same"})
 
-# Functions that return NULL only if their first argument is NULL; the others are constants.
+# Functions that return NULL only if their first argument is NULL; the other arguments are
+# constants.
 _NULL_AS_FIRST_ARGUMENT: Final = frozenset({"cast", "date_add", "month_bucket", "time_bucket"})
 
 

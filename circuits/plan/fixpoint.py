@@ -50,8 +50,8 @@ class DistinctMode:
         kind: "set": each row once. "bag": all. "min", "max": per value of the other columns the
             row with the least or greatest value in ``column``.
         column: The column of "min" and "max"; None for the others.
-        keeps_null: For "min" and "max": whether a row with NULL in the column is kept if its key
-            has no other value. Otherwise it is dropped.
+        keeps_null: For "min" and "max": True to keep a row with NULL in the column if its key has
+            no other row; False to drop rows with NULL.
     """
 
     kind: Literal["set", "bag", "min", "max"]

@@ -97,8 +97,8 @@ class WatermarkOf(Frontier):
 
     Attributes:
         input: The name of the input.
-        expiry_text: For `label`: how long rows are kept behind the watermark, such as
-            " - 1 day, 0:00:00"; empty if they are not.
+        expiry_text: The end of the label, if rows are kept for some time after the watermark has
+            passed them: that time, such as " - 1 day, 0:00:00".
     """
 
     input: str
@@ -224,7 +224,7 @@ def apply_function(frontier: Frontier, function: Expression) -> Frontier:
         return frontier
     shift = constant_shift(function)
     if shift is not None:
-        return shifted(frontier, shift[1], function.type)
+        return shifted(frontier, shift.number, function.type)
     if isinstance(frontier, FunctionOf):
         return FunctionOf(frontier.base, substitute(function, [frontier.function]))
     return FunctionOf(frontier, function)

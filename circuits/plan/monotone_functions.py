@@ -9,7 +9,7 @@ function that is not in the table below is treated as if it could decrease.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
@@ -17,7 +17,7 @@ from pyarrow import types
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.arrow_types import NUMBERS, Family, family_of
 
-__all__ = ["adds_months_to_times", "constant_shift", "monotone_argument"]
+__all__ = ["ConstantShift", "adds_months_to_times", "constant_shift", "monotone_argument"]
 
 _TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -41,25 +41,30 @@ def monotone_argument(expression: Expression) -> Column | None:
     return None
 
 
-def constant_shift(expression: Expression) -> tuple[Column, int] | None:
-    """Return the column and the number for an expression ``column + number``, in codes.
+class ConstantShift(NamedTuple):
+    """``column + number``, in codes; the codes of a timestamp are its ticks."""
 
-    None for other expressions. The codes of a timestamp are its ticks.
+    column: Column
+    number: int
+
+
+def constant_shift(expression: Expression) -> ConstantShift | None:
+    """Return the column and the number of an expression ``column + number``; None for others.
 
     >>> us = Column(0, pa.timestamp("us"))
     >>> amounts = (Literal(part, pa.int64()) for part in (0, 1, 5))
-    >>> constant_shift(Call("date_add", (us, *amounts), us.type))[1]
+    >>> constant_shift(Call("date_add", (us, *amounts), us.type)).number
     86400000005
     """
     match expression:
         case Column():
-            return expression, 0
+            return ConstantShift(expression, 0)
         case Call("add" | "subtract" as function, (inner, Literal(int() as number))):
             if not types.is_integer(expression.type) or inner.type != expression.type:
                 return None
             shift = constant_shift(inner)
             signed = number if function == "add" else -number
-            return None if shift is None else (shift[0], shift[1] + signed)
+            return None if shift is None else ConstantShift(shift.column, shift.number + signed)
         case Call(
             "date_add", (inner, Literal(0), Literal(int() as days), Literal(int() as micros))
         ):
@@ -69,7 +74,9 @@ def constant_shift(expression: Expression) -> tuple[Column, int] | None:
             all_micros = days * 86_400_000_000 + micros
             ticks, remainder = divmod(all_micros * _TICKS_PER_SECOND[data_type.unit], 10**6)
             shift = constant_shift(inner)
-            return None if shift is None or remainder else (shift[0], shift[1] + ticks)
+            if shift is None or remainder:
+                return None
+            return ConstantShift(shift.column, shift.number + ticks)
     return None
 
 
@@ -116,6 +123,10 @@ def _is_local(type: pa.DataType) -> bool:
     return bool(types.is_timestamp(type) and type.tz not in (None, "UTC"))
 
 
+# Each function below with a parameter ``call`` returns the argument in which the call is
+# non-decreasing; None if there is none.
+
+
 def _cast(call: Call) -> Expression | None:
     (inner,) = call.arguments
     for type in (inner.type, call.type):
@@ -135,7 +146,7 @@ def _year(call: Call) -> Expression | None:
 
 
 def _interval_sum(call: Call) -> Expression | None:
-    """Return the time of a sum of a time and a constant duration, or of the start of a bucket."""
+    """The time of ``date_add`` or of a bucket function, if the other arguments are constants."""
     inner, *amounts = call.arguments
     if adds_months_to_times(call) or _is_local(inner.type):
         return None
@@ -184,8 +195,7 @@ def _round(call: Call) -> Expression | None:
     return inner if all(map(_is_constant, digits)) else None
 
 
-#: Non-decreasing functions by name. Each entry returns the argument in which a call is
-#: non-decreasing, or None.
+#: Non-decreasing functions by name, each with the functions above that find the argument.
 _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
     "cast": (_cast,),
     "date_trunc": (_date_trunc,),

@@ -119,8 +119,8 @@ class PlanNode(ABC):
         keys = self.partitioning
         if keys is None or len(inputs) != 1:
             return [{} for _ in inputs]
-        # Rows with another value in a key are in another part; a part before the frontier of
-        # the key never changes again.
+        # The node computes each part (the rows with equal keys) by itself. A part whose key is
+        # before the frontier never changes again.
         return [keep_bounds(inputs[0], keys)]
 
     def is_nullable(self, column: int) -> bool:

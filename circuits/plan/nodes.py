@@ -46,8 +46,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from circuits.plan.bounds import (
+    add_implied_bounds,
     bounds_of_keys,
-    close_bounds,
     common_bounds,
     keep_bounds,
     ordered_columns,
@@ -181,7 +181,7 @@ class Filter(UnaryNode):
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         bounds = self.input.implied_bounds(bounds)
         pairs = list(ordered_columns(conjuncts([self.predicate])))
-        return close_bounds(bounds, pairs)
+        return add_implied_bounds(bounds, pairs)
 
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column) and not any(
@@ -289,9 +289,9 @@ class Union(NaryNode):
     is_commutative: ClassVar[bool] = True
 
     @cached_property
-    def paths(self) -> int:
-        """The number of copies of a filter that is pushed through this and deeper unions."""
-        return sum(map(_count_paths, self.inputs))
+    def pushed_copies(self) -> int:
+        """The copies that pushing a filter below this union, and unions below it, would make."""
+        return sum(map(_count_pushed_copies, self.inputs))
 
     @cached_property
     def fields(self) -> Fields:
@@ -414,7 +414,7 @@ class Aggregate(UnaryNode):
             return self.input.is_nullable(self.keys[column])
         call = self.aggregates[column - len(self.keys)]
         if self.keys and call.function in ("min", "max", "sum", "avg"):
-            # A group has a row, and a row of positive weight.
+            # A group has at least one row of positive weight, whose value the aggregate reads.
             return self.input.is_nullable(call.arguments[0])
         return call.function != "count"
 
@@ -469,10 +469,10 @@ def columns(plan: PlanNode) -> tuple[Column, ...]:
     return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
 
 
-def _count_paths(plan: PlanNode) -> int:
+def _count_pushed_copies(plan: PlanNode) -> int:
     while isinstance(plan, Filter | Map | Negate):
         plan = plan.input
-    return plan.paths if isinstance(plan, Union) else 1
+    return plan.pushed_copies if isinstance(plan, Union) else 1
 
 
 def _with_nulls(fields: Fields) -> Fields:

@@ -4,7 +4,7 @@
 Join             an N-way join, by shared variables
 RowIdEncode      several columns replaced by one code, the row id
 RowIdDecode      row ids replaced by the columns that they encode
-PartialAggregate the values that an aggregate adds up, moved into weights
+PartialAggregate rows whose weights are the quantities that an aggregate adds up
 FinalAggregate   the aggregates, from partial aggregates after a join
 ================ =====================================================================
 
@@ -22,9 +22,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from circuits.plan.bounds import (
+    add_implied_bounds,
     bounds_of_first,
     bounds_of_keys,
-    close_bounds,
     common_bounds,
 )
 from circuits.plan.columns import (
@@ -87,7 +87,7 @@ class Join(NaryNode):
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         # A changed result contains a changed row of some input.
-        by_input = [self._bounds_with(changed, inputs) for changed in range(len(inputs))]
+        by_input = [self._bounds_of_matches(changed, inputs) for changed in range(len(inputs))]
         by_variable = common_bounds(by_input)
         return {
             column: by_variable[variable]
@@ -96,28 +96,28 @@ class Join(NaryNode):
         }
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        known = {self.head[column]: frontier for column, frontier in bounds.items()}
-        by_variable = self._close_variables(known)
+        known_bounds = {self.head[column]: frontier for column, frontier in bounds.items()}
+        by_variable = self._close_variables(known_bounds)
         return {c: by_variable[v] for c, v in enumerate(self.head) if v in by_variable}
 
     def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
         # A stored row is read when a row of another input changes and both agree.
         needed = []
-        for stored, variables in enumerate(self.variables):
-            changes = [self._bounds_with(i, inputs) for i in range(len(inputs)) if i != stored]
-            common = common_bounds(changes)
+        for number, variables in enumerate(self.variables):
+            others = [i for i in range(len(inputs)) if i != number]
+            common = common_bounds([self._bounds_of_matches(i, inputs) for i in others])
             needed.append({c: common[v] for c, v in enumerate(variables) if v in common})
         return needed
 
-    def _bounds_with(self, changed: int, inputs: Sequence[ColumnBounds]) -> ColumnBounds:
-        """Return bounds of the variables in results that contain a changed row of an input."""
+    def _bounds_of_matches(self, changed: int, inputs: Sequence[ColumnBounds]) -> ColumnBounds:
+        """Return bounds of the variables in results that contain a changed row of one input."""
         variables = self.variables[changed]
-        known: dict[int, Frontier] = {}
+        known_bounds: dict[int, Frontier] = {}
         for column, frontier in inputs[changed].items():
-            known.setdefault(variables[column], frontier)
-        return self._close_variables(known)
+            known_bounds.setdefault(variables[column], frontier)
+        return self._close_variables(known_bounds)
 
-    def _close_variables(self, known: Mapping[int, Frontier]) -> ColumnBounds:
+    def _close_variables(self, known_bounds: Mapping[int, Frontier]) -> ColumnBounds:
         """Return the bounds that follow for all variables from the bounds of some.
 
         NULL is in no comparison, because it is filtered out before
@@ -129,11 +129,11 @@ class Join(NaryNode):
                 pairs.append((comparison.left, comparison.right))
             elif comparison.op in (">", ">="):
                 pairs.append((comparison.right, comparison.left))
-        bounds = dict(known)
+        bounds = dict(known_bounds)
         size = -1
         while size < len(bounds):
             size = len(bounds)
-            bounds = dict(close_bounds(bounds, pairs))
+            bounds = dict(add_implied_bounds(bounds, pairs))
             for plan, variables in zip(self.inputs, self.variables, strict=True):
                 by_column = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
                 for column, frontier in plan.implied_bounds(by_column).items():
@@ -151,39 +151,39 @@ class Join(NaryNode):
 
 @dataclass(frozen=True)
 class _FirstColumnsNode(UnaryNode):
-    """A node whose first ``kept`` columns are those of its input; the others are never NULL."""
+    """A node whose first ``kept_count`` columns are those of its input; the others have no NULL."""
 
-    kept: int
+    kept_count: int
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        return bounds_of_first(inputs[0], self.kept)
+        return bounds_of_first(inputs[0], self.kept_count)
 
     def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         return bounds_of_first(
-            self.input.implied_bounds(bounds_of_first(bounds, self.kept)), self.kept
+            self.input.implied_bounds(bounds_of_first(bounds, self.kept_count)), self.kept_count
         )
 
     def _may_be_null(self, column: int) -> bool:
-        return column < self.kept and self.input.is_nullable(column)
+        return column < self.kept_count and self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
 class RowIdEncode(_FirstColumnsNode):
-    """The first ``kept`` columns, then one code (the row id) for the values of all others."""
+    """The first ``kept_count`` columns, then one code (the row id) for the values of all others."""
 
     is_linear: ClassVar[bool] = True
 
     @cached_property
     def fields(self) -> Fields:
-        return (*self.input.fields[: self.kept], Field("row_id", pa.int64(), nullable=False))
+        return (*self.input.fields[: self.kept_count], Field("row_id", pa.int64(), nullable=False))
 
     @property
     def encoded(self) -> Fields:
         """The columns that the row id encodes."""
-        return self.input.fields[self.kept :]
+        return self.input.fields[self.kept_count :]
 
     def key(self) -> tuple[object, ...]:
-        return (self.kept,)
+        return (self.kept_count,)
 
     def label(self) -> str:
         return f"row id of {join_names(self.encoded)}"
@@ -218,11 +218,12 @@ class RowIdDecode(UnaryNode):
 
 @dataclass(frozen=True)
 class PartialAggregate(_FirstColumnsNode):
-    """The first ``kept`` columns and a ``slot``; the weights are the values that are added up.
+    """The first ``kept_count`` columns and a ``slot``; the weight is the quantity to add up.
 
-    The slot tells the aggregates apart (`circuits.runtime.operators.aggregates.partial_aggregate`).
-    Their arguments are among the other columns of the input. All of them are linear (count, sum,
-    avg), and none is DISTINCT.
+    The slot says which quantity it is, a count or a sum
+    (`circuits.runtime.operators.aggregates.partial_aggregate`). The arguments of the aggregates are
+    among the other columns of the input. All aggregates are linear (count, sum, avg), and none is
+    DISTINCT.
     """
 
     aggregates: tuple[AggregateCall, ...]
@@ -231,15 +232,15 @@ class PartialAggregate(_FirstColumnsNode):
 
     @cached_property
     def fields(self) -> Fields:
-        return (*self.input.fields[: self.kept], Field("slot", pa.int64(), nullable=False))
+        return (*self.input.fields[: self.kept_count], Field("slot", pa.int64(), nullable=False))
 
     def key(self) -> tuple[object, ...]:
-        return self.kept, tuple(call.key() for call in self.aggregates)
+        return self.kept_count, tuple(call.key() for call in self.aggregates)
 
     def label(self) -> str:
         fields = self.input.fields
         aggregates = ", ".join(call.label(fields) for call in self.aggregates)
-        return f"partial {aggregates}" + label_keys(fields[: self.kept])
+        return f"partial {aggregates}" + label_keys(fields[: self.kept_count])
 
 
 @dataclass(frozen=True)

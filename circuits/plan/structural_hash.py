@@ -18,7 +18,8 @@ row ids that it decodes (`circuits.plan.node.PlanNode.references`).
 
 Recursion: the same `RecursiveReference` means different relations in different recursions. The hash
 of a recursion is computed from its relations' names, bodies and modes, with the references in the
-bodies hashed by name. In the graph, the hash of a reference combines this hash and its name.
+bodies hashed by name. In the graph, the hash of a reference combines the hash of its recursion and
+its name.
 
 Cost: O(nodes), each node once.
 """
@@ -39,7 +40,19 @@ from circuits.plan.node import PlanNode
 
 __all__ = ["PlanHasher", "hash_values", "structural_hash"]
 
-_PLAIN: Final = (bool, int, float, str, bytes, Decimal, datetime, date, time, timedelta)
+# Classes in which ``repr`` differs for different values.
+_CLASSES_WITH_EXACT_REPR: Final = (
+    bool,
+    int,
+    float,
+    str,
+    bytes,
+    Decimal,
+    datetime,
+    date,
+    time,
+    timedelta,
+)
 
 
 class PlanHasher:
@@ -111,7 +124,7 @@ def hash_values(*values: object) -> str:
 
 def _write(value: object, parts: list[str]) -> None:
     """Append a text that is different for every value."""
-    if value is None or isinstance(value, _PLAIN):
+    if value is None or isinstance(value, _CLASSES_WITH_EXACT_REPR):
         text = repr(value)
         parts.append(f"{type(value).__name__}:{len(text)}:{text};")
     elif isinstance(value, pa.DataType):

@@ -2,8 +2,8 @@
 
 ``WHERE ts > now() - INTERVAL '1 hour'`` selects other rows as time advances. The comparison has
 the form ``value op bound``: ``value`` is an expression over the row, ``bound`` a non-decreasing
-function of the time of the step. So a row changes sides once: with ``<`` or ``<=`` it is inserted
-when the bound passes its value, with ``>`` or ``>=`` it is deleted then. A condition with two
+function of the time of the step. So the bound passes the value of a row once. With ``<`` or ``<=``
+the row is inserted then, with ``>`` or ``>=`` it is deleted. A condition with two
 bounds is two nodes, one over the other.
 """
 

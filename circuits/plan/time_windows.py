@@ -105,9 +105,8 @@ class SessionBound(UnaryNode, TimeNode):
     A session of a key is a maximal sequence of times, each at most ``gap`` after the one before it.
     Rows without a time are left out.
 
-    A time is present if the weights of its rows do not add up to 0. Weights that cancel can leave a
-    row at an absent time. Such a row gets the latest start at or before its time, or NULL if there
-    is none.
+    A time counts if the weights of its rows do not add up to 0. A row at a time that does not count
+    gets the latest start of a session at or before its time, or NULL if there is none.
     """
 
     keys: tuple[int, ...]
@@ -136,13 +135,13 @@ class SessionBound(UnaryNode, TimeNode):
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         (bounds,) = inputs
-        kept = keep_bounds(bounds, self.keys)
+        key_bounds = keep_bounds(bounds, self.keys)
         if self.last or self.time not in bounds:
-            return kept  # a row that extends a session changes all rows of the session
+            return key_bounds  # a row that extends a session changes all rows of the session
         # A changed time changes the starts of rows after it, and no rows before it.
         time = bounds[self.time]
         start = OldestSession(time, position)
-        return {**kept, self.time: time, len(self.input.fields): start}
+        return {**key_bounds, self.time: time, len(self.input.fields): start}
 
     def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
         (bounds,) = inputs
@@ -162,14 +161,15 @@ class SessionBound(UnaryNode, TimeNode):
 class LatestTime(BinaryNode, TimeNode):
     """Each left row with the latest time of a right row of its key, at or before its time.
 
-    The right columns are the keys, then the time. NULL if there is no such row. NULLs in keys are
-    equal; a right row without a time is left out.
+    The columns of the right input are the keys, then the time. Without such a row, the new column
+    is NULL. NULLs in keys are equal; a right row without a time is left out.
 
     Attributes:
         keys: The columns of the left input that the keys of the right rows are compared with.
         time: The time of the left input.
-        strict: True for right times before the left time only, not at it.
-        forwards: True for the earliest time at or after the left time instead.
+        strict: True to leave out right rows at exactly the left time.
+        forwards: True for the earliest time at or after the left time instead of the latest one at
+            or before it.
     """
 
     keys: tuple[int, ...]

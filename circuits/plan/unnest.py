@@ -45,11 +45,11 @@ class Unnest(UnaryNode):
 
     @cached_property
     def fields(self) -> Fields:
-        *kept, last = self.input.fields
-        types = part_types(last.type)
+        *other_fields, list_field = self.input.fields
+        types = part_types(list_field.type)
         if self.first_position is not None:
             types.append(pa.int64())
-        return (*kept, *(Field(*pair) for pair in zip(self.names, types, strict=True)))
+        return (*other_fields, *(Field(*pair) for pair in zip(self.names, types, strict=True)))
 
     def key(self) -> tuple[object, ...]:
         return self.first_position, self.outer
@@ -65,8 +65,8 @@ class Unnest(UnaryNode):
         return bounds_of_first(inputs[0], len(self.input.fields) - 1)
 
     def _may_be_null(self, column: int) -> bool:
-        kept = len(self.input.fields) - 1
-        if column < kept:
+        list_column = len(self.input.fields) - 1
+        if column < list_column:
             return self.input.is_nullable(column)
         is_position = self.first_position is not None and column == len(self.fields) - 1
         return self.outer or not is_position

@@ -27,31 +27,32 @@ __all__ = ["drop_unread_columns"]
 
 
 def drop_unread_columns(plan: PlanNode) -> PlanNode:
-    """Return the plan with calls over the columns that some node above them reads.
+    """Return the plan in which the input of each call has only the columns that are read.
 
-    All equal calls keep the same columns, so that they remain equal.
+    Each of several equal calls keeps the columns that any of them needs. So they remain equal.
     """
     hasher = PlanHasher()
     order = list(iter_nodes(plan))
     if not any(isinstance(node, UserCall) for node in order):
         return plan
-    read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
+    # The columns of each node that some node above it reads, by the structural hash of the node.
+    columns_read: dict[str, set[int]] = {hasher.hash(plan): set(range(len(plan.fields)))}
     for node in reversed(order):
-        needed = read.setdefault(hasher.hash(node), set())
-        for input, used in zip(node.inputs, _columns_read(node, needed), strict=True):
-            read.setdefault(hasher.hash(input), set()).update(used)
+        needed = columns_read.setdefault(hasher.hash(node), set())
+        for input, used in zip(node.inputs, _input_columns_read(node, needed), strict=True):
+            columns_read.setdefault(hasher.hash(input), set()).update(used)
     rebuilt: dict[int, PlanNode] = {}
     for node in order:
         inputs = [rebuilt[id(input)] for input in node.inputs]
         is_same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
         result = node if is_same else node.with_inputs(inputs)
         if isinstance(result, UserCall):
-            result = _narrow(result, read[hasher.hash(node)])
+            result = _narrow(result, columns_read[hasher.hash(node)])
         rebuilt[id(node)] = result
     return rebuilt[id(plan)]
 
 
-def _columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
+def _input_columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
     """Return the columns of each input that a node reads, if ``needed`` of its columns are read."""
     widths = [len(input.fields) for input in node.inputs]
     match node:
@@ -69,7 +70,8 @@ def _columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
         case TemporalFilter(_, value):
             return [needed | columns_of(value)]
         case UserCall(arguments=arguments):
-            return [(needed | set(arguments)) - {widths[0]}]
+            result_column = widths[0]
+            return [(needed | set(arguments)) - {result_column}]
         case CrossJoin():
             used = needed
         case Semijoin(_, _, predicate):
@@ -87,19 +89,23 @@ def _columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
     ]
 
 
-def _narrow(node: UserCall, read: set[int]) -> PlanNode:
+def _narrow(node: UserCall, columns_read: set[int]) -> PlanNode:
     """Return a call over the columns that are read, with NULL in place of the others."""
     width = len(node.input.fields)
-    kept = sorted({column for column in read if column < width} | set(node.arguments))
-    if len(kept) == width:
+    kept_columns = sorted(
+        {column for column in columns_read if column < width} | set(node.arguments)
+    )
+    if len(kept_columns) == width:
         return node
     fields = node.input.fields
-    names = tuple(fields[column].name for column in kept)
-    input = Map(node.input, tuple(columns(node.input)[c] for c in kept), names)
-    narrow = replace(node, input=input, arguments=tuple(map(kept.index, node.arguments)))
+    names = tuple(fields[column].name for column in kept_columns)
+    input = Map(node.input, tuple(columns(node.input)[c] for c in kept_columns), names)
+    narrow = replace(node, input=input, arguments=tuple(map(kept_columns.index, node.arguments)))
     values: list[Expression] = [
-        Column(kept.index(column), field.type) if column in kept else Literal(None, field.type)
+        Column(kept_columns.index(column), field.type)
+        if column in kept_columns
+        else Literal(None, field.type)
         for column, field in enumerate(fields)
     ]
-    values.append(Column(len(kept), node.function.returns))
+    values.append(Column(len(kept_columns), node.function.returns))
     return Map(narrow, tuple(values), tuple(field.name for field in node.fields))

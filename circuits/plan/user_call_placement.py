@@ -18,8 +18,8 @@ A call inside CASE or OR is computed for every row, as in Spark, because its res
 
 Invariant: a call of the text is one node, however often a plan uses its rows. Otherwise the results
 of a function that is not deterministic could differ between the uses. So this pass runs before the
-rewrite rules, which treat the node as an atom, and it never moves a call or condition across a node
-that has several readers.
+rewrite rules, which treat the node as one relation, and it never moves a call or condition across a
+node that has several readers.
 
 Columns that nobody reads are dropped below each call (`drop_unread_columns`), because its operator
 stores its rows.
@@ -174,7 +174,7 @@ class _CallPlacer:
         self._view = view
         # By the ``id`` of a node, which is unique while the caller holds the plan.
         self._readers = Counter(id(input) for node in iter_nodes(plan) for input in node.inputs)
-        self._calls_below: dict[int, bool] = {}
+        self._contains_call_by_node: dict[int, bool] = {}
         self._rows: dict[int, _RowsWithResults] = {}
 
     def remove_calls(self, plan: PlanNode) -> PlanNode:
@@ -185,18 +185,18 @@ class _CallPlacer:
         """Return the rows of a plan with a node for each call in it; computed once per node."""
         if id(plan) not in self._rows:
             self._rows[id(plan)] = (
-                self._place(plan) if self._is_caller(plan) else _RowsWithResults.of(plan)
+                self._place(plan) if self._contains_call(plan) else _RowsWithResults.of(plan)
             )
         return self._rows[id(plan)]
 
-    def _is_caller(self, plan: PlanNode) -> bool:
+    def _contains_call(self, plan: PlanNode) -> bool:
         """Return whether there is a call in the node or below it."""
-        is_caller = self._calls_below.get(id(plan))
-        if is_caller is None:
-            is_caller = any(map(_has_call, _expressions_of(plan)))
-            is_caller = is_caller or any([self._is_caller(input) for input in plan.inputs])
-            self._calls_below[id(plan)] = is_caller
-        return is_caller
+        result = self._contains_call_by_node.get(id(plan))
+        if result is None:
+            result = any(map(_has_call, _expressions_of(plan)))
+            result = result or any([self._contains_call(input) for input in plan.inputs])
+            self._contains_call_by_node[id(plan)] = result
+        return result
 
     def _place(self, plan: PlanNode) -> _RowsWithResults:
         match plan:
@@ -219,7 +219,7 @@ class _CallPlacer:
         )
 
     def _add_calls(self, rows: _RowsWithResults, calls: Iterable[Call]) -> _RowsWithResults:
-        """Return the rows with the results of calls; a call follows those in its arguments."""
+        """Return the rows with the results of calls; inner calls are listed before outer ones."""
         for expression in calls:
             if expression in rows.results:
                 continue
@@ -260,7 +260,7 @@ class _CallPlacer:
         left_calls, right_calls = self._split_calls(plan, [plan.predicate], width, "an outer join")
         left = self._add_calls(self.place(plan.left), left_calls)
         right = self._add_calls(self.place(plan.right), right_calls)
-        both = _product([left, right], (left.plan, right.plan))
+        both = _product([left, right])
         joined = OuterJoin(left.plan, right.plan, both.rewrite(plan.predicate), plan.kind)
         # The row of a side without a partner has NULL as the result of a call, but a call over its
         # NULLs may have another result. So only results of a side that has all rows are kept.
@@ -272,7 +272,7 @@ class _CallPlacer:
     ) -> tuple[list[Call], list[Call]]:
         """Divide the calls into those that read left columns and those that read right columns.
 
-        The latter are returned over the columns of the right side alone.
+        The calls of right columns are returned over the columns of the right side alone.
         """
         left, right = [], []
         for expression in _calls_of(predicates):
@@ -295,9 +295,8 @@ class _CallPlacer:
         """Place the calls in conditions over the items of FROM, joined or not."""
         block = _Block()
         self._flatten(plan, block)
-        atoms = [self.place(atom) for atom in block.atoms]
-        # Conditions without calls: of one item, of several; then conditions with calls.
-        predicates_of_atom: list[list[Expression]] = [[] for _ in atoms]
+        items = [self.place(item) for item in block.items]
+        predicates_of_item: list[list[Expression]] = [[] for _ in items]  # without calls
         join_predicates: list[Expression] = []
         with_calls: list[Expression] = []
         for predicate in block.predicates:
@@ -305,33 +304,31 @@ class _CallPlacer:
             if _has_call(predicate):
                 with_calls.append(predicate)
             elif len(items_read) == 1:
-                predicates_of_atom[min(items_read)].append(predicate)
+                predicates_of_item[min(items_read)].append(predicate)
             else:
                 join_predicates.append(predicate)
         semijoins = [self._place_semijoin(semijoin) for semijoin in block.semijoins]
-        for number, predicates in enumerate(predicates_of_atom):
+        for number, predicates in enumerate(predicates_of_item):
             start = block.starts[number]
             for predicate in predicates:
-                atoms[number] = atoms[number].where(_shift(predicate, -start))
+                items[number] = items[number].where(_shift(predicate, -start))
         after_join: list[Expression] = []  # with a call that reads the rows of the join
         for predicate in with_calls:
-            self._call_for_atoms(block, atoms, [predicate])
+            self._add_calls_of_items(block, items, [predicate])
             items_read = block.items_read([predicate])
             if self._needs_join(block, [predicate]):
                 after_join.append(predicate)
             elif len(items_read) == 1:
                 number = min(items_read)
-                atoms[number] = atoms[number].where(_shift(predicate, -block.starts[number]))
+                items[number] = items[number].where(_shift(predicate, -block.starts[number]))
             else:
                 join_predicates.append(predicate)
         for semijoin in semijoins:
-            self._call_for_atoms(block, atoms, semijoin.left_calls)
-        plan = atoms[0].plan if len(atoms) == 1 else CrossJoin(tuple(a.plan for a in atoms))
-        rows = _product(atoms, tuple(atom.plan for atom in atoms))
-        rows = replace(rows, plan=plan)
-        rows = reduce(_RowsWithResults.where, join_predicates, rows)
+            self._add_calls_of_items(block, items, semijoin.left_calls)
+        rows = reduce(_RowsWithResults.where, join_predicates, _product(items))
+        # Semijoins whose calls read several items are last, so that the others save calls.
         for semijoin in sorted(
-            semijoins, key=lambda item: self._needs_join(block, item.left_calls)
+            semijoins, key=lambda semijoin: self._needs_join(block, semijoin.left_calls)
         ):
             rows = self._add_calls(rows, semijoin.left_calls)
             rows = semijoin.apply(rows)
@@ -339,8 +336,8 @@ class _CallPlacer:
             rows = self._add_calls(rows, _calls_of([predicate])).where(predicate)
         return rows
 
-    def _call_for_atoms(
-        self, block: _Block, atoms: list[_RowsWithResults], expressions: Sequence[Expression]
+    def _add_calls_of_items(
+        self, block: _Block, items: list[_RowsWithResults], expressions: Sequence[Expression]
     ) -> None:
         """Compute the calls that read one item of FROM for the rows of that item."""
         for expression in _calls_of(expressions):
@@ -348,7 +345,7 @@ class _CallPlacer:
             if len(items_read) == 1:
                 number = min(items_read)
                 call = _shift_call(expression, -block.starts[number])
-                atoms[number] = self._add_calls(atoms[number], [call])
+                items[number] = self._add_calls(items[number], [call])
 
     @staticmethod
     def _needs_join(block: _Block, expressions: Sequence[Expression]) -> bool:
@@ -394,21 +391,21 @@ class _Block:
     """The items of FROM and the conditions over them; columns are numbered in order of the items.
 
     Attributes:
-        atoms: The items.
-        starts: The first column of each.
+        items: The items.
+        starts: The first column of each item.
         width: The number of columns.
         predicates: The conditions.
         semijoins: The semijoins, with the number of the first column of their left side.
     """
 
-    atoms: list[PlanNode] = field(default_factory=list)
+    items: list[PlanNode] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     width: int = 0
     predicates: list[Expression] = field(default_factory=list)
     semijoins: list[tuple[Semijoin, int]] = field(default_factory=list)
 
     def add(self, plan: PlanNode) -> None:
-        self.atoms.append(plan)
+        self.items.append(plan)
         self.starts.append(self.width)
         self.width += len(plan.fields)
 
@@ -423,7 +420,14 @@ class _Block:
 
 @dataclass(frozen=True)
 class _PlacedSemijoin:
-    """A semijoin whose right side has the results of the calls of right columns."""
+    """A semijoin of a block, whose right side has the results of its calls of right columns.
+
+    Attributes:
+        plan: The semijoin.
+        start: The column of the block that is the first column of the left side.
+        left_calls: The calls of left columns, over the columns of the block.
+        right: The rows of the right side, with the results of its calls.
+    """
 
     plan: Semijoin
     start: int
@@ -439,29 +443,23 @@ class _PlacedSemijoin:
             if all(start <= column < start + width for column in columns_of(call))
         }
         left_side = _RowsWithResults(left.plan, left.columns[start : start + width], left_results)
-        both = _product([left_side, self.right], (left.plan, self.right.plan))
+        both = _product([left_side, self.right])
         predicate = both.rewrite(self.plan.predicate)
         return replace(left, plan=Semijoin(left.plan, self.right.plan, predicate, self.plan.anti))
 
 
-def _product(parts: Sequence[_RowsWithResults], plans: Sequence[PlanNode]) -> _RowsWithResults:
-    """Return the columns and results of several parts side by side.
-
-    The ``plan`` of the result is that of the first part; callers replace it or do not read it.
-
-    Args:
-        parts: The parts.
-        plans: The plan of each part, whose columns are side by side in the joined plan.
-    """
+def _product(parts: Sequence[_RowsWithResults]) -> _RowsWithResults:
+    """Return the cross join of several parts, with their columns and results side by side."""
     all_columns: list[Column] = []
     results: dict[Expression, Column] = {}
     # The first column of the part: in the joined plan, and in the joined original plan.
     offset = original_offset = 0
-    for part, plan in zip(parts, plans, strict=True):
+    for part in parts:
         all_columns += [Column(c.index + offset, c.type) for c in part.columns]
         for expression, column in part.results.items():
             shifted = _shift(expression, original_offset)
             results[shifted] = Column(column.index + offset, column.type)
-        offset += len(plan.fields)
+        offset += len(part.plan.fields)
         original_offset += len(part.columns)
-    return _RowsWithResults(parts[0].plan, tuple(all_columns), results)
+    plan = parts[0].plan if len(parts) == 1 else CrossJoin(tuple(part.plan for part in parts))
+    return _RowsWithResults(plan, tuple(all_columns), results)

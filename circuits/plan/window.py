@@ -89,7 +89,8 @@ class WindowCall:
         type: The type of the result.
         name: The name of the result column.
         frame: The frame; ranking functions, lag and lead ignore it.
-        number: The distance of lag (negative: lead), n of nth_value, the buckets of ntile.
+        number: The number of rows before (lag) or after (lead) the current row; negative for the
+            other direction. n of nth_value; the number of buckets of ntile.
         ignore_nulls: True if rows with a NULL value are skipped.
         distinct: True if an aggregate reads each value of the frame once.
         within: The order of the values of an aggregate that depends on one, such as string_agg.
@@ -174,15 +175,15 @@ class Window(UnaryNode):
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         (bounds,) = inputs
-        kept = dict(keep_bounds(bounds, self.partition))
+        result_bounds = dict(keep_bounds(bounds, self.partition))
         if self.order and all(map(_looks_back, self.calls)):
             # A row changes the results of rows after it, and of rows equal to it in the order.
             first = self.order[0]
             # A row without a value in the order is in front of all others with NULLS FIRST.
             has_null = first.nulls_first and self.input.is_nullable(first.column)
             if first.column in bounds and not first.descending and not has_null:
-                kept[first.column] = bounds[first.column]
-        return kept
+                result_bounds[first.column] = bounds[first.column]
+        return result_bounds
 
     def _may_be_null(self, column: int) -> bool:
         width = len(self.input.fields)

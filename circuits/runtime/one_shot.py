@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from circuits.datalog import plan_datalog
 from circuits.language import is_datalog
-from circuits.limits import bounded
+from circuits.limits import name_limit_errors
 from circuits.plan.nodes import Fields
 from circuits.plan.user_call_placement import place_user_calls
 from circuits.runtime.circuit_version import CircuitVersion
@@ -99,7 +99,7 @@ def answer_query(
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     graph = incrementalize(plans, fields, codecs=codecs, join_options=join_options)
-    with bounded(graph, budget):
+    with name_limit_errors(graph, budget):
         rows = graph.evaluate({name: trace for name, (_, trace) in stored.items()}, budget)[name]
         return schema.to_table(rows, codecs)
 

@@ -91,8 +91,7 @@ class TableDeclaration:
     @property
     def options(self) -> InputOptions:
         """The way to read the rows: the keys and the lateness."""
-        time, bound = self.lateness or ("", 0)
-        lateness = Lateness(time, bound) if self.lateness else None
+        lateness = Lateness(*self.lateness) if self.lateness else None
         return InputOptions(keys=self.keys, lateness=lateness)
 
     @property
@@ -251,11 +250,11 @@ class _TableReader:
         )
         lateness = None
         if self._lateness is not None:
-            error_node, time, bound = self._lateness
+            error_node, time, duration = self._lateness
             column = self._column_name(error_node, time, "WATERMARK")
-            if bound == 0 and not pa.types.is_integer(self._types[column]):
-                bound = "0 seconds"
-            lateness = column, bound
+            if duration == 0 and not pa.types.is_integer(self._types[column]):
+                duration = "0 seconds"
+            lateness = column, duration
         return TableDeclaration(name, fields, keys if self._is_enforced else (), lateness)
 
     def read_part(self, part: exp.Expr) -> None:
@@ -319,9 +318,8 @@ class _TableReader:
         elif type(kind) in UNCHECKED_CONSTRAINTS:
             name = UNCHECKED_CONSTRAINTS[type(kind)]
             self._add_notice(error_node, name, "the rows are not checked")
-        elif kind.meta.get(UNCHECKED_COLUMN_PART) is not None:
-            part, effect = kind.meta[UNCHECKED_COLUMN_PART], "each row must have a value"
-            self.notices.append(_notice(self._source, error_node, part, f"{effect} for the column"))
+        elif (part := kind.meta.get(UNCHECKED_COLUMN_PART)) is not None:  # such as METADATA
+            self._add_notice(error_node, part, "each row must have a value for the column")
         else:
             construct = self._source.describe(kind)
             raise self._source.unsupported(
@@ -421,7 +419,7 @@ def _properties(source: SqlSource, tree: exp.Create) -> list[exp.Expr]:
 
 
 def _notice(source: SqlSource, node: exp.Expr, part: str, effect: str = "") -> str:
-    error = source.error(node, "")
+    error = source.error(node, "")  # for the position of the node
     return f"line {error.line}, column {error.column}: {part} has no effect" + (
         f"; {effect}" if effect else ""
     )

@@ -153,7 +153,7 @@ def find_obstacles(
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
     # The lower-case names of tables and views whose columns may be wrong, because of an error.
-    damaged = _declare(planner, statements, report)
+    unreliable = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
     recursive_views = {
         view for statement in statements for view in statement.source.recursive_views
@@ -162,13 +162,13 @@ def find_obstacles(
         component = [statements[number] for number in numbers]
         for statement in component:
             tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
-            statement.may_mislead = bool(tables & damaged)
+            statement.may_mislead = bool(tables & unreliable)
         if len(component) > 1 or names_itself(component[0].source, component[0].tree):
             is_planned = _plan_cycle(planner, component, report)
         else:
             is_planned = _plan(planner, component[0], report, is_last=numbers[0] + 1 == len(trees))
         if not is_planned or any(statement.may_mislead for statement in component):
-            damaged.update(statement.name.casefold() for statement in component)
+            unreliable.update(statement.name.casefold() for statement in component)
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
     return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
@@ -212,7 +212,7 @@ def _name_of(tree: exp.Expr, number: int, name: str) -> str:
 
 def _declare(planner: StatementPlanner, statements: list[_Statement], report: Report) -> set[str]:
     """Add the tables that the statements declare; return those whose columns are not all known."""
-    damaged: set[str] = set()
+    unreliable: set[str] = set()
     readable = []
     for statement in statements:
         for _ in range(MAX_OBSTACLES_PER_STATEMENT):
@@ -222,15 +222,15 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
                 break
             except SqlError as error:
                 report(error, statement.name)
-                damaged.add(statement.name.casefold())
+                unreliable.add(statement.name.casefold())
                 if not _replace_part(statement, error):
                     break
     try:
         planner.declare(readable)
     except SqlError as error:
         report(error, "the tables")
-        damaged.update(statement.name.casefold() for statement in statements)
-    return damaged
+        unreliable.update(statement.name.casefold() for statement in statements)
+    return unreliable
 
 
 def _plan_cycle(planner: StatementPlanner, statements: list[_Statement], report: Report) -> bool:
@@ -250,6 +250,7 @@ def _plan(
     for _ in range(MAX_OBSTACLES_PER_STATEMENT):
         try:
             statement.source.forget_reads()
+            # The source has only this statement, so its number is 0.
             planner.plan(statement.source, statement.tree, 0, is_last=is_last)
             return True
         except SqlError as error:

@@ -97,7 +97,7 @@ def add_window_close(
     source = SqlSource(text, dialect)
     trees = source.parse()
     declarations = read_declarations((source, tree) for tree in trees)
-    hidden = {view.casefold() for view in declarations.temporary_views}
+    temporary_views = {view.casefold() for view in declarations.temporary_views}
     names_as_written = None if views is True else {view.casefold(): view for view in views}
     ends: list[int] = []
     known_views: set[str] = set()
@@ -105,7 +105,9 @@ def add_window_close(
         is_query = isinstance(tree, exp.Query | exp.Values | exp.Pivot)
         view = name.casefold() if is_query else _view_name(tree)
         known_views.add(view)
-        is_wanted = view not in hidden if names_as_written is None else view in names_as_written
+        is_wanted = (
+            view not in temporary_views if names_as_written is None else view in names_as_written
+        )
         if view and is_wanted and _emit_offset(tree) is None:
             ends.append(end)
     for view, name_as_written in (names_as_written or {}).items():
@@ -227,8 +229,8 @@ class StatementPlanner:
         self.scans = {name: Scan(name, fields) for name, fields in self.relations.items()}
 
     def _environment(self, source: SqlSource) -> Environment:
-        queries: QueryReader = query
-        return Environment(source, self.scans, queries, self.readers)
+        query_reader: QueryReader = query  # the module has the functions of this interface
+        return Environment(source, self.scans, query_reader, self.readers)
 
     def declare(self, statements: list[tuple[SqlSource, exp.Expr]]) -> None:
         """Add the tables that the statements declare.
@@ -237,13 +239,13 @@ class StatementPlanner:
             SqlError: A table is not valid, or differs from a relation that is given.
         """
         self.declarations = read_declarations(statements)
-        creates = {
+        create_statements = {
             tree.this.this.name: (source, tree)
             for source, tree in reversed(statements)
             if isinstance(tree, exp.Create) and tree.kind == "TABLE"
         }
         for name, table in self.declarations.tables.items():
-            self._add_table(*creates[name], table)
+            self._add_table(*create_statements[name], table)
 
     def _add_table(self, source: SqlSource, tree: exp.Create, table: TableDeclaration) -> None:
         is_sink = table.name.casefold() in self.declarations.sinks
@@ -333,7 +335,8 @@ def order_statements(
         recursive_views: The views that may name themselves.
         trees: The statements.
     """
-    # By the name of the view; other statements, and a second view of a name, have a made-up name.
+    # By the name of the view. A statement without a view, or with a second view of a name, has its
+    # number as its name.
     numbers: dict[str, int] = {}
     for number, tree in enumerate(trees):
         name = _view_name(tree)
@@ -366,7 +369,7 @@ def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
 
 
 def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
-    """Return the views of recursive statements: several, or one that names itself."""
+    """Return the views of statements that name each other, or of one that names itself."""
     source = environment.source
     for tree in trees:
         if _view_name(tree) not in source.recursive_views:
@@ -388,17 +391,19 @@ def _check_same_columns(
     source: SqlSource, tree: exp.Create, scan: Scan, table: TableDeclaration
 ) -> None:
     """Refuse a declaration that differs from the relation that the caller gives."""
-    given = {column.name: column.type for column in scan.fields}
-    declared = {column.name: column.type for column in table.fields}
-    for name, type in declared.items():
-        if given.get(name) != type:
-            difference = f"has type {given[name]}" if name in given else "does not exist"
+    given_types = {column.name: column.type for column in scan.fields}
+    declared_types = {column.name: column.type for column in table.fields}
+    for name, type in declared_types.items():
+        if given_types.get(name) != type:
+            difference = (
+                f"has type {given_types[name]}" if name in given_types else "does not exist"
+            )
             raise source.error(
                 tree.this,
                 f"table {table.name!r} declares column {name!r} as {type}; it {difference} in the "
                 "schema that is given; make both equal, or give one of them",
             )
-    surplus = [name for name in given if name not in declared]
+    surplus = [name for name in given_types if name not in declared_types]
     if surplus:
         raise source.error(
             tree.this,
@@ -467,21 +472,18 @@ def _read_column_name(source: SqlSource, part: exp.Expr) -> exp.Identifier:
 
 def _plan_insert(environment: Environment, declarations: Declarations, tree: exp.Insert) -> _View:
     source = environment.source
-    target, names = inserted_table(source, tree)
+    target, column_names = inserted_table(source, tree)
     if not isinstance(tree.expression, exp.Query):
         raise source.unsupported(
             tree.expression or target, "INSERT without SELECT", "pass the rows in a step", "insert"
         )
     source.allow_arguments(tree, "this", "expression")
     derived = query.plan_query(environment, tree.expression)
-    declared = [
-        table
-        for table in declarations.tables.values()
-        if table.name.casefold() == target.name.casefold()
-    ]
-    if not declared:
-        return _View(target.name, rename_columns(source, derived, names).plan)
-    return _View(declared[0].name, _cast_to_sink(source, tree, derived.plan, declared[0], names))
+    for table in declarations.tables.values():
+        if table.name.casefold() == target.name.casefold():
+            plan = _cast_to_sink(source, tree, derived.plan, table, column_names)
+            return _View(table.name, plan)
+    return _View(target.name, rename_columns(source, derived, column_names).plan)
 
 
 def _cast_to_sink(
@@ -489,22 +491,22 @@ def _cast_to_sink(
     tree: exp.Insert,
     plan: PlanNode,
     table: TableDeclaration,
-    names: list[exp.Identifier],
+    column_names: list[exp.Identifier],
 ) -> PlanNode:
     """Return the plan with the columns of the declared sink, in its order and of its types."""
-    columns = [column.name.casefold() for column in table.fields]
-    targets = [name.name.casefold() for name in names] or columns
+    declared_names = [column.name.casefold() for column in table.fields]
+    inserted_names = [name.name.casefold() for name in column_names] or declared_names
     fields = plan.fields
-    if sorted(targets) != sorted(columns) or len(fields) != len(columns):
+    if sorted(inserted_names) != sorted(declared_names) or len(fields) != len(declared_names):
         raise source.error(
             tree.expression,
-            f"INSERT INTO {table.name!r} has {len(fields)} values for {len(targets)} columns, and "
-            f"the table has {len(columns)}: {', '.join(c.name for c in table.fields)}; "
-            "give each column one value",
+            f"INSERT INTO {table.name!r} has {len(fields)} values for {len(inserted_names)} "
+            f"columns, and the table has {len(declared_names)}: "
+            f"{', '.join(c.name for c in table.fields)}; give each column one value",
         )
     values: list[Expression] = []
-    for column, name in zip(table.fields, columns, strict=True):
-        position = targets.index(name)
+    for column, name in zip(table.fields, declared_names, strict=True):
+        position = inserted_names.index(name)
         value: Expression = Column(position, fields[position].type)
         if value.type != column.type:
             value = call_function(source, tree.expression, "cast", value, type=column.type)

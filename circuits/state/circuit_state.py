@@ -10,7 +10,8 @@ them a list of runs (immutable sorted pieces). The state consists of::
     StateStep   the change by one step: a run per changed arrangement, new values per dictionary
     State       the whole state, from which a circuit resumes (`load_state`)
 
-A store that appends the contents of each `StateStep` has the state; it may merge runs at any time.
+A store that appends the contents of every `StateStep` has the whole state; it may merge runs at any
+time.
 The cost of writing a step is proportional to its delta. Loading uses the runs in place, in
 memory-mapped files, without sorting or merging. It builds only the hash tables of the dictionaries,
 and arrangements that were not stored, which another delta formula may need.
@@ -146,7 +147,7 @@ def step_state(step: GraphStep, stored_lengths: Mapping[str, int]) -> StateStep:
 
 
 def whole_state(graph: Graph) -> StateStep:
-    """Return the whole state of a graph, as one more step with an empty delta.
+    """Return the whole state of a graph, in the form of a further step whose delta is empty.
 
     `StateStep.runs_before` returns all runs, and ``dictionaries`` has all values.
     """
@@ -204,8 +205,10 @@ def _check_names(graph: Graph, state: State) -> None:
     row_ids = {name for name in state.dictionaries if is_row_ids(name)}
     # A trace without arrangements has no state, so the stored state may lack it.
     needed = {name for name, trace in graph.traces.items() if trace.orders}
-    different = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
-    different |= row_ids - graph.registry.dictionaries.keys()
+    missing_traces = needed - state.traces.keys()
+    surplus_traces = state.traces.keys() - graph.traces.keys()
+    surplus_row_ids = row_ids - graph.registry.dictionaries.keys()
+    different = missing_traces | surplus_traces | surplus_row_ids
     if different:
         raise SnapshotError(
             f"the state and the circuit differ in {', '.join(sorted(different))}: load it with the "
@@ -217,16 +220,16 @@ def _append(dictionary: Interner, name: str, parts: Sequence[Strings]) -> None:
     """Assign codes to the strings of all parts, in one call."""
     if not parts:
         return
-    lengths = [int(offsets[-1]) for offsets, _ in parts]
-    data = [part[:length] for (_, part), length in zip(parts, lengths, strict=True)]
-    all_offsets, all_data = parts[0][0], data[0]
+    byte_counts = [int(offsets[-1]) for offsets, _ in parts]
+    byte_parts = [data[:count] for (_, data), count in zip(parts, byte_counts, strict=True)]
+    all_offsets, all_bytes = parts[0][0], byte_parts[0]
     if len(parts) > 1:  # the offsets of each part continue those of the previous parts
-        starts = np.cumsum([0, *lengths[:-1]]).tolist()
-        shifted = [part[1:] + start for (part, _), start in zip(parts, starts, strict=True)]
+        starts = np.cumsum([0, *byte_counts[:-1]]).tolist()
+        shifted = [offsets[1:] + start for (offsets, _), start in zip(parts, starts, strict=True)]
         all_offsets = np.concatenate([np.zeros(1, np.int64), *shifted])
-        all_data = np.concatenate(data)
+        all_bytes = np.concatenate(byte_parts)
     try:
-        dictionary.append(all_offsets, all_data)
+        dictionary.append(all_offsets, all_bytes)
     except ColumnTypeError as error:
         raise SnapshotError(f"dictionary {name!r}: {error}") from error
 

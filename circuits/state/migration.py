@@ -46,15 +46,15 @@ __all__ = [
     "export_dictionaries",
     "export_relation",
     "export_state",
+    "find_stateful_operator",
     "import_dictionaries",
-    "stateful_operator",
 ]
 
 #: A table for each relation of a join, or for each trace; None for a relation without a trace.
 OperatorState = tuple[pa.Table | None, ...]
 
 
-def stateful_operator(circuit: Circuit) -> int:
+def find_stateful_operator(circuit: Circuit) -> int:
     """Return the node number of the only operator of a circuit that has state.
 
     Raises:
@@ -167,7 +167,7 @@ class StateImport:
         self._add_rows(node, table)
 
     def finish(self) -> StateStep:
-        """Load the state into the circuit; return it as one step that begins with an empty state.
+        """Load the state into the circuit, and return it for a store that has no state yet.
 
         Raises:
             SnapshotError: The state of an operator is missing.
@@ -190,7 +190,7 @@ class StateImport:
             for name, dictionary in self._graph.registry.dictionaries.items()
             if len(dictionary)
         }
-        # The step that `whole_state` returns has the number after that of the loaded state.
+        # `whole_state` returns the number of the next step, so the circuit starts one step earlier.
         self._circuit.load(State(max(self._steps - 1, 0), traces, dictionaries, self._watermarks))
         return whole_state(self._graph)
 
@@ -206,10 +206,10 @@ class StateImport:
         if isinstance(operator, RowIdEncodeOperator):
             zset = operator.evaluate([zset])
         zset = to_storable(zset)
-        added_before = self._traces.setdefault(name, zset)
-        if added_before is not zset and added_before != zset:
+        first_rows = self._traces.setdefault(name, zset)  # of the first operator that reads them
+        if first_rows is not zset and first_rows != zset:
             raise SnapshotError(
-                f"two operators have different rows of {name} ({len(added_before)} and {len(zset)} "
+                f"two operators have different rows of {name} ({len(first_rows)} and {len(zset)} "
                 "rows): export all states at the same step"
             )
 

@@ -70,6 +70,7 @@ class StateRegistry:
         }
         self.traces = {self.relations[name]: trace for name, trace in relations.traces.items()}
         self._row_ids: dict[str, Interner] = {}
+        # The delta query of each join, by the name of the state of its node.
         self._queries = {}
         for node in nodes:
             operator, name = node.operator, node.state_name
@@ -83,7 +84,7 @@ class StateRegistry:
         self._relations = relations
         self._codecs = codecs
         self._formula = formula
-        # A cache of `plans`: the plan of each query when it was last read, and the value returned.
+        # The plan of each query when `plans` was last read, and the value that it returned.
         self._plans_at_last_read: Sequence[object] = [None] * len(self._queries)
         self._plans: dict[str, Any] = {"formula": str(formula), "joins": {}}
 

@@ -12,10 +12,10 @@ int64 codes (`circuits.types.codecs.codec`). A type without a row, such as a uni
 type of a column. Lists, structs and maps contain other types (`part_types`); their conversions are
 those of the parts (`with_parts`).
 
-Several rows may have one type id, for example timestamps with different units: the first row
-decides the properties, and every row has its own names. The names of DDL are those of Spark,
-together with Arrow's own names and DuckDB's names of unsigned integers. The names of SQL are those
-of sqlglot; they mean types of the same width as in DuckDB.
+Several rows may have one type id, for example timestamps with different units. Types with this id
+have the properties of the first of these rows. The names in a row mean its own type. The names of
+DDL are those of Spark, together with Arrow's own names and DuckDB's names of unsigned integers. The
+names of SQL are those of sqlglot; they mean types of the same width as in DuckDB.
 
 This package must not import Spark. `streaming.sources.change_feeds.physical_types` maps the
 types ``lake_type`` of this table to Spark types.
@@ -134,8 +134,8 @@ def _lake_parts(type: pa.DataType) -> pa.DataType:
     return with_parts(type, [type_row(part).lake_type(part) for part in part_types(type)])
 
 
-_TEXT, _BYTES, _DAY = _always(pa.string()), _always(pa.binary()), _always(pa.date32())
-_LARGE_TEXT, _LARGE_BYTES = _always(pa.large_string()), _always(pa.large_binary())
+_TO_TEXT, _TO_BYTES, _TO_DAY = _always(pa.string()), _always(pa.binary()), _always(pa.date32())
+_TO_LARGE_TEXT, _TO_LARGE_BYTES = _always(pa.large_string()), _always(pa.large_binary())
 
 
 def _timestamp(type: pa.DataType, ddl: str, *sql: str) -> TypeRow:
@@ -198,27 +198,29 @@ _ROWS: Final = (
     TypeRow(
         pa.string(),
         Family.STRING,
-        lake_type=_TEXT,
+        lake_type=_TO_TEXT,
         ddl=("string", "text", "varchar"),
         sql=("TEXT", "VARCHAR"),
     ),
-    TypeRow(pa.large_string(), Family.STRING, lake_type=_TEXT, ddl=("large_string",)),
-    TypeRow(pa.string_view(), Family.STRING, kernel_type=_LARGE_TEXT, lake_type=_TEXT),
+    TypeRow(pa.large_string(), Family.STRING, lake_type=_TO_TEXT, ddl=("large_string",)),
+    TypeRow(pa.string_view(), Family.STRING, kernel_type=_TO_LARGE_TEXT, lake_type=_TO_TEXT),
     TypeRow(
         pa.binary(),
         Family.BINARY,
-        lake_type=_BYTES,
+        lake_type=_TO_BYTES,
         ddl=("binary", "blob"),
         sql=("BINARY", "VARBINARY"),
     ),
-    TypeRow(pa.large_binary(), Family.BINARY, lake_type=_BYTES),
-    TypeRow(pa.binary_view(), Family.BINARY, kernel_type=_LARGE_BYTES, lake_type=_BYTES),
-    TypeRow(pa.binary(1), Family.BINARY, kernel_type=_LARGE_BYTES, lake_type=_BYTES),
+    TypeRow(pa.large_binary(), Family.BINARY, lake_type=_TO_BYTES),
+    TypeRow(pa.binary_view(), Family.BINARY, kernel_type=_TO_LARGE_BYTES, lake_type=_TO_BYTES),
+    TypeRow(pa.binary(1), Family.BINARY, kernel_type=_TO_LARGE_BYTES, lake_type=_TO_BYTES),
     TypeRow(pa.bool_(), Family.BOOLEAN, "?", ddl=("boolean", "bool"), sql=("BOOLEAN",)),
-    TypeRow(pa.date32(), Family.DATE, "i4", lake_type=_DAY, ddl=("date", "date32"), sql=("DATE",)),
-    TypeRow(pa.date64(), Family.DATE, "i8", lake_type=_DAY),
-    TypeRow(pa.time32("s"), Family.TIME, "i4", lake_type=_TEXT),
-    TypeRow(pa.time64("us"), Family.TIME, "i8", lake_type=_TEXT, ddl=("time",), sql=("TIME",)),
+    TypeRow(
+        pa.date32(), Family.DATE, "i4", lake_type=_TO_DAY, ddl=("date", "date32"), sql=("DATE",)
+    ),
+    TypeRow(pa.date64(), Family.DATE, "i8", lake_type=_TO_DAY),
+    TypeRow(pa.time32("s"), Family.TIME, "i4", lake_type=_TO_TEXT),
+    TypeRow(pa.time64("us"), Family.TIME, "i8", lake_type=_TO_TEXT, ddl=("time",), sql=("TIME",)),
     TypeRow(
         pa.timestamp("us", "UTC"),
         Family.TIMESTAMP,
@@ -236,7 +238,7 @@ _ROWS: Final = (
     TypeRow(pa.decimal64(18, 0), Family.DECIMAL, kernel_type=_decimal128, lake_type=_lake_decimal),
     TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake_type=_lake_decimal),
     TypeRow(pa.decimal256(76, 0), Family.DECIMAL, lake_type=_lake_decimal),
-    TypeRow(pa.null(), Family.NULL, lake_type=_TEXT),
+    TypeRow(pa.null(), Family.NULL, lake_type=_TO_TEXT),
     *(
         TypeRow(type, Family.NESTED, kernel_type=_kernel_parts, lake_type=_lake_parts)
         for type in (

@@ -31,7 +31,8 @@ _MAX_PRECISION: Final = 38
 _FLAGS: Final = re.VERBOSE | re.IGNORECASE
 _NAME: Final = r"(?:`(?P<quoted>[^`]+)`|(?P<name>\w+))"
 _COLUMN: Final = re.compile(rf"\s*{_NAME}\s*(?::\s*|\s)\s*(?P<type>\S.*?)\s*$", _FLAGS | re.DOTALL)
-_NULLABLE: Final = re.compile(
+# A type and perhaps NULL or NOT NULL.
+_TYPE_AND_NULLABILITY: Final = re.compile(
     r"(?P<type>.*?)(?:\s+(?P<required>not\s+)?null)?\s*$", _FLAGS | re.DOTALL
 )
 _FLAT_TYPE: Final = re.compile(
@@ -90,58 +91,62 @@ def field_of(name: str, text: str) -> pa.Field:
     return _field(text, name, text, f"column {name!r}: invalid type {text!r}")
 
 
-def _field(text: str, name: str, type: str, problem: str = "", depth: int = 0) -> pa.Field:
+def _field(text: str, name: str, type: str, error_start: str = "", depth: int = 0) -> pa.Field:
     """Parse the type of a column or of a field of a struct.
 
     Args:
         text: The whole text of the user, for errors.
         name: The name of the field.
         type: The type, possibly followed by NULL or NOT NULL.
-        problem: The beginning of an error message; by default it names this column.
+        error_start: The beginning of an error message; by default it names this column.
         depth: The number of types around this one.
     """
-    match = _NULLABLE.match(type)
+    match = _TYPE_AND_NULLABILITY.match(type)
     assert match is not None
-    problem = problem or f"schema {text!r}: invalid column {f'{name} {type}'!r}"
-    data_type = _type(text, match["type"], problem, depth)
+    error_start = error_start or f"schema {text!r}: invalid column {f'{name} {type}'!r}"
+    data_type = _type(text, match["type"], error_start, depth)
     return pa.field(name, data_type, nullable=match["required"] is None)
 
 
-def _type(text: str, type_text: str, problem: str, depth: int) -> pa.DataType:
-    """Return the type of a text: flat, or nested as in Spark or DuckDB."""
+def _type(text: str, type_text: str, error_start: str, depth: int) -> pa.DataType:
+    """Return the type that ``type_text`` names, flat or nested; ``text`` is the whole text."""
     if depth > _MAX_DEPTH:
-        raise SchemaError(f"{problem}; the type is nested more than {_MAX_DEPTH} levels deep")
+        raise SchemaError(f"{error_start}; the type is nested more than {_MAX_DEPTH} levels deep")
     suffix = _LIST_SUFFIX.match(type_text)
     if suffix is not None:
-        element = _type(text, suffix["type"], problem, depth + 1)
+        element = _type(text, suffix["type"], error_start, depth + 1)
         return pa.list_(element, int(suffix["size"])) if suffix["size"] else pa.list_(element)
     nested = _NESTED_TYPE.match(type_text)
     if nested is not None and _BRACKETS[nested["open"]] == nested["close"]:
-        return _nested_type(text, nested, problem, depth + 1)
+        return _nested_type(text, nested, error_start, depth + 1)
     match = _FLAT_TYPE.match(type_text)
     if match is None:
         raise SchemaError(
-            f"{problem}; write the name of a type, as in 'bigint', 'decimal(9, 2)', 'array<int>', "
-            "'struct<a: int, b: string>' or 'map<string, int>'"
+            f"{error_start}; write the name of a type, as in 'bigint', 'decimal(9, 2)', "
+            "'array<int>', 'struct<a: int, b: string>' or 'map<string, int>'"
         )
     return _flat_type(text, match)
 
 
-def _nested_type(text: str, match: re.Match[str], problem: str, depth: int) -> pa.DataType:
+def _nested_type(text: str, match: re.Match[str], error_start: str, depth: int) -> pa.DataType:
     kind, parts = match["kind"].lower(), _split(match["inner"])
     if kind == "struct":
         fields = []
         for part in parts:
             column = _COLUMN.match(part)
             if column is None:
-                raise SchemaError(f"{problem}; write a field as NAME: TYPE, not {part.strip()!r}")
+                raise SchemaError(
+                    f"{error_start}; write a field as NAME: TYPE, not {part.strip()!r}"
+                )
             name = column["quoted"] or column["name"]
-            fields.append(_field(text, name, column["type"], problem, depth))
+            fields.append(_field(text, name, column["type"], error_start, depth))
         return pa.struct(fields)
     if len(parts) != (2 if kind == "map" else 1):
         example = "map<string, int>" if kind == "map" else "array<int>"
-        raise SchemaError(f"{problem}; {kind} has {len(parts)} types; write it as in {example!r}")
-    types = [_type(text, part, problem, depth) for part in parts]
+        raise SchemaError(
+            f"{error_start}; {kind} has {len(parts)} types; write it as in {example!r}"
+        )
+    types = [_type(text, part, error_start, depth) for part in parts]
     return pa.map_(*types) if kind == "map" else pa.list_(*types)
 
 

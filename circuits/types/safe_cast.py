@@ -96,12 +96,12 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
         return False
     if target_family is Family.FLOAT:
         if source_family is Family.INTEGER:
-            # Arrow does not check that an integer fits a float16.
+            # Arrow checks the integers in a cast to float32 or float64, but not to float16.
             return bool(target != pa.float16())
         return bool(source.bit_width <= target.bit_width)
     if target_family is Family.TIMESTAMP:
-        zone = source.tz if source_family is Family.TIMESTAMP else None
-        return (zone is None) == (target.tz is None)
+        source_zone = source.tz if source_family is Family.TIMESTAMP else None  # a date has none
+        return (source_zone is None) == (target.tz is None)
     return True
 
 

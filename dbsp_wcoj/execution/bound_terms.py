@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, build_run
 from dbsp_wcoj.zset import Int64Array, ZSet, to_storable
 
-__all__ = ["BoundTerm", "BoundTerms", "Partial"]
+__all__ = ["BoundTerm", "BoundTerms", "Partial", "SplitDelta"]
 
 
 class Partial:
@@ -49,6 +50,13 @@ class Partial:
         return self._runs[order].address
 
 
+class SplitDelta(NamedTuple):
+    """The delta of a relation, sorted in a column order."""
+
+    name: str
+    order: ColumnOrder
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundTerm:
     """A term and everything that is needed to run it.
@@ -61,9 +69,8 @@ class BoundTerm:
         old: The spines of its old relations. If one is empty, the term is zero.
         new: The spines of its new relations, with their names. If one is empty and the step does
             not change the relation, the term is zero.
-        partial: The slot of the partial delta that the term reads; None if it reads none.
-        split: The relation and the column order of the delta whose rows can be divided among
-            parallel tasks; None if there is none.
+        partial_slot: The slot of the partial delta that the term reads; None if it reads none.
+        split: The delta whose rows can be divided among parallel tasks; None if there is none.
     """
 
     term: DeltaTerm
@@ -72,8 +79,8 @@ class BoundTerm:
     joins: int
     old: tuple[Spine, ...]
     new: tuple[tuple[Spine, str], ...]
-    partial: int | None
-    split: tuple[str, ColumnOrder] | None
+    partial_slot: int | None
+    split: SplitDelta | None
 
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
         """Return whether the term is zero because a factor is empty."""
@@ -83,7 +90,7 @@ class BoundTerm:
         for spine, name in self.new:
             if spine.is_empty and name not in changed:
                 return True
-        return self.partial is not None and (partial is None or not len(partial.rows))
+        return self.partial_slot is not None and (partial is None or not len(partial.rows))
 
 
 class BoundTerms:
@@ -109,11 +116,12 @@ class BoundTerms:
         """
         self.terms = tuple(terms)
         has_rows = any(term.physical.plan.head for term in terms)
-        reads_partial = any(term.partial is not None for term in terms)
+        reads_partial = any(term.partial_slot is not None for term in terms)
         targets = {term.target for term in terms}
         self.is_sum = not has_rows and not reads_partial and len(targets) <= 1
         # If no kernel will read the words, the join kernel need not be compiled now.
         join_address = kernel_address(join) if self.is_sum else 0
+        # The layout is that of a batch in `dbsp_wcoj.kernels.join.small_batch`.
         words = [len(terms), address_of(deltas), join_address]
         for term in terms:
             if self.is_sum:
@@ -139,6 +147,6 @@ class BoundTerms:
         """
         if OBSERVERS and current_observer() is not None:
             return None
-        state, _, bitmap, sums = self._buffers.arguments
-        total, joins = sum_batch(self.address, state, bitmap, sums)
+        state, _, bitmap_buffer, memo = self._buffers.arguments
+        total, joins = sum_batch(self.address, state, bitmap_buffer, memo)
         return None if total == OVERFLOWED else (total, joins)

@@ -1,9 +1,9 @@
 """Join buffers: the memory that a running join writes to, shared by all terms of a query.
 
-A join needs memory for its cursors (its position in each run), for one chunk of output rows, for a
-bitmap that marks the values of a list, and for memoized sums. All of it is reserved at the size of
-the largest term; the operating system provides pages only where it is used. One set of buffers
-serves one join at a time; each parallel task of a join has its own set.
+A join needs memory for its state (above all the cursors, its position in each run), for one chunk
+of output rows, for a bitmap that marks the values of a list, and for memoized sums. All of it is
+reserved at the size of the largest term; the operating system provides pages only where it is used.
+One set of buffers serves one join at a time; each parallel task of a join has its own set.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ class JoinBuffers:
     """The buffers of one running join, large enough for each program passed to `reserve`.
 
     Attributes:
-        arguments: The addresses that the kernel is called with: cursors, output rows, bitmap and
-            memoized sums.
+        arguments: The addresses that the kernel is called with: state, output rows, bitmap buffer
+            and memoized sums.
     """
 
-    __slots__ = ("_bitmap", "_out", "_packed", "_spare", "_state", "_sums", "arguments")
+    __slots__ = ("_bitmap_buffer", "_memo", "_out", "_packed", "_spare", "_state", "arguments")
 
     def __init__(self) -> None:
         """Create empty buffers."""
         self._state: Int64Array = np.empty(0, np.int64)
         self._out: Int64Array = np.empty(1, np.int64)
-        self._bitmap: Int64Array = np.zeros(join_layout.BITMAP_BUFFER_WORDS, np.int64)
-        self._sums: Int64Array = np.zeros(0, np.int64)
+        self._bitmap_buffer: Int64Array = np.zeros(join_layout.BITMAP_BUFFER_WORDS, np.int64)
+        # The memoized sums; empty until a program memoizes.
+        self._memo: Int64Array = np.zeros(0, np.int64)
         # The run passed to `set_packed_run`; the reference keeps it alive for the kernel.
         self._packed: Int64Array | None = None
         # Buffers of earlier parallel tasks, for reuse.
@@ -48,28 +49,32 @@ class JoinBuffers:
 
     @property
     def state(self) -> Int64Array:
-        """The cursors of the running join."""
+        """The state of the running join (`dbsp_wcoj.kernels.join.join_layout`)."""
         return self._state
 
     def reserve(self, program: Int64Array) -> None:
         """Grow the buffers to the size that a program needs."""
         atoms, levels = int(program[join_layout.ATOMS]), int(program[join_layout.LEVELS])
-        slots = atoms * (MAX_RUNS + 1)
-        size = join_layout.state_words(
-            atoms, levels, slots, int(program[join_layout.MAX_ATOM_DEPTH])
+        max_runs = atoms * (MAX_RUNS + 1)  # each atom may read a spine and a delta
+        state_words = join_layout.state_words(
+            atoms, levels, max_runs, int(program[join_layout.MAX_ATOM_DEPTH])
         )
-        if size > len(self._state):
-            self._state = np.empty(size, np.int64)
+        if state_words > len(self._state):
+            self._state = np.empty(state_words, np.int64)
         head = int(program[join_layout.HEAD_SIZE])
         if head and (head + 1) * CHUNK_ROWS > len(self._out):
             self._out = np.empty((head + 1) * CHUNK_ROWS, np.int64)
-        starts = int(program[join_layout.BLOCKS])
-        blocks = program[starts : starts + levels]
-        if not len(self._sums) and (program[blocks + join_layout.MEMO_KEY_LEVEL] >= 0).any():
-            self._sums = np.zeros(join_layout.MEMO_WORDS, np.int64)
-        sums = address_of(self._sums) if len(self._sums) else 0
-        parts = address_of(self._state), address_of(self._out), address_of(self._bitmap)
-        self.arguments = (*parts, sums)
+        # The position in the program of each level's block.
+        list_start = int(program[join_layout.BLOCKS])
+        blocks = program[list_start : list_start + levels]
+        if not len(self._memo) and (program[blocks + join_layout.MEMO_KEY_LEVEL] >= 0).any():
+            self._memo = np.zeros(join_layout.MEMO_WORDS, np.int64)
+        self.arguments = (
+            address_of(self._state),
+            address_of(self._out),
+            address_of(self._bitmap_buffer),
+            address_of(self._memo) if len(self._memo) else 0,
+        )
 
     def set_packed_run(self, packed: Int64Array) -> None:
         """Let the kernel read a run of packed lists (`dbsp_wcoj.kernels.join.packed_lists`).
@@ -77,7 +82,7 @@ class JoinBuffers:
         Call this before the first join.
         """
         self._packed = packed
-        self._bitmap[join_layout.PACKED_RUN] = address_of(packed)
+        self._bitmap_buffer[join_layout.PACKED_RUN] = address_of(packed)
 
     @contextmanager
     def borrow(self, program: Int64Array) -> Iterator[JoinBuffers]:

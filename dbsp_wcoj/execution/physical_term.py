@@ -122,7 +122,7 @@ class PhysicalTerm:
             address_of(delta_addresses),
         )
         self._counters_address = address_of(self.counters)
-        # The addresses of the buffers, and the arguments of a join over all values with them.
+        # The cache of `_arguments_of_full_join`: the addresses of the buffers, and the arguments.
         self._full_arguments: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         self.buffers = buffers
         buffers.reserve(self._program)
@@ -159,19 +159,18 @@ class PhysicalTerm:
         source_table, deltas, spines = self._referenced
         counts = []
         for index, (factor, spine) in enumerate(zip(self.plan.factors, spines, strict=True)):
-            headers = [run.buffer for run in spine.runs] if spine is not None else []
+            # The words of each run, at least those of its header.
+            runs = [run.buffer for run in spine.runs] if spine is not None else []
             _, has_delta, slot = source_table[3 * index : 3 * index + 3].tolist()
             if has_delta and deltas[slot]:
-                words = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * len(factor.order)
-                header = (ctypes.c_int64 * words).from_address(int(deltas[slot]))
-                headers.append(np.ctypeslib.as_array(header))
-            entries = [
-                run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-                for level in range(factor.depth)
+                header_words = _level_header(len(factor.order))
+                header = (ctypes.c_int64 * header_words).from_address(int(deltas[slot]))
+                runs.append(np.ctypeslib.as_array(header))
+            # A level of a run has one node for each prefix.
+            positions = [
+                _level_header(level) + run_layout.LEVEL_NODES for level in range(factor.depth)
             ]
-            counts.append(
-                [sum(int(h[entry + run_layout.LEVEL_NODES]) for h in headers) for entry in entries]
-            )
+            counts.append([sum(int(run[position]) for run in runs) for position in positions])
         return counts
 
     def link(self) -> None:
@@ -194,10 +193,12 @@ class PhysicalTerm:
             self.buffers.set_packed_run(packed)
 
     def _factors(self, block: int) -> set[int]:
-        """Return the factors that bind the variable of the level that a program block describes."""
-        first = block + join_layout.PARTICIPANTS + 1
-        last = first + join_layout.PARTICIPANT_WORDS * int(self._program[first - 1])
-        return set(self._program[first : last : join_layout.PARTICIPANT_WORDS].tolist())
+        """Return the factors that contain the variable of a level, given by its program block."""
+        count = int(self._program[block + join_layout.PARTICIPANTS])
+        start = block + join_layout.PARTICIPANTS + 1
+        stop = start + join_layout.PARTICIPANT_WORDS * count
+        # The first word of each participant is its factor.
+        return set(self._program[start : stop : join_layout.PARTICIPANT_WORDS].tolist())
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:
@@ -321,13 +322,13 @@ class PhysicalTerm:
         low: int,
         high: int,
         buffers: JoinBuffers,
-        counters: int,
+        counters_address: int,
         budget: Budget | None,
         *,
         is_resumed: int = 0,
     ) -> int:
         """Return the total of one range; check the time whenever the kernel pauses."""
-        memory = _memory_arguments(buffers, counters)
+        memory = _memory_arguments(buffers, counters_address)
         observer = current_observer() if OBSERVERS else None
         while True:
             if observer is not None:
@@ -362,10 +363,15 @@ class PhysicalTerm:
         return arguments
 
     def _range_chunks(
-        self, low: int, high: int, buffers: JoinBuffers, counters: int, budget: Budget | None
+        self,
+        low: int,
+        high: int,
+        buffers: JoinBuffers,
+        counters_address: int,
+        budget: Budget | None,
     ) -> Iterator[ZSet]:
         """Yield the rows of one range, one Z-set for each time that the output buffer is full."""
-        memory = _memory_arguments(buffers, counters)
+        memory = _memory_arguments(buffers, counters_address)
         is_resumed = 0
         status = join_layout.FULL
         observer = current_observer() if OBSERVERS else None
@@ -399,6 +405,11 @@ class PhysicalTerm:
             return chunks, counters
 
 
+def _level_header(level: int) -> int:
+    """Return the position of a level's entry in the header of a run."""
+    return run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+
+
 def _source_table(sources: Sequence[Source]) -> Int64Array:
     """Return the sources as the kernel reads them, three words per factor.
 
@@ -412,10 +423,18 @@ def _source_table(sources: Sequence[Source]) -> Int64Array:
     return np.array(words, np.int64)
 
 
-def _memory_arguments(buffers: JoinBuffers, counters: int) -> tuple[int, ...]:
+def _memory_arguments(buffers: JoinBuffers, counters_address: int) -> tuple[int, ...]:
     """Return the kernel arguments after ``is_resumed``: memory to write to, and limits."""
-    state, out, bitmap, sums = buffers.arguments
-    return state, out, CHUNK_ROWS, bitmap, sums, counters, join_layout.MAX_WORK_PER_CALL
+    state, out, bitmap_buffer, memo = buffers.arguments
+    return (
+        state,
+        out,
+        CHUNK_ROWS,
+        bitmap_buffer,
+        memo,
+        counters_address,
+        join_layout.MAX_WORK_PER_CALL,
+    )
 
 
 def _zero_counters(plan: TermPlan) -> Int64Array:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
+from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, SplitDelta
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.formulas import (
@@ -82,11 +82,13 @@ class PlanCache:
         self._formulas, self._reason = formula_candidates(
             formula, body.columns, planner.partial_columns
         )
+        # The terms planned so far, and the formula selection for each set of changed relations.
         self._bound: dict[DeltaTerm, BoundTerm] = {}
         self._by_change: dict[tuple[str, ...], AdaptiveFormula] = {}
         # The formula selection that measures the current step; None if the step is not measured.
         self._measuring: AdaptiveFormula | None = None
-        # The slot of each (relation or index of a partial delta, column order) in `deltas`.
+        # The slot in `deltas` for each (relation or partial delta, column order); and the same by
+        # relation or partial delta.
         self._slots: dict[tuple[str | int, ColumnOrder], int] = {}
         self._slots_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
         self._buffers = JoinBuffers()
@@ -262,10 +264,9 @@ class PlanCache:
     def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[DeltaTerm]:
         """Yield the terms to plan before the first step.
 
-        These are all terms, unless there are too many. In a ring, the terms of a step that changes
-        one relation differ from these: they read the unchanged relations as old, not as new
-        (`DeltaTerm.simplify_for`). Such terms are yielded for each relation that only one atom
-        reads; also if there are too many terms to plan all of them.
+        These are all terms, unless there are too many. In a ring, and if there are too many, these
+        are also the terms of a step that changes one relation, for each relation that only one atom
+        reads. They read the unchanged relations as old, not as new (`DeltaTerm.simplify_for`).
         """
         relations = [atom.relation for atom in self._query.body]
         if self._is_planned_ahead:
@@ -375,8 +376,8 @@ class PlanCache:
         sources: list[Source] = []
         old: list[Spine] = []
         new: list[tuple[Spine, str]] = []
-        partial = None
-        split = None  # the delta whose rows are divided to run the term in parallel
+        partial_slot = None
+        split = None
         for name, factor, planned in zip(names, term.factors, plan.factors, strict=True):
             spine = None
             slot = -1
@@ -386,17 +387,24 @@ class PlanCache:
                 slot = self._slot(name, planned.order)
             sources.append(Source(spine, slot))
             if isinstance(name, int):
-                partial = slot
+                partial_slot = slot
             elif factor.version is Version.old and spine is not None:
                 old.append(spine)
             elif factor.version is Version.new and spine is not None:
                 new.append((spine, name))
             elif plan.is_split_factor(planned):
-                split = (name, planned.order)
+                split = SplitDelta(name, planned.order)
         deltas = [i for i, factor in enumerate(term.factors) if factor.version is Version.delta]
         physical = PhysicalTerm(plan, sources, self.deltas, self._buffers, delta_factors=deltas)
         return BoundTerm(
-            term, physical, term.target, term.joins, tuple(old), tuple(new), partial, split
+            term=term,
+            physical=physical,
+            target=term.target,
+            joins=term.joins,
+            old=tuple(old),
+            new=tuple(new),
+            partial_slot=partial_slot,
+            split=split,
         )
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:

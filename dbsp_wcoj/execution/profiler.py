@@ -7,9 +7,9 @@ counts as its waiting time.
 
 The time by level of a join is sampled: one thread of an executor reads the level of the running
 join three thousand times a second (`dbsp_wcoj.kernels.join.progress_board`), and the time of a term
-is divided in proportion. The sampler sees joins that run in the profiled thread; for parts of a
-term that run elsewhere the levels have candidates and no times. Levels that are summed together,
-usually the innermost two, count as the first of them.
+is divided in proportion. The sampler sees only joins that run in the profiled thread: the parts of
+a term that run in other threads are counted, but not timed by level. Levels that are summed
+together, usually the innermost two, count as the first of them.
 
 Cost: about a microsecond for each phase, about ten phases per step. Steps that one kernel call
 would compute as a whole run term by term while they are observed.
@@ -35,13 +35,13 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Phase", "Profiler", "TermProfile"]
 
-# The prefixes of the factors are counted in this many runs of a term.
-MAX_SIZED_RUNS: Final = 16
+# The prefixes of the factors are counted in the first executions of a term, at most this many.
+MAX_COUNTED_EXECUTIONS: Final = 16
 MAX_TERMS: Final = 1024
 MAX_LEVELS: Final = 64
 
-# The phase that a phase counts as, by outer phase and phase: sorting the chunks of a join, or
-# summing them, is part of the phase `COLLECT`.
+# Sorting inside a join or inside `COLLECT` sorts the chunks of a join, so its time is added to the
+# phase `COLLECT`. The keys are (outer phase, phase).
 _COUNTED_AS: Final = {(JOIN, SORT): COLLECT, (COLLECT, SORT): COLLECT}
 
 
@@ -60,16 +60,16 @@ class TermProfile:
 
     Attributes:
         physical: The bound plan.
-        row: The row of the array of samples that counts its levels.
-        earlier_counters: The counters before its first profiled run.
-        prefix_counts: For each factor the number of prefixes of each length that it read, the
-            largest of the first `MAX_SIZED_RUNS` runs.
+        sample_row: Its row in the array of samples, which has a count for each level.
+        earlier_counters: The counters before its first profiled execution.
+        prefix_counts: For each factor the number of prefixes of each length that it read: the
+            largest number in the first `MAX_COUNTED_EXECUTIONS` executions.
         seconds: The time of the join.
-        calls: The number of runs of the term.
+        calls: The number of executions of the term.
     """
 
     physical: PhysicalTerm
-    row: int
+    sample_row: int
     earlier_counters: Int64Array
     prefix_counts: list[list[int]]
     seconds: float = 0.0
@@ -77,7 +77,7 @@ class TermProfile:
 
     @property
     def counters(self) -> Int64Array:
-        """Proposals and intersections by level, since its first profiled run."""
+        """Proposals and intersections by level, since the first profiled execution."""
         return self.physical.counters - self.earlier_counters
 
 
@@ -147,7 +147,7 @@ class Profiler:
     def seconds_by_level(self, term: TermProfile) -> list[float] | None:
         """Return the time of a term by level; None if no sample was taken while it ran."""
         levels = len(term.physical.plan.order)
-        samples = self._samples[term.row, :levels].tolist()
+        samples = self._samples[term.sample_row, :levels].tolist()
         total = sum(samples)
         return [term.seconds * count / total for count in samples] if total else None
 
@@ -166,10 +166,11 @@ class Profiler:
         assert isinstance(term, PhysicalTerm)
         profile = self.terms.get(id(term))
         if profile is None:
-            row = min(len(self.terms) + 1, MAX_TERMS - 1)
-            profile = TermProfile(term, row, term.counters.copy(), term.count_prefixes())
+            # Row 0 is for the time between joins; terms beyond `MAX_TERMS` share the last row.
+            sample_row = min(len(self.terms) + 1, MAX_TERMS - 1)
+            profile = TermProfile(term, sample_row, term.counters.copy(), term.count_prefixes())
             self.terms[id(term)] = profile
-        elif profile.calls < MAX_SIZED_RUNS and not resumed:
+        elif profile.calls < MAX_COUNTED_EXECUTIONS and not resumed:
             profile.prefix_counts = [
                 list(map(max, largest, current))
                 for largest, current in zip(
@@ -195,7 +196,7 @@ class Profiler:
         if self._term is not None:
             address = address_of(state)
             self._live_states[address] = state
-            self._board[progress_board.ROW] = self._term.row
+            self._board[progress_board.ROW] = self._term.sample_row
             self._board[progress_board.STATE] = address
 
     def end_kernel(self) -> None:

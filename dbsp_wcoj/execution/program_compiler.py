@@ -166,18 +166,18 @@ class _Shape:
         work is split, nor if the key is the first variable, because each of its values occurs once.
 
         The sum depends on an earlier variable if this shares a factor or a comparison with one of
-        the summed variables. Let p be the level of a variable, and q the last level of a variable
-        with which it shares a factor or a comparison. Then the sums of levels p + 1 to q depend on
-        it. For each level, running sums over these intervals give the number of such variables and
-        the sum of their levels: if the number is 1, that sum is the level of the key.
+        the summed variables. Take a variable at level p, and the last variable with which it shares
+        a factor or a comparison, at level q: the sums of levels p + 1 to q depend on it. For each
+        level, running sums over these intervals give the number of such variables and the sum of
+        their levels: if the number is 1, that sum is the level of the key.
 
         Complexity:
             O(levels + columns of the factors).
         """
         levels = len(self.plan.order)
         last_partner = list(range(levels))
-        groups = [*self.bound, *(c.variables for c in self.plan.comparisons)]
-        for names in groups:
+        names_together = [*self.bound, *(c.variables for c in self.plan.comparisons)]
+        for names in names_together:
             last = max((self.level[name] for name in names), default=0)
             for name in names:
                 level = self.level[name]
@@ -192,9 +192,9 @@ class _Shape:
             level_sum_changes[last + 1] -= level
         counts = list(accumulate(count_changes))
         level_sums = list(accumulate(level_sum_changes))
-        first = max(self.emitted_levels, self.split_level + 1, 2)
+        first_memoized = max(self.emitted_levels, self.split_level + 1, 2)
         keys = [NONE] * levels
-        for level in range(first, levels):
+        for level in range(first_memoized, levels):
             if counts[level] == 1 and level_sums[level] > 0:
                 keys[level] = level_sums[level]
         return keys
@@ -231,6 +231,7 @@ def _sum_of_last_two(shape: _Shape) -> int:
         return join_layout.SUM_NONE
     x = plan.order[-2]
     with_y = {i for i, _ in shape.holders[last]}
+    # These kernels need y to be the last column: a factor must not have columns that are not read.
     if any(plan.factors[i].depth < len(plan.factors[i].variables) for i in with_y):
         return join_layout.SUM_NONE
     with_x = {i for i, _ in shape.holders[last - 1]}
@@ -283,9 +284,9 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     has_fast_sum = factor_count == 1 or (factor_count == 2 and are_last_columns)
     is_summed = is_innermost and not has_unequal and has_fast_sum
     return [
-        NONE,
+        NONE,  # the level of the memoization key; set by `compile_program`
         join_layout.SUM_LAST if is_summed else join_layout.SUM_NONE,
-        NOT_LINKED,
+        NOT_LINKED,  # the address of the kernel of the sum; set by `link`
         factor_count,
         *participants,
         len(comparisons) // join_layout.COMPARISON_WORDS,

@@ -101,7 +101,7 @@ class SmallSteps:
         trace.version += 1
         self._relations.version += 1
         self._plan_cache.record_rows(rows)
-        if status == SETTLE:
+        if status == SETTLE:  # a tail, the newest run of a spine, is full
             arena.close_full_tails()
         return total, joins
 
@@ -111,9 +111,10 @@ class SmallSteps:
         buffers = terms.arguments
         if not terms.is_sum or not slots.keys() <= set(arena.orders):
             return _KernelArguments(terms, arena, buffers, None, 0)
-        state, _, bitmap, sums = buffers
+        state, _, bitmap_buffer, memo = buffers
         deltas = address_of(self._plan_cache.deltas)
         slot_by_order = [slots.get(order, -1) for order in arena.orders]
-        addresses = [arena.address, terms.address, deltas, state, bitmap, sums]
+        # The layout is that of the addresses in `dbsp_wcoj.kernels.join.single_step`.
+        addresses = [arena.address, terms.address, deltas, state, bitmap_buffer, memo]
         words = np.array([*addresses, *slot_by_order], np.int64)
         return _KernelArguments(terms, arena, buffers, words, address_of(words))

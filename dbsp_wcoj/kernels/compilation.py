@@ -55,22 +55,22 @@ class LoggedCompilation:
     """
 
     def __init__(self) -> None:
-        self._kernels = 0
-        self._width = 0
+        self._kernel_count = 0
+        self._line_width = 0
 
     def on_start(self, kernel: str) -> None:
-        self._kernels += 1
-        if self._kernels == 1:
+        self._kernel_count += 1
+        if self._kernel_count == 1:
             getLogger("dbsp_wcoj").warning(
                 "compiling the kernels of the join for this machine: once, up to about half a "
                 "minute; they are cached on disk. dbsp_wcoj.warm_up() does it ahead of time"
             )
-        line = f"compiling kernel {self._kernels}: {kernel}"
-        self._width = len(line)
+        line = f"compiling kernel {self._kernel_count}: {kernel}"
+        self._line_width = len(line)
         self._show(line)
 
     def on_finish(self, kernel: str) -> None:
-        self._show(" " * self._width + "\r")
+        self._show(" " * self._line_width + "\r")
 
     def _show(self, line: str) -> None:
         terminal = sys.stderr  # None where a program has no console

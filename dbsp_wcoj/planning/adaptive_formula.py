@@ -65,7 +65,8 @@ class MeasuredCost:
     Attributes:
         sampled_work: The work of `collapsed` per changed row, predicted by a sample.
         averages: The measured work of each candidate per changed row; None if not measured.
-        first_averages: The first value of each average, or its value after its last drift.
+        first_averages: The first value of each average; after a change by `DRIFT_FACTOR`, the value
+            at that change.
         skip_count: The number of following steps that run `cheaper` without measurement.
         cheaper: The candidate with the lower cost.
         step_counts: The number of steps of each candidate.
@@ -122,7 +123,7 @@ class AdaptiveFormula:
         self.is_measuring = False
         is_fixed = len(candidates) == 1 or candidates[0].terms == candidates[1].terms
         self.fixed_terms = candidates[0] if is_fixed else None
-        self._partial_count = sum(term.partial is not None for term in candidates[-1].terms)
+        self._partial_count = sum(term.partial_slot is not None for term in candidates[-1].terms)
         self.costs: dict[int, MeasuredCost] = {}
         self._measured_step: MeasuredStep | None = None
 
@@ -184,10 +185,11 @@ class AdaptiveFormula:
         """The number of the candidate to run: 0 for `collapsed`, 1 for the recursion."""
         collapsed, recursive = cost.averages
         if collapsed is None:
-            limit = self._overhead(rows)
+            # The recursion runs if the sample predicts more work of `collapsed` than this.
+            max_work = self._overhead(rows)
             if recursive is not None:
-                limit = TRY_FACTOR * (recursive * rows + limit)
-            return int(cost.sampled_work * rows > limit)
+                max_work = TRY_FACTOR * (recursive * rows + max_work)
+            return int(cost.sampled_work * rows > max_work)
         return int((collapsed - (recursive or 0.0)) * rows > self._overhead(rows))
 
     def _overhead(self, rows: int) -> float:
@@ -201,14 +203,16 @@ def _work(terms: Sequence[BoundTerm]) -> int:
 
 
 def _sample_work(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> float:
-    """Estimate the work of terms that read no partial delta; a lower bound if the work is large."""
+    """Estimate the work of terms that read no partial delta, from a sample of the changed rows.
+
+    If the sample itself takes too much work, it ends early, and the estimate is a lower bound.
+    """
     estimate = 0.0
     measured = 0
     for term in terms:
         if term.split is None or term.is_zero(steps, None):
             continue
-        name, order = term.split
-        run = steps[name].run(order)
+        run = steps[term.split.name].run(term.split.order)
         ranges = value_ranges(run, max(1, run.rows // SAMPLE_ROWS))
         stride = -(-len(ranges) // SAMPLE_RANGES)
         for value_range in ranges[stride // 2 :: stride]:

@@ -49,8 +49,8 @@ def explain(
         factors = []
         for factor, planned in zip(term.factors, plan.factors, strict=True):
             name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
-            view = "" if factor == PARTIAL else f"{factor.version} "
-            factors.append(f"{view}{name}[{_columns(planned.order)}]:{planned.depth}")
+            version = "" if factor == PARTIAL else f"{factor.version} "
+            factors.append(f"{version}{name}[{_columns(planned.order)}]:{planned.depth}")
         proposals, intersections = physical.counters.sum(axis=0).tolist()
         lines += [
             f"  {term}",

@@ -9,15 +9,15 @@ called a recursion) computes partial deltas ``D_i`` instead, each from the one b
 the delta of the join of the first i atoms, which can be large. So a recursion is a candidate only
 if, for each i, atom i + 1 contains all variables of ``D_i`` that are still needed. Then each row of
 that atom joins with at most one row of ``D_i``, and the number of rows of the relations bounds the
-work. Counts and sums over paths and stars have this property. Cycles, cliques, and joins that
-return the joined rows themselves do not have it: they always run `collapsed`. In measurements
+work. Counts and sums over paths and stars have this property. Cycles, cliques, and joins with all
+variables in the head do not have it: they always run `collapsed`. In measurements
 (`benchmarks.formulas`), none of the four other formulas is faster than the faster one of these two,
 except for noise.
 
 A choice never changes the result of a step. Choices are not stored: a view that is restored from
-stored state starts its measurements again, and can read the state of any formula. In memory the
-view needs the arrangements of both candidates, which `explain` lists; the recursion usually needs
-the same ones as `collapsed`.
+stored state starts its measurements again. It can read that state whatever formulas ran before. In
+memory the view needs the arrangements of both candidates, which `explain` lists; the recursion
+usually needs the same ones as `collapsed`.
 
 Alternatives considered: to decide by the number of atoms alone, as the numbers of joins suggest
 (from five atoms on, a recursion does fewer). But a partial delta costs more than a join of a few

@@ -30,11 +30,11 @@ class LevelProfile:
     Attributes:
         variable: The variable that the level binds.
         is_listed: True if the join lists its values one by one; False if it sums over them.
-        proposals: The number of values that the join proposed, or passed to an intersection at the
-            innermost level.
+        proposals: The number of values that the join proposed. At the innermost level, where lists
+            are intersected without a proposal, the values of the shortest list count.
         intersections: Look-ups of such a value in another atom.
-        bound: The AGM bound of the prefix query. The size of each atom is the largest one in the
-            first executions; later sizes are not recorded.
+        bound: The AGM bound of the prefix query, for the largest size that each atom had in the
+            first executions. Later sizes are not recorded.
         seconds: The time of the join at this level; None if it was not sampled.
     """
 

@@ -18,8 +18,8 @@ If several variables could be next, the planner prefers, in this order,
 4. one of the head.
 
 In a ring (see `is_ring`), the join could follow the ring in two directions from the delta. It first
-goes towards the new relations. A new relation is the old one and its delta, and the join reads each
-of them separately for each prefix. This costs least while there are few prefixes.
+goes towards the new relations, because reading these takes longer: a new relation is two, the old
+one and its delta, and for each prefix the join searches both. At first there are few prefixes.
 
 Among equally good variable orders, the planner takes the one that needs the fewest new arrangements
 (sorted copies of a relation), so that terms share them.
@@ -69,7 +69,7 @@ CountDistinct = Callable[[int, Sequence[int]], float | None]
 # True if a factor, given by its index, is already arranged in a column order.
 IsArranged = Callable[[int, ColumnOrder], bool]
 
-# At most this many permutations are tried, starting with the order of the query's text.
+# At most this many permutations of some variables or columns are tried, the given order first.
 MAX_PERMUTATIONS: Final = 24
 # The comparison with its sides exchanged.
 FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -165,8 +165,9 @@ def _rename_columns(atom: Atom, index: int, comparisons: list[Comparison]) -> tu
         if isinstance(term, Variable) and term.name not in names:
             names.append(term.name)
             continue
-        repeated = term.name if isinstance(term, Variable) else ""
-        name = f"{repeated}#{index}.{column}"
+        # An empty name for a constant.
+        variable = term.name if isinstance(term, Variable) else ""
+        name = f"{variable}#{index}.{column}"
         comparisons.append(Comparison(Variable(name), "==", term))
         names.append(name)
     # A relation without columns is stored with one column, which is always 0 and never bound.
@@ -355,6 +356,13 @@ class VariableRank(NamedTuple):
     minus_new_factors: int
 
 
+class VariableLimits(NamedTuple):
+    """The variables that a variable is compared with: those below it, and those above it."""
+
+    below: set[str]
+    above: set[str]
+
+
 class _VariableOrderer:
     """Orders the variables of a term greedily: it always binds the variable of the least rank.
 
@@ -395,16 +403,14 @@ class _VariableOrderer:
                 left, right = comparison.variables[0], comparison.right.name
                 self._equal_variables[left].add(right)
                 self._equal_variables[right].add(left)
-        # For each variable the variables that are its lower bounds, and those that are its upper.
-        self._limits: dict[str, tuple[set[str], set[str]]] = {
-            name: (set(), set()) for name in self._variables
-        }
+        self._limits = {name: VariableLimits(set(), set()) for name in self._variables}
         for comparison in comparisons:
             if comparison.op in ("<", "<=", ">", ">=") and len(comparison.variables) == 2:
-                left, right = comparison.variables
-                is_upper = comparison.op in ("<", "<=")
-                self._limits[left][is_upper].add(right)
-                self._limits[right][not is_upper].add(left)
+                lower, upper = comparison.variables
+                if comparison.op in (">", ">="):
+                    lower, upper = upper, lower
+                self._limits[lower].above.add(upper)
+                self._limits[upper].below.add(lower)
 
     def order(self, first: Sequence[str]) -> tuple[str, ...]:
         """Return all needed variables in the order in which the join binds them.
@@ -449,8 +455,8 @@ class _VariableOrderer:
 
     def _bind(self, name: str) -> None:
         self._bound[name] = None
-        for equal in self._equal_variables[name]:
-            heappush(self._equal_to_bound, self._positions[equal])
+        for other in self._equal_variables[name]:
+            heappush(self._equal_to_bound, self._positions[other])
         changed: dict[str, None] = {}
         for limits in self._limits[name]:
             changed.update(dict.fromkeys(sorted(limits)))

@@ -59,6 +59,7 @@ class TermPlanner:
         for factor in term.factors:
             if factor == PARTIAL:
                 sources.append(term.target - 1)
+                # Rows without columns are stored with one column, which the join does not read.
                 columns.append(self.partial_columns(term.target - 1) or ("#partial",))
             else:
                 sources.append(self._query.body[factor.atom].relation)

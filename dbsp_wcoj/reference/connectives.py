@@ -12,10 +12,10 @@ connectives can be nested, and the join treats them like relations [1]:
 
 A child participates in a level if it contains the variable of that level. If a child of ``And``
 does not participate in a level, ``And`` checks that the prefix still satisfies it, by its last
-earlier level. The version in [1] does not, and then the branch ``and(p(x), q(y))`` of an ``or``
-also extends an ``x`` that another branch proposed. A child of ``Or`` that does not participate in a
-level accepts every extension there, if the prefix can still satisfy it: for example,
-``or(not(r(x, y)), s(x, y))`` must not restrict ``x``.
+earlier level. Without this check, which [1] does not make, the branch ``and(p(x), q(y))`` of an
+``or`` would also extend values of ``x`` that are not in p but come from another branch. A child of
+``Or`` that does not participate in a level accepts every extension there, if the prefix can still
+satisfy it: for example, ``or(not(r(x, y)), s(x, y))`` must not restrict ``x``.
 
 The connectives have set semantics, for one-shot queries. Circuits evaluate or, and, not
 incrementally, as union, join and antijoin.

@@ -113,16 +113,17 @@ class RelationExtender:
             for column, level in enumerate(levels)
             if levels.index(level) != column
         ]
-        bound: dict[Row, int] = {}
+        # The weights of the rows, with one column for each level.
+        weight_by_values: dict[Row, int] = {}
         for row, weight in weights.items():
             if len(row) != len(levels):
                 raise ArityError(
                     f"row {row!r} has {len(row)} values for {len(levels)} columns; give one each"
                 )
-            exact = _to_integer(weight, row)
-            if exact and all(row[first] == row[repeated] for first, repeated in repeats):
-                bound[tuple(row[column] for column in columns)] = exact
-        self._trie = _trie(bound, self._variables)
+            integer = _to_integer(weight, row)
+            if integer and all(row[first] == row[repeated] for first, repeated in repeats):
+                weight_by_values[tuple(row[column] for column in columns)] = integer
+        self._trie = _trie(weight_by_values, self._variables)
 
     @classmethod
     def for_atom(cls, atom: Atom, relation: Mapping[Row, int], order: Sequence[str]) -> Self:

@@ -80,8 +80,8 @@ def solve(extenders: Sequence[PrefixExtender], levels: int) -> Iterator[Row]:
                 f"variables, from level 0; give it a smaller level or the order more variables"
             )
     participants = [[e for e in extenders if e.participates(level)] for level in range(levels)]
-    for level, present in enumerate(participants):
-        if not present:
+    for level, participants_of_level in enumerate(participants):
+        if not participants_of_level:
             raise UnsafeVariableError(
                 f"level {level} of {levels} meets no extender; bind its variable in an atom"
             )

@@ -49,6 +49,7 @@ class Arena:
         """
         self.orders = tuple(spines)
         self._spines = tuple(spines.values())
+        # The layout is that of `dbsp_wcoj.kernels.storage.arena`; there is no buffer yet.
         words = [0, 0, 0, len(self.orders[0]), len(self.orders)]
         for order, spine in spines.items():
             words += [spine.table_address, 0, *order]

@@ -55,10 +55,9 @@ class NearestRows:
     def __init__(self, trace: Trace, step: TraceStep | None = None) -> None:
         order = tuple(range(trace.arity))
         self._arity = trace.arity
-        self._spine = trace.arrange(order).spine.runs
-        self._step = step  # keeps its run alive
-        runs = [*self._spine, *([] if step is None else [step.run(order)])]
-        self._runs: Int64Array = np.array([run.address for run in runs], np.int64)
+        runs = [*trace.arrange(order).spine.runs, *([] if step is None else [step.run(order)])]
+        self._runs = runs  # the kernel reads them by their addresses; this keeps them alive
+        self._addresses: Int64Array = np.array([run.address for run in runs], np.int64)
         self.rows_read = 0
 
     def before(self, rows: Int64Array, *, inclusive: bool = False) -> NearestValues:
@@ -78,7 +77,7 @@ class NearestRows:
         n = rows.shape[1]
         values, exists = np.empty(n, np.int64), np.empty(n, np.bool_)
         self.rows_read += find_nearest(
-            self._runs,
+            self._addresses,
             np.ascontiguousarray(rows),
             self._arity,
             backwards,

@@ -85,18 +85,18 @@ class ParallelSort:
             The rows and their weights; instead of the weights None if each is 1. None instead of
             both if the weights of a row add up to more than int64 holds.
         """
-        future = executor.submit(self._sort_half, 1)
+        sorting = executor.submit(self._sort_half, 1)
         try:
             lower = self._sort_half(0)
         finally:
-            wait([future])
-        upper = future.result()
+            wait([sorting])
+        upper = sorting.result()
         if OVERFLOW in (lower.status, upper.status):
             return None
         rows = np.empty((len(self._columns), len(lower.keys) + len(upper.keys)), np.int64)
-        written = executor.submit(self._write, upper.keys, rows, len(lower.keys))
+        writing = executor.submit(self._write, upper.keys, rows, len(lower.keys))
         self._write(lower.keys, rows, 0)
-        written.result()
+        writing.result()
         if not len(lower.weights) and not len(upper.weights):
             return rows, None
         weights = [
@@ -110,7 +110,7 @@ class ParallelSort:
 
     def _sort_half(self, half: int) -> SortedHalf:
         size, first_column = self._sizes[half], self._columns[0]
-        # One more word, because the kernel writes behind the last row.
+        # Pack the columns into one key per row. The kernel writes one word behind the last row.
         keys = np.zeros(size + 1, np.uint64)
         for column, low, shift in zip(self._columns, self._lowest, self._shifts, strict=False):
             collect_half(
@@ -125,6 +125,7 @@ class ParallelSort:
         weights = np.empty(0, np.int64)
         if self._weights is not None:
             half_weights = np.zeros(size + 1, np.uint64)
+            # Weights are collected as they are: nothing is subtracted, and nothing shifted.
             zero = np.uint64(0)
             collect_half(
                 first_column, self._weights, self._pivot, half == 1, zero, zero, half_weights

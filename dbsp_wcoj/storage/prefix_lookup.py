@@ -105,23 +105,23 @@ def prefix_lookup(
     table = trace.arrange(order).spine.table
     delta_run = step.run(order) if step is not None else None
     prefixes = np.ascontiguousarray(prefixes)
-    bounds = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
-    ties = depth if tie_columns is None else tie_columns
+    starts = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
+    tie_columns = depth if tie_columns is None else tie_columns
     parts: list[PrefixRows] = []
     capacity = max(256, 4 * n)
-    start = 0
+    next_prefix = 0
     while True:
         prefix_index, old, new = np.empty((3, capacity), np.int64)
         rows = np.empty((depth, capacity), np.int64)
-        start, written = look_up_prefixes(
+        next_prefix, written = look_up_prefixes(
             table,
             0 if delta_run is None else delta_run.address,
             prefixes,
-            bounds,
+            starts,
             trace.arity,
-            start,
+            next_prefix,
             -1 if limit is None else limit,
-            ties,
+            tie_columns,
             signed,
             prefix_index,
             rows,
@@ -131,7 +131,7 @@ def prefix_lookup(
         parts.append(
             PrefixRows(prefix_index[:written], rows[:, :written], old[:written], new[:written])
         )
-        if start == n:
+        if next_prefix == n:
             break
         # A prefix whose rows did not fit is read again from its first row.
         capacity *= 2

@@ -61,34 +61,42 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
     return consolidated_rows(rows, np.concatenate([weights for _, weights in slices]))
 
 
-def _slice(run: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:
-    """The columns, in the run's own order, and the weights of its rows in the range."""
-    arity = int(run[ARITY])
-    size, start = int(run[LEVEL_HEADERS + LEVEL_NODES]), int(run[LEVEL_HEADERS + LEVEL_VALUES])
-    level = run[start : start + size]
-    first = int(np.searchsorted(level, low, side="left"))
-    last = int(np.searchsorted(level, high, side="right"))
+def _slice(buffer: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:
+    """The rows of a run in the range: columns in the run's own order, and weights.
+
+    Args:
+        buffer: The words of the run.
+        low: The least value of the first column.
+        high: The greatest value.
+    """
+    arity = int(buffer[ARITY])
+    nodes = int(buffer[LEVEL_HEADERS + LEVEL_NODES])
+    start = int(buffer[LEVEL_HEADERS + LEVEL_VALUES])
+    first_values = buffer[start : start + nodes]
+    first = int(np.searchsorted(first_values, low, side="left"))
+    last = int(np.searchsorted(first_values, high, side="right"))
     if first >= last:
         return np.empty((arity, 0), np.int64), np.empty(0, np.int64)
+    # By level, the values in the range, and where their children begin among those in the range.
     values: list[Int64Array] = []
     offsets: list[Int64Array] = []
-    for depth in range(arity):
-        entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * depth
-        start = int(run[entry + LEVEL_VALUES])
-        values.append(run[start + first : start + last])
-        if depth < arity - 1:
-            start = int(run[entry + LEVEL_OFFSETS])
-            child_offsets = run[start + first : start + last + 1]
+    for level in range(arity):
+        entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+        start = int(buffer[entry + LEVEL_VALUES])
+        values.append(buffer[start + first : start + last])
+        if level < arity - 1:
+            start = int(buffer[entry + LEVEL_OFFSETS])
+            child_offsets = buffer[start + first : start + last + 1]
             first, last = int(child_offsets[0]), int(child_offsets[-1])
             offsets.append(child_offsets - first)
     columns = np.empty((arity, last - first), np.int64)
     columns[-1] = values[-1]
     # From the last level up, first_rows[i] is the first row of node i of the level.
     first_rows = np.arange(last - first + 1)
-    for depth in range(arity - 2, -1, -1):
-        first_rows = first_rows[offsets[depth]]
-        columns[depth] = np.repeat(values[depth], np.diff(first_rows))
-    sums = int(run[WEIGHT_SUMS])
-    if sums:
-        return columns, np.diff(run[sums + first : sums + last + 1])
-    return columns, np.full(last - first, run[UNIFORM_WEIGHT])
+    for level in range(arity - 2, -1, -1):
+        first_rows = first_rows[offsets[level]]
+        columns[level] = np.repeat(values[level], np.diff(first_rows))
+    start = int(buffer[WEIGHT_SUMS])
+    if start:
+        return columns, np.diff(buffer[start + first : start + last + 1])
+    return columns, np.full(last - first, buffer[UNIFORM_WEIGHT])

@@ -22,7 +22,7 @@ __all__ = ["KeyPositions", "RangeRows", "RowRanges"]
 
 
 class KeyPositions(NamedTuple):
-    """Keys in the order of a trace.
+    """The positions of keys among the rows of a trace.
 
     Attributes:
         positions: The number of rows before each key, by run, shape ``(runs, keys)``.
@@ -76,11 +76,11 @@ class RowRanges:
     def __init__(self, trace: Trace, step: TraceStep | None = None) -> None:
         order = tuple(range(trace.arity))
         self._arity = trace.arity
-        self._spine = trace.arrange(order).spine.runs
-        self._spine_runs = len(self._spine)
+        # The runs of the trace, and the addresses of these runs and of the run of the step.
+        self._trace_runs = trace.arrange(order).spine.runs
         self._step = step  # keeps its run alive
-        steps = [] if step is None else [step.run(order)]
-        self._runs: Int64Array = np.array([run.address for run in (*self._spine, *steps)], np.int64)
+        runs = [*self._trace_runs, *([] if step is None else [step.run(order)])]
+        self._addresses: Int64Array = np.array([run.address for run in runs], np.int64)
 
     def seek(self, keys: Int64Array, *, after: bool | npt.NDArray[np.bool] = False) -> KeyPositions:
         """Return the positions of rows, or of prefixes of rows.
@@ -95,17 +95,17 @@ class RowRanges:
         is_after = np.array(np.broadcast_to(after, (n,)))  # a copy that kernels may write to
         if depth == 0:
             keys = np.where(is_after, np.int64(2**63 - 1), np.int64(-(2**63)))[np.newaxis]
-        positions = np.empty((len(self._runs), n), np.int64)
-        weights = np.empty((len(self._runs), n), np.int64)
+        positions = np.empty((len(self._addresses), n), np.int64)
+        weights = np.empty((len(self._addresses), n), np.int64)
         seek_rows(
-            self._runs,
+            self._addresses,
             np.ascontiguousarray(keys),
             np.ascontiguousarray(is_after),
             self._arity,
             positions,
             weights,
         )
-        old = weights[: self._spine_runs].sum(axis=0)
+        old = weights[: len(self._trace_runs)].sum(axis=0)
         return KeyPositions(positions, old, weights.sum(axis=0))
 
     def read(self, start: KeyPositions, stop: KeyPositions) -> RangeRows:
@@ -140,22 +140,22 @@ class RowRanges:
             O(runs log N) per key; a few times more where rows have been deleted.
         """
         positions, old, new = bound.positions.copy(), bound.old.copy(), bound.new.copy()
-        if not self._spine_runs:
+        if not self._trace_runs:
             return KeyPositions(positions, old, new)
-        # Walk along the run that has most rows between key and bound.
-        distances = (keys.positions - bound.positions)[: self._spine_runs]
+        # For each key, walk along the run that has most rows between the key and its bound.
+        distances = (keys.positions - bound.positions)[: len(self._trace_runs)]
         longest_run = np.argmax(abs(distances), axis=0)
         distance = np.take_along_axis(distances, longest_run[np.newaxis], axis=0)[0]
-        sign = np.where(distance < 0, 1, -1)
-        step = count + 1
-        pending = np.flatnonzero(abs(distance) > step)
+        direction = np.where(distance < 0, 1, -1)
+        jump = count + 1
+        pending = np.flatnonzero(abs(distance) > jump)
         while len(pending):
             runs = longest_run[pending]
-            target = keys.positions[runs, pending] + sign[pending] * step
+            targets = keys.positions[runs, pending] + direction[pending] * jump
             rows = np.empty((self._arity, len(pending)), np.int64)
             for run in np.unique(runs):
                 in_run = np.flatnonzero(runs == run)
-                rows[:, in_run] = self._spine[run].rows_at(target[in_run])
+                rows[:, in_run] = self._trace_runs[run].rows_at(targets[in_run])
             candidates = self.seek(rows[:depth], after=after)
             is_far_enough = (
                 np.minimum(
@@ -169,9 +169,9 @@ class RowRanges:
                 candidates.old[is_far_enough],
                 candidates.new[is_far_enough],
             )
-            step *= 4
+            jump *= 4
             pending = pending[~is_far_enough]
-            pending = pending[abs(distance[pending]) > step]
+            pending = pending[abs(distance[pending]) > jump]
         return KeyPositions(positions, old, new)
 
     def _read(self, starts: Int64Array, stops: Int64Array) -> RangeRows:
@@ -179,7 +179,7 @@ class RowRanges:
         ranges, weights, runs = np.empty((3, size), np.int64)
         rows = np.empty((self._arity, size), np.int64)
         read_ranges(
-            self._runs,
+            self._addresses,
             np.ascontiguousarray(starts),
             np.ascontiguousarray(stops),
             ranges,
@@ -191,10 +191,12 @@ class RowRanges:
         rows, ranges, weights, runs = rows[:, order], ranges[order], weights[order], runs[order]
         if not size:
             return RangeRows(ranges, rows, weights, weights)
-        starts_row = np.ones(size, np.bool)
-        starts_row[1:] = (ranges[1:] != ranges[:-1]) | np.any(rows[:, 1:] != rows[:, :-1], axis=0)
-        first_rows = np.flatnonzero(starts_row)
-        old_weights = np.add.reduceat(np.where(runs < self._spine_runs, weights, 0), first_rows)
+        # Equal rows of several runs are neighbours: add up the weights of each group of them.
+        is_first = np.ones(size, np.bool)
+        is_first[1:] = (ranges[1:] != ranges[:-1]) | np.any(rows[:, 1:] != rows[:, :-1], axis=0)
+        first_rows = np.flatnonzero(is_first)
+        old_parts = np.where(runs < len(self._trace_runs), weights, 0)
+        old_weights = np.add.reduceat(old_parts, first_rows)
         new_weights = np.add.reduceat(weights, first_rows)
         nonzero = np.flatnonzero((old_weights != 0) | (new_weights != 0))
         first_rows = first_rows[nonzero]

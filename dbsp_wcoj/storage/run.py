@@ -34,9 +34,10 @@ from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["ALL_VALUES", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
 
+# A merge does about as many rows of work per call as the *fuel* that it is given.
 UNLIMITED_FUEL: Final = 2**62
 # Runs with at most this many rows in total are merged by a single call.
-MAX_FOLDED_ROWS: Final = 1024
+MAX_SINGLE_CALL_ROWS: Final = 1024
 
 # `Run.find_damage` compares this many numbers at a time, to bound its memory.
 CHECK_CHUNK_NUMBERS: Final = 1 << 18
@@ -124,7 +125,7 @@ class Run:
         Complexity:
             O(rows log runs).
         """
-        if len(runs) > 1 and sum([run.rows for run in runs]) <= MAX_FOLDED_ROWS:
+        if len(runs) > 1 and sum([run.rows for run in runs]) <= MAX_SINGLE_CALL_ROWS:
             table = np.array([len(runs), *[run.address for run in runs]], np.int64)
             return Run.merged_tail(runs, table, 0)
         # Always merge the two runs with the fewest rows. The index breaks ties.
@@ -186,11 +187,9 @@ class Run:
         starts: Int64Array | None = None
         for level in range(self.arity):
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-            nodes, first = (
-                header[entry + run_layout.LEVEL_NODES],
-                header[entry + run_layout.LEVEL_VALUES],
-            )
-            if _has_descent(buffer[first : first + nodes], starts):
+            nodes = header[entry + run_layout.LEVEL_NODES]
+            position = header[entry + run_layout.LEVEL_VALUES]
+            if _has_descent(buffer[position : position + nodes], starts):
                 return f"the values of level {level} do not rise"
             if level < self.arity - 1:
                 position = header[entry + run_layout.LEVEL_OFFSETS]
@@ -327,21 +326,27 @@ def _sections(header: Sequence[int]) -> list[Section]:
     """The sections of a run, in the order of the buffer."""
     arity = header[run_layout.ARITY]
     sections = [Section((), 0, _header_words(arity))]
-    offsets = [
+    # The header words that point to the offsets, by level.
+    offset_pointers = [
         run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level + run_layout.LEVEL_OFFSETS
         for level in range(arity - 1)
     ]
-    # Levels with a node per row share the offsets of the last of these levels.
-    shared = tuple(pointer for pointer in offsets if header[pointer] == header[offsets[-1]])
+    # The levels with a node per row point to the same offsets, those of the last level but one.
+    shared = tuple(
+        pointer for pointer in offset_pointers if header[pointer] == header[offset_pointers[-1]]
+    )
     for level in range(arity):
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
         nodes = header[entry + run_layout.LEVEL_NODES]
         pointer = entry + run_layout.LEVEL_VALUES
         sections.append(Section((pointer,), header[pointer], nodes))
+        if level == arity - 1:
+            continue
+        pointer = offset_pointers[level]
         if level == arity - 2:
-            sections.append(Section(shared, header[offsets[level]], nodes + 1))
-        elif level < arity - 1 and offsets[level] not in shared:
-            sections.append(Section((offsets[level],), header[offsets[level]], nodes + 1))
+            sections.append(Section(shared, header[pointer], nodes + 1))
+        elif pointer not in shared:
+            sections.append(Section((pointer,), header[pointer], nodes + 1))
     if header[run_layout.DIRECTORY]:
         pointer = run_layout.DIRECTORY
         sections.append(Section((pointer,), header[pointer], header[run_layout.DIRECTORY_SIZE]))
@@ -375,13 +380,19 @@ def _find_header_damage(words: Int64Array) -> str:
 
 
 def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
-    """Return whether a number is at most its predecessor, except those at ``starts``."""
+    """Return whether a number is at most its predecessor, except those at the positions ``starts``.
+
+    Args:
+        numbers: int64, one-dimensional.
+        starts: Positions in ``numbers``, ascending.
+    """
     for begin in range(0, len(numbers), CHECK_CHUNK_NUMBERS):
         part = numbers[begin : begin + CHECK_CHUNK_NUMBERS + 1]
+        # Element i is for the number at position begin + 1 + i.
         falls = part[1:] <= part[:-1]
         if starts is not None:
             low, high = np.searchsorted(starts, (begin + 1, begin + len(part))).tolist()
-            falls[starts[low:high] - begin - 1] = False
+            falls[starts[low:high] - (begin + 1)] = False
         if falls.any():
             return True
     return False
@@ -393,7 +404,10 @@ def _reserve_merge(older: Run, newer: Run) -> Int64Array:
 
 
 def _reserve(arity: int, rows: int) -> Int64Array:
-    """Allocate a buffer for a run, with a header of zeros: files get its unused words, too."""
+    """Allocate a buffer for a run.
+
+    The words of the header that the run does not use are written to files, too, so they are 0.
+    """
     buffer: Int64Array = np.empty(run_words(arity, rows), np.int64)
     buffer[: _header_words(arity)] = 0
     return buffer
@@ -428,7 +442,7 @@ def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
     """
     buffer = run.buffer
     nodes = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES])
-    first = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES])
+    start = int(buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES])
     positions = np.arange(nodes + 1)
     for level in range(int(buffer[run_layout.ARITY]) - 1):
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
@@ -436,4 +450,4 @@ def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
         size = int(buffer[entry + run_layout.LEVEL_NODES])
         starts = buffer[offsets : offsets + size + 1]
         positions = starts if level == 0 else starts[positions]
-    return buffer[first : first + nodes], positions
+    return buffer[start : start + nodes], positions

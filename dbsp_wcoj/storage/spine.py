@@ -185,20 +185,20 @@ class Spine:
         if observer is not None:
             observer.begin_phase(MERGE)
         try:
-            first = len(self._runs)
+            first_new = len(self._runs)
             self._close_tail()
             self._runs.append(run)
             self._owed_fuel += FUEL_PER_ROW * run.rows + FUEL_PER_STEP
-            self._settle(first)
+            self._settle(first_new)
         finally:
             if observer is not None:
                 observer.end_phase(0)
 
     def settle(self) -> None:
         """Make the tail an ordinary run, and do the merge work of its steps."""
-        first = len(self._runs)
+        first_new = len(self._runs)
         self._close_tail()
-        self._settle(first)
+        self._settle(first_new)
 
     def push_overlay(self, run: Run) -> None:
         """Let readers see a run after all others, until `pop_overlay`.
@@ -217,7 +217,7 @@ class Spine:
                 int(table[spine_kernels.RUN_COUNT]),
                 int(table[spine_kernels.WEIGHT_BOUND]),
             )
-        first, bound = self._without_overlay
+        first, weight_bound = self._without_overlay
         overlay.append(run)
         changed = len(overlay) - 1
         while len(overlay) > 1 and (
@@ -230,7 +230,7 @@ class Spine:
         for index in range(changed, len(overlay)):
             table[spine_kernels.FIRST_RUN + first + index] = overlay[index].address
         table[spine_kernels.WEIGHT_BOUND] = min(
-            bound + sum([run.max_abs_weight for run in overlay]), MAX_INT64
+            weight_bound + sum([run.max_abs_weight for run in overlay]), MAX_INT64
         )
 
     def pop_overlay(self) -> list[Run]:
@@ -288,17 +288,19 @@ class Spine:
         none. With ``check_all`` it continues, because older runs have changed as well.
         """
         changed = position
-        opened = len(self._merges)
+        merges_before = len(self._merges)
         has_loaded_runs, self._has_loaded_runs = self._has_loaded_runs, False
         while position > 0:
             if self._needs_merge(position):
-                if has_loaded_runs and len(self._merges) > opened:
+                if has_loaded_runs and len(self._merges) > merges_before:
+                    # After a load, a step opens one merge; the next step continues here.
                     self._has_loaded_runs = True
                     break
                 self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
                 changed = min(changed, position - 1)
             elif not check_all:
                 break
+            # Both runs are gone if all rows of their merge cancel.
             position = min(position, len(self._runs)) - 1
         return max(changed, 0)
 
@@ -358,7 +360,8 @@ class Spine:
         """Assert that the table lists the runs, and that each merge is of neighbours."""
         runs = (*self.runs, *self._overlay)
         assert self.table[spine_kernels.RUN_COUNT] == len(runs)
-        assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
+        addresses = self.table[spine_kernels.FIRST_RUN :][: len(runs)].tolist()
+        assert addresses == [run.address for run in runs]
         assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), MAX_INT64)
         for merge in self._merges:
             position = self._runs.index(merge.older)

@@ -309,10 +309,10 @@ class Trace:
         new = old + change  # wraps around on overflow; the signs show it
         overflows = (((old ^ new) & (change ^ new)) < 0) | (new < -MAX_INT64)
         if overflows.any():
-            first = int(overflows.argmax())
+            index = int(overflows.argmax())
             raise WeightOverflowError(
-                f"row {tuple(delta.rows[:, first].tolist())} would get weight "
-                f"{int(old[first]) + int(change[first])}, beyond int64 ({MAX_INT64}); "
+                f"row {tuple(delta.rows[:, index].tolist())} would get weight "
+                f"{int(old[index]) + int(change[index])}, beyond int64 ({MAX_INT64}); "
                 f"split or scale the weights"
             )
         step.must_compact = True
@@ -487,7 +487,8 @@ class TraceStep(Staged):
         if arena is not None and arena is trace.arena and arena.add(self._runs):
             return
         for arrangement in trace.arrangements:
-            # Merging first leaves one run, so the only sum that is formed later is the checked one.
+            # `check_step` has checked the sum of all runs and the delta, but not sums of some of
+            # them. So all runs are merged into one before the delta is added.
             if self.must_compact:
                 arrangement.spine.compact()
             arrangement.spine.append(self.run(arrangement.order))

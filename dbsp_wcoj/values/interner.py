@@ -48,6 +48,7 @@ ABSENT: Final = -1
 _INITIAL_SLOTS: Final = 64
 _INITIAL_ARENA_BYTES: Final = 1024
 _WORD_BYTES: Final = 8
+# An empty mask means that all strings are valid.
 _ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
 
 
@@ -56,7 +57,7 @@ class InternerArrays(NamedTuple):
 
     Attributes:
         slots: The hash table.
-        bounds: The start of each string in ``arena``.
+        bounds: String i is ``arena[bounds[i] : bounds[i + 1]]``.
         arena: The bytes of the strings.
         words: The words of each row, if the strings are rows.
     """
@@ -242,15 +243,15 @@ class Interner:
             O(n + bytes); the memory for all of them is allocated at once.
         """
         size_before = self._size
-        bounds, text = _check_strings(offsets, data)
-        if self._words is not None and (np.diff(bounds) != _WORD_BYTES * self._words).any():
+        offsets, data = _check_strings(offsets, data)
+        if self._words is not None and (np.diff(offsets) != _WORD_BYTES * self._words).any():
             raise ColumnTypeError(
-                f"strings of {int(np.diff(bounds).min())} to {int(np.diff(bounds).max())} bytes "
+                f"strings of {int(np.diff(offsets).min())} to {int(np.diff(offsets).max())} bytes "
                 f"for rows of {_WORD_BYTES * self._words}; append the result of `arena` of an "
                 f"interner with such rows"
             )
-        self._reserve(len(bounds) - 1, int(bounds[-1] - bounds[0]))
-        codes = self._intern(bounds, text, None)
+        self._reserve(len(offsets) - 1, int(offsets[-1] - offsets[0]))
+        codes = self._intern(offsets, data, None)
         expected = np.arange(size_before, size_before + len(codes))
         if not np.array_equal(codes, expected):
             self.truncate(size_before)
@@ -320,11 +321,12 @@ class Interner:
             arena = np.empty(max(2 * len(self._arena), end + length), np.uint8)
             arena[:end] = self._arena[:end]
             self._arena = arena
-        needed = len(self._slots)
-        while 2 * (size + strings - 1) >= needed:
-            needed *= 2
-        if needed > len(self._slots):
-            slots = np.zeros(needed, np.int64)
+        # The kernel adds a string only if less than half of the slots are in use before.
+        slot_count = len(self._slots)
+        while 2 * (size + strings - 1) >= slot_count:
+            slot_count *= 2
+        if slot_count > len(self._slots):
+            slots = np.zeros(slot_count, np.int64)
             intern_kernels.rebuild_slots(slots, self._bounds, self._arena, size)
             self._slots = slots
 
@@ -385,16 +387,16 @@ def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:
 
 def _check_strings(offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
     """Check that offsets and data fit together; return them as contiguous arrays."""
-    bounds = np.ascontiguousarray(offsets, np.int64)
-    text = np.ascontiguousarray(data)
-    if text.dtype != np.uint8 or text.ndim != 1 or bounds.ndim != 1 or not len(bounds):
+    offsets = np.ascontiguousarray(offsets, np.int64)
+    data = np.ascontiguousarray(data)
+    if data.dtype != np.uint8 or data.ndim != 1 or offsets.ndim != 1 or not len(offsets):
         raise ColumnTypeError(
-            f"offsets have shape {bounds.shape}, the bytes dtype {text.dtype} and shape "
-            f"{text.shape}; give n + 1 offsets for n strings, and a one-dimensional uint8 array"
+            f"offsets have shape {offsets.shape}, the bytes dtype {data.dtype} and shape "
+            f"{data.shape}; give n + 1 offsets for n strings, and a one-dimensional uint8 array"
         )
-    if bounds[0] < 0 or bounds[-1] > len(text) or (bounds[1:] < bounds[:-1]).any():
+    if offsets[0] < 0 or offsets[-1] > len(data) or (offsets[1:] < offsets[:-1]).any():
         raise ColumnTypeError(
-            f"offsets from {bounds.min()} to {bounds.max()} do not ascend within the "
-            f"{len(text)} bytes"
+            f"offsets from {offsets.min()} to {offsets.max()} do not ascend within the "
+            f"{len(data)} bytes"
         )
-    return bounds, text
+    return offsets, data

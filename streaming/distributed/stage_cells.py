@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
-from circuits.state.migration import OperatorState, StateImport, export_state, stateful_operator
+from circuits.state.migration import (
+    OperatorState,
+    StateImport,
+    export_state,
+    find_stateful_operator,
+)
 from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage
@@ -78,7 +83,7 @@ class StageCells:
                     "this version compiles the views to: use the version that wrote the state"
                 )
             circuit.load(read_state(self.files, manifest))
-            states[cell] = export_state(circuit, stateful_operator(circuit))
+            states[cell] = export_state(circuit, find_stateful_operator(circuit))
         return gather_state(self.stage, grid, states)
 
     def write(
@@ -143,7 +148,7 @@ class StageCells:
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = Circuit(self.spec)
         state_import = StateImport(circuit, steps=steps, watermarks={})
-        state_import.add_operator(stateful_operator(circuit), state)
+        state_import.add_operator(find_stateful_operator(circuit), state)
         step = state_import.finish()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"
         writer = Writer(self.files, None, stem)

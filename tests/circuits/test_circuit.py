@@ -271,9 +271,9 @@ class Failing:
 def half_committed(circuit, tables):
     """Commit a step that fails after its first operators."""
     step = circuit.prepare(tables)
-    failing = replace(step.step, staged=[*step.step.staged[:1], Failing()])
+    failing = replace(step.graph_step, staged=[*step.graph_step.staged[:1], Failing()])
     with pytest.raises(MemoryError):
-        replace(step, step=failing).commit()
+        replace(step, graph_step=failing).commit()
     return step
 
 

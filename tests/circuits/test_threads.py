@@ -139,15 +139,21 @@ def test_readers_see_the_state_before_a_step_while_it_is_computed(circuit, gate,
 def test_readers_see_the_state_before_a_step_while_it_is_committed(circuit, gate, pool):
     before = read_all(circuit)
     step = circuit.prepare({"e": edges("xy", "rp")})
-    for parts in ([SlowCommit(gate), *step.step.staged], [*step.step.staged, SlowCommit(gate)]):
-        copy = replace(step, step=replace(step.step, staged=parts))
+    for parts in (
+        [SlowCommit(gate), *step.graph_step.staged],
+        [*step.graph_step.staged, SlowCommit(gate)],
+    ):
+        copy = replace(step, graph_step=replace(step.graph_step, staged=parts))
         # A commit that has changed all traces already is not seen before it is over.
         with gate.holding(pool, copy.commit):
             assert read_all(circuit) == before
         assert circuit.query("SELECT * FROM e").num_rows == 4
         break
     step = circuit.prepare({"e": edges("zz")})
-    copy = replace(step, step=replace(step.step, staged=[*step.step.staged, SlowCommit(gate)]))
+    copy = replace(
+        step,
+        graph_step=replace(step.graph_step, staged=[*step.graph_step.staged, SlowCommit(gate)]),
+    )
     with gate.holding(pool, copy.commit):
         assert circuit.query("SELECT * FROM e").num_rows == 4
     assert circuit.query("SELECT * FROM e").num_rows == 5
@@ -316,7 +322,9 @@ def test_a_commit_that_fails_closes_the_circuit_for_readers_and_writers(circuit,
     before = circuit.views
     snapshot = circuit.snapshot()
     step = circuit.prepare({"e": edges("xy")})
-    broken = replace(step, step=replace(step.step, staged=[*step.step.staged, Failing()]))
+    broken = replace(
+        step, graph_step=replace(step.graph_step, staged=[*step.graph_step.staged, Failing()])
+    )
     with pytest.raises(MemoryError):
         broken.commit()
     for use in (lambda: circuit.views, lambda: circuit.step({}), circuit.snapshot):

@@ -62,8 +62,10 @@ class Conditions:
         self.equalities: list[Pair] = []
         self.comparisons: list[tuple[Expression, str, Expression]] = []
         self.residual: list[Expression] = []
-        self._owner = [i for i, atom in enumerate(block.atoms) for _ in atom.fields]
+        # The number of the atom of each column of the block.
+        self._atom_of_column = [i for i, atom in enumerate(block.atoms) for _ in atom.fields]
         self._filters: list[list[Expression]] = [[] for _ in block.atoms]
+        # Expressions over each atom that must not be NULL.
         self._not_null: list[set[Expression]] = [set() for _ in block.atoms]
         for predicate in conjuncts(block.predicates):
             self._classify(predicate)
@@ -73,7 +75,7 @@ class Conditions:
         """Return an expression that reads one atom, over the columns of that atom alone."""
         starts = self.block.starts
         return substitute(
-            expression, lambda c: Column(c.index - starts[self._owner[c.index]], c.type)
+            expression, lambda c: Column(c.index - starts[self._atom_of_column[c.index]], c.type)
         )
 
     def atom(self, index: int) -> PlanNode:
@@ -99,7 +101,7 @@ class Conditions:
         if sides is None or not isinstance(predicate, Call):
             self.residual.append(predicate)
             return
-        if predicate.function != "same":
+        if predicate.function != "same":  # IS NOT DISTINCT FROM
             for side in sides:
                 (atom,) = self.block.atoms_of([side])
                 self._not_null[atom].add(self.local(side))
@@ -108,9 +110,10 @@ class Conditions:
         else:
             operator = _SYMBOLS[predicate.function]
             self.comparisons.append((sides[0], operator, sides[1]))
-            moved = _move_duration(*sides)
-            if moved is not None and operator != "!=":
-                self.comparisons.append((moved[0], operator, moved[1]))
+            equivalent_sides = _move_duration(*sides)
+            if equivalent_sides is not None and operator != "!=":
+                left, right = equivalent_sides
+                self.comparisons.append((left, operator, right))
 
     def _is_implied(self, left: Expression, right: Expression) -> bool:
         """Return whether the other equalities imply that ``f(x, …)`` equals ``f(y, …)``."""
@@ -118,13 +121,14 @@ class Conditions:
             return False
         if (left.function, left.type) != (right.function, right.type):
             return False
-        pairs = list(zip(left.arguments, right.arguments, strict=False))
-        return len(left.arguments) == len(right.arguments) and all(
+        if len(left.arguments) != len(right.arguments):
+            return False
+        return all(
             (a == b and isinstance(a, Literal))
             or (a, b) in self.equalities
             or (b, a) in self.equalities
             or self._is_implied(a, b)
-            for a, b in pairs
+            for a, b in zip(left.arguments, right.arguments, strict=True)
         )
 
     def _sides(self, predicate: Expression) -> Pair | None:
@@ -156,11 +160,11 @@ def _not_null_operand(predicate: Expression) -> Expression | None:
 
 
 def _move_duration(left: Expression, right: Expression) -> Pair | None:
-    """Return ``y - d`` and ``x`` for ``y`` and ``x + d``, which compare alike.
+    """Return the sides ``y - d`` and ``x`` for the sides ``y`` and ``x + d`` of a comparison.
 
     With both comparisons, a join can start at either side of ``x <= y and y <= x + d`` and reads a
-    range of the other, not all its values up to a bound. None unless one side is a timestamp plus a
-    duration, and the other side is a timestamp.
+    range of the other, not all its values up to a bound. Here ``x`` and ``y`` are timestamps and
+    ``d`` is a duration; None for all other comparisons.
     """
     if isinstance(right, Column):
         if isinstance(left, Column):

@@ -30,27 +30,34 @@ def drop_derived_keys(
         block: Its input.
 
     Returns:
-        The aggregate over the outputs of a block, that block, and the columns of ``plan`` as
-        expressions over the columns of the aggregate. The aggregate still has the input of
-        ``plan``; the caller replaces it by a plan of the block.
+        Three values:
+
+        - The aggregate. Its columns are numbered over the outputs of the block that is returned;
+          its ``input`` is still that of ``plan``, and the caller replaces it.
+        - The block that is the new input.
+        - The columns of ``plan`` as expressions over the columns of the aggregate.
     """
     keys = [block.outputs[key] for key in plan.keys]
     is_derived = [_is_derived(position, keys) for position in range(len(keys))]
     if not any(is_derived):
         return plan, block, columns(plan)
-    kept = [key for key, derived in zip(plan.keys, is_derived, strict=True) if not derived]
+    kept_keys = [key for key, derived in zip(plan.keys, is_derived, strict=True) if not derived]
     key_columns = {
         block.outputs[key]: Column(position, block.outputs[key].type)
-        for position, key in enumerate(kept)
+        for position, key in enumerate(kept_keys)
     }
     results = [
-        Column(len(kept) + position, call.type) for position, call in enumerate(plan.aggregates)
+        Column(len(kept_keys) + position, call.type)
+        for position, call in enumerate(plan.aggregates)
     ]
-    read = {*kept, *(column for call in plan.aggregates for column in _columns_read(call))}
-    positions = {column: position for position, column in enumerate(sorted(read))}
+    outputs_read = {
+        *kept_keys,
+        *(column for call in plan.aggregates for column in _columns_read(call)),
+    }
+    positions = {column: position for position, column in enumerate(sorted(outputs_read))}
     aggregate = Aggregate(
         plan.input,
-        tuple(positions[key] for key in kept),
+        tuple(positions[key] for key in kept_keys),
         tuple(_renumber(call, positions) for call in plan.aggregates),
     )
     outputs = tuple(block.outputs[column] for column in positions)

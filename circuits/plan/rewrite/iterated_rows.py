@@ -7,7 +7,7 @@ says that iteration ``i`` first derives ``x``. For the nodes reachable from 1 ov
 In the following equations, X is the recursive relation, A and B depend on X, and S does not. All
 rows of S exist from iteration 0 on. A hat marks a relation with an iteration column::
 
-    X̂ = {(x, i): change of X[x] from iteration i - 1 to i}         X at iteration i = Σ over j ≤ i
+    X̂ = {(x, i): change of X[x] from iteration i - 1 to i}
 
     reference to X   X̂                              the only source of iterations
     A x B            Â x B̂                          with the greater of the two iterations
@@ -16,15 +16,16 @@ rows of S exist from iteration 0 on. A hat marks a relation with an iteration co
     A ▷ S            unchanged                      linear in A
     distinct         the history of each row (`circuits.runtime.operators.recursive_distinct`)
 
-The first line is differentiation with respect to the inner time of a nested circuit; the others are
-the operators lifted to it [1]. A join is multilinear, and a combination of rows exists from the
-first iteration at which all of its rows exist: the greatest of their iterations. The outer time,
-the step, needs no column. So a body is an ordinary plan, and the same rules turn it into N-way
-joins and make it incremental.
+So X at iteration i is the sum of X̂ over all iterations up to i. The first line is differentiation
+with respect to the inner time of a nested circuit; the others are the operators lifted to it [1]. A
+join is multilinear, and a combination of rows exists from the first iteration at which all of its
+rows exist: the greatest of their iterations. The outer time, the step, needs no column. So a body
+is an ordinary plan, and the same rules turn it into N-way joins and make it incremental.
 
-The right side of an antijoin may contain keys of the left side, which are looked up in plans that
-do not depend on X (`circuits.datalog.body`). Looking up further keys does not change the result, so
-the keys of all iterations are looked up.
+A recursive plan may be on the right side of an antijoin in one case: it only computes keys of the
+left side, and these are joined with plans that do not depend on X (the context of a negation in
+`circuits.datalog.body`). More keys there do not change the result. So the keys of all iterations
+are used, without an iteration column.
 
 Every other operator over recursive rows is not monotone: a negation, an aggregate, an outer join
 whose optional side is recursive. The front ends raise an error with the position in the text; this
@@ -65,8 +66,8 @@ __all__ = ["add_iterations", "is_recursive"]
 
 FIRST_ITERATION = Literal(0, pa.int64())
 
-# The nodes over recursive rows that may compute the keys that an antijoin looks up.
-_KEY_NODES = (
+# The classes of nodes over recursive rows that may be on the right side of an antijoin.
+_NODES_OF_ANTIJOIN_KEYS = (
     CrossJoin,
     Union,
     Semijoin,
@@ -128,7 +129,7 @@ class _IterationRewriter:
             rows = self.with_iterations(plan)
             return Map(rows, columns(rows)[:-1], tuple(field.name for field in plan.fields))
         if id(plan) not in self._without_iterations:
-            if not isinstance(plan, _KEY_NODES):
+            if not isinstance(plan, _NODES_OF_ANTIJOIN_KEYS):
                 raise AssertionError(f"{type(plan).__name__} on the right side of an antijoin")
             rewritten = plan.with_inputs([self.drop_iterations(input) for input in plan.inputs])
             self._without_iterations[id(plan)] = rewritten, plan
@@ -146,7 +147,8 @@ class _IterationRewriter:
                 inner = self.with_iterations(input)
                 return _map_with_iteration(inner, expressions, columns(inner)[-1], plan)
             case Unnest(input):
-                # The list stays the last column; the iteration is moved after its elements.
+                # The list must be the last column, so the iteration is moved before it for the
+                # Unnest, and to the end afterwards.
                 before = columns(self.with_iterations(input))
                 width = len(input.fields) - 1
                 names = (*(f.name for f in input.fields[:-1]), "iteration", input.fields[-1].name)

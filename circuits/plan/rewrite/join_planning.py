@@ -63,8 +63,8 @@ def plan_block(block: SelectBlock) -> PlanNode:
 
     def result_column(column: Column) -> Expression:
         position = planner.position(column)
-        joined = Column(position, result.fields[position].type)
-        return joined if joined.type == column.type else call("cast", joined, type=column.type)
+        value = Column(position, result.fields[position].type)
+        return value if value.type == column.type else call("cast", value, type=column.type)
 
     residual = (substitute(predicate, result_column) for predicate in conditions.residual)
     outputs = [substitute(expression, result_column) for expression in block.outputs]
@@ -99,8 +99,9 @@ class _JoinPlanner:
         self._comparisons = [
             (self._slot(a), op, self._slot(b)) for a, op, b in conditions.comparisons
         ]
-        # The antijoins that are applied to each atom, and those that become subtracted joins.
+        # For each atom, the antijoins that are applied to it before the join.
         self._atom_antijoins: list[list[AntijoinOperand]] = [[] for _ in block.atoms]
+        # The antijoins that become subtracted joins, with the slots of their keys.
         self._subtracted: list[tuple[AntijoinOperand, list[Slot]]] = []
         for antijoin in block.antijoins:
             atoms = block.atoms_of(antijoin.keys)
@@ -168,11 +169,11 @@ class _JoinPlanner:
         if len(self._block.atoms) == 1 or is_recursive(self._block.atoms[atom]):
             # The dictionary of row ids would get an entry for every iteration that a row ever had.
             return ()
-        joined = {slot for pair in self._equalities for slot in pair}
-        joined |= {slot for left, _, right in self._comparisons for slot in (left, right)}
-        joined |= {slot for _, keys in self._subtracted for slot in keys}
+        join_slots = {slot for pair in self._equalities for slot in pair}
+        join_slots |= {slot for left, _, right in self._comparisons for slot in (left, right)}
+        join_slots |= {slot for _, keys in self._subtracted for slot in keys}
         results = dict.fromkeys(self._result_slots.values())
-        encoded = tuple(slot for slot in results if slot[0] == atom and slot not in joined)
+        encoded = tuple(slot for slot in results if slot[0] == atom and slot not in join_slots)
         return encoded if len(encoded) >= MIN_ENCODED_COLUMNS else ()
 
     def _input(self, atom: int) -> tuple[PlanNode, tuple[Slot, ...]]:
@@ -187,13 +188,13 @@ class _JoinPlanner:
             return sorted(columns_of(expressions[slot])), str(expressions[slot])
 
         encoded = self._encoded[atom]
-        kept = [slot for slot in sorted(expressions, key=sort_key) if slot not in encoded]
+        kept_slots = [slot for slot in sorted(expressions, key=sort_key) if slot not in encoded]
         rows = self._conditions.atom(atom)
-        outputs = [expressions[slot] for slot in (*kept, *encoded)]
+        outputs = [expressions[slot] for slot in (*kept_slots, *encoded)]
         plan = _apply_antijoins(rows, outputs, self._atom_antijoins[atom])
         if encoded:
-            return RowIdEncode(plan, len(kept)), (*kept, (atom, ROW_ID))
-        return plan, tuple(kept)
+            return RowIdEncode(plan, len(kept_slots)), (*kept_slots, (atom, ROW_ID))
+        return plan, tuple(kept_slots)
 
     def _join(self, chosen: Sequence[tuple[AntijoinOperand, list[Slot]]]) -> Join:
         """Return the join of all atoms with the key sets of the chosen antijoins."""
@@ -215,8 +216,9 @@ class _JoinPlanner:
         variables = self._variables(())
         head: dict[int, list[Slot]] = {}
         for slot in self._result_slots.values():
-            joined = (slot[0], ROW_ID) if slot in self._encoded[slot[0]] else slot
-            head.setdefault(variables[joined], []).append(joined)
+            atom, _ = slot
+            input_slot = (atom, ROW_ID) if slot in self._encoded[atom] else slot
+            head.setdefault(variables[input_slot], []).append(input_slot)
         if len(self._block.atoms) == 1:
             return [[slot] for slot in self._inputs[0][1]]
         return list(head.values())
@@ -224,7 +226,7 @@ class _JoinPlanner:
     def _variables(self, keys: Iterable[Sequence[Slot]]) -> dict[Slot, int]:
         """Return the variable of each slot: equal slots have the same variable (union-find).
 
-        The keys of subtracted antijoin ``s`` are numbered as those of atom ``len(atoms) + s``.
+        Key ``k`` of the subtracted antijoin ``s`` has the slot ``(len(atoms) + s, k)``.
 
         Args:
             keys: For each subtracted antijoin, the slots that its keys are equal to.

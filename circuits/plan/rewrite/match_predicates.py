@@ -81,15 +81,15 @@ def alternatives(predicate: Expression) -> list[list[Expression]]:
     return [list(conjuncts(combination)) for combination in product(*disjunctions)]
 
 
-def can_hold(block: SelectBlock, right: PlanNode, parts: Sequence[Expression]) -> bool:
-    """Return False if a condition is IS NULL of a column that is never NULL.
+def can_hold(block: SelectBlock, right: PlanNode, conditions: Sequence[Expression]) -> bool:
+    """Return False if a condition tests for NULL a column that is never NULL.
 
     So ``x NOT IN (q)`` over columns without NULL becomes one antijoin instead of three.
     """
     width = len(block.outputs)
-    for part in parts:
-        if isinstance(part, Call) and part.function == "is_null":
-            (subject,) = part.arguments
+    for condition in conditions:
+        if isinstance(condition, Call) and condition.function == "is_null":
+            (subject,) = condition.arguments
             if isinstance(subject, Column) and subject.index >= width:
                 if not is_nullable(right, Column(subject.index - width, subject.type)):
                     return False
@@ -98,30 +98,36 @@ def can_hold(block: SelectBlock, right: PlanNode, parts: Sequence[Expression]) -
     return True
 
 
-def match_rows(block: SelectBlock, right: PlanNode, parts: Sequence[Expression]) -> MatchPredicate:
-    """Return the match by keys for a conjunction.
+def match_rows(
+    block: SelectBlock, right: PlanNode, conditions: Sequence[Expression]
+) -> MatchPredicate:
+    """Rewrite a conjunction as equality of keys.
 
     Args:
         block: The left side.
         right: The right side.
-        parts: The conditions, over the outputs of the block followed by the columns of ``right``.
+        conditions: The conditions, over the outputs of the block, then the columns of ``right``.
     """
     width = len(block.outputs)
     pairs: list[tuple[Expression, Expression]] = []
     rows = right
-    for part in parts:
-        left_only = all(c < width for c in columns_of(part))
-        right_only = all(c >= width for c in columns_of(part))
+    for condition in conditions:
+        left_only = all(c < width for c in columns_of(condition))
+        right_only = all(c >= width for c in columns_of(condition))
         if right_only:
-            rows = push_filter(rows, _over_right(part, width))
+            rows = push_filter(rows, _over_right(condition, width))
         elif left_only:
-            pairs.append((substitute(call("is_true", part), block.outputs), TRUE))
+            pairs.append((substitute(call("is_true", condition), block.outputs), TRUE))
         else:
-            pair = _key_pair(part, width)
+            pair = _key_pair(condition, width)
             if pair is None:
-                return _match_by_columns(block, right, parts)
+                return _match_by_columns(block, right, conditions)
             left_key, right_key = substitute(pair[0], block.outputs), _over_right(pair[1], width)
-            if isinstance(part, Call) and part.function == "eq" and is_nullable(rows, right_key):
+            if (
+                isinstance(condition, Call)
+                and condition.function == "eq"
+                and is_nullable(rows, right_key)
+            ):
                 rows = push_filter(rows, call("not", call("is_null", right_key)))
             pairs.append((left_key, right_key))
     block, keys = with_keys(block, [left_key for left_key, _ in pairs])
@@ -148,26 +154,28 @@ def with_keys(
 
 
 def _match_by_columns(
-    block: SelectBlock, right: PlanNode, parts: Sequence[Expression]
+    block: SelectBlock, right: PlanNode, conditions: Sequence[Expression]
 ) -> MatchPredicate:
     """Match by all columns of the left that the conditions read."""
     width = len(block.outputs)
-    read_outputs = {c for part in parts for c in columns_of(part) if c < width}
-    read = sorted({c for output in read_outputs for c in columns_of(block.outputs[output])})
+    outputs_read = {c for condition in conditions for c in columns_of(condition) if c < width}
+    columns_read = sorted({c for output in outputs_read for c in columns_of(block.outputs[output])})
     block_columns = _block_columns(block)
-    keys = tuple(block_columns[c] for c in read)
-    candidates = SelectBlock.of(right)
+    keys = tuple(block_columns[c] for c in columns_read)
+    combinations = SelectBlock.of(right)
     if keys:  # there are no keys if the conditions read only constants of the left
         left = Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
-        candidates = SelectBlock.of(left).times(candidates)
-    position = {c: k for k, c in enumerate(read)}
+        combinations = SelectBlock.of(left).times(combinations)
+    key_position = {c: k for k, c in enumerate(columns_read)}
 
     def joined_column(column: Column) -> Expression:
         if column.index >= width:
             return Column(column.index - width + len(keys), column.type)
-        return substitute(block.outputs[column.index], lambda c: Column(position[c.index], c.type))
+        return substitute(
+            block.outputs[column.index], lambda c: Column(key_position[c.index], c.type)
+        )
 
-    matching = candidates.where(*(substitute(part, joined_column) for part in parts))
+    matching = combinations.where(*(substitute(c, joined_column) for c in conditions))
     return MatchPredicate(block, keys, plan_block(matching))
 
 
@@ -181,11 +189,11 @@ def _over_right(expression: Expression, width: int) -> Expression:
     return substitute(expression, lambda c: Column(c.index - width, c.type))
 
 
-def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:
+def _key_pair(condition: Expression, width: int) -> tuple[Expression, Expression] | None:
     """Return the sides of an equality between left and right; None for other conditions."""
-    if not (isinstance(part, Call) and part.function in ("eq", "same")):
+    if not (isinstance(condition, Call) and condition.function in ("eq", "same")):
         return None
-    for left, right in (part.arguments, part.arguments[::-1]):
+    for left, right in (condition.arguments, condition.arguments[::-1]):
         if all(c < width for c in columns_of(left)) and all(c >= width for c in columns_of(right)):
             return left, right
     return None

@@ -39,7 +39,7 @@ from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.match_predicates import match_rows
 from circuits.plan.rewrite.projection import push_projection
 from circuits.plan.rewrite.select_block import SelectBlock
-from circuits.plan.rewrite.semijoins import missing_keys
+from circuits.plan.rewrite.semijoins import without_matches
 from circuits.types.functions import call
 
 __all__ = ["add_left_join", "as_left_joins"]
@@ -52,7 +52,7 @@ def add_left_join(block: SelectBlock, right: PlanNode, predicate: Expression) ->
         return block.times(SelectBlock.of(right))
     matching = match_rows(block, right, parts)
     block, keys, rows = matching.block, matching.keys, matching.right
-    # Keys that are constants, or no keys at all, are one row.
+    # If no key reads a column of the block, there is one row of keys.
     key_set = (
         Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
         if block.atoms_of(keys)
@@ -60,24 +60,25 @@ def add_left_join(block: SelectBlock, right: PlanNode, predicate: Expression) ->
     )
     left_keys = SelectBlock.of(key_set)
     unmatched = plan_block(
-        missing_keys(left_keys, replace(matching, block=left_keys, keys=left_keys.outputs))
+        without_matches(left_keys, replace(matching, block=left_keys, keys=left_keys.outputs))
     )
     nulls = [Literal(None, field.type) for field in rows.fields[len(keys) :]]
     padded = Union((rows, push_projection(unmatched, (*columns(unmatched), *nulls))))
     product = block.times(SelectBlock.of(padded))
     width = block.width
-    same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
+    keys_match = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
     outputs = (*block.outputs, *product.outputs[len(block.outputs) + len(keys) :])
-    return replace(product, predicates=(*product.predicates, *same), outputs=outputs)
+    return replace(product, predicates=(*product.predicates, *keys_match), outputs=outputs)
 
 
 def as_left_joins(plan: OuterJoin) -> PlanNode:
     """Return a full outer join as a left outer join plus the unmatched rows of the right."""
-    left, right = len(plan.left.fields), len(plan.right.fields)
+    left_width, right_width = len(plan.left.fields), len(plan.right.fields)
 
     def swap_sides(column: Column) -> Expression:
         index = column.index
-        return Column(index - left if index >= left else index + right, column.type)
+        swapped = index - left_width if index >= left_width else index + right_width
+        return Column(swapped, column.type)
 
     unmatched = Semijoin(plan.right, plan.left, substitute(plan.predicate, swap_sides), anti=True)
     nulls = [Literal(None, field.type) for field in plan.left.fields]

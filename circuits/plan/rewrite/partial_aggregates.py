@@ -2,7 +2,7 @@
 
 ::
 
-    aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(project(partial(A) ⋈ B ⋈ …))
+    aggregate(key; sum(a.x), count(*), …)(A ⋈ B ⋈ …)  =  final(π[key, slot](partial(A) ⋈ B ⋈ …))
 
 The partial aggregate of A has the values of ``x`` as weights of its rows. So the join adds up
 weights instead of enumerating its rows (`circuits.runtime.operators.aggregates.partial_aggregate`).
@@ -77,11 +77,11 @@ class _PartialAggregation:
             c for e in (*self._other_predicates, *keys, *antijoin_keys) for c in columns_of(e)
         }
         # The columns of the atom that the join still reads.
-        self._kept = [c for c in range(self._width) if self._start + c in columns_read]
+        self._kept_columns = [c for c in range(self._width) if self._start + c in columns_read]
 
     def build_plan(self, plan: Aggregate) -> PlanNode:
         """Return the plan of an aggregate over the block."""
-        block, kept = self._block, self._kept
+        block, kept_columns = self._block, self._kept_columns
         atom_columns = columns(self._rows)
         arguments: dict[int, int] = {}
         calls = []
@@ -91,13 +91,13 @@ class _PartialAggregation:
                 output = block.outputs[call.argument]
                 assert isinstance(output, Column)
                 column = output.index - self._start
-                argument = len(kept) + arguments.setdefault(column, len(arguments))
+                argument = len(kept_columns) + arguments.setdefault(column, len(arguments))
             calls.append(replace(call, argument=argument))
-        rows = push_projection(self._rows, [atom_columns[c] for c in (*kept, *arguments)])
-        partial = PartialAggregate(rows, len(kept), tuple(calls))
+        rows = push_projection(self._rows, [atom_columns[c] for c in (*kept_columns, *arguments)])
+        partial = PartialAggregate(rows, len(kept_columns), tuple(calls))
         atoms = (*block.atoms[: self._atom], partial, *block.atoms[self._atom + 1 :])
         # The last column of the partial aggregate says which sum or count the weight of a row is.
-        slot = Column(self._start + len(kept), pa.int64())
+        slot = Column(self._start + len(kept_columns), pa.int64())
         joined = SelectBlock(
             atoms,
             tuple(map(self._renumber, self._other_predicates)),
@@ -117,8 +117,8 @@ class _PartialAggregation:
             if old.index < self._start:
                 return old
             if old.index >= after:
-                return Column(old.index - self._width + len(self._kept) + 1, old.type)
-            return Column(self._start + self._kept.index(old.index - self._start), old.type)
+                return Column(old.index - self._width + len(self._kept_columns) + 1, old.type)
+            return Column(self._start + self._kept_columns.index(old.index - self._start), old.type)
 
         return substitute(expression, column)
 

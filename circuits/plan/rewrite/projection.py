@@ -2,8 +2,8 @@
 
 Both are linear, so they commute with Union and Negate, and a map of a map is one map. A plan that
 reads two of twenty columns of a union of relations therefore keeps two columns of each relation. A
-filter or projection stays above a union that would copy it more than `MAX_PATHS` times, so plans
-grow linearly with the query.
+filter or projection stays above a union that would copy it more than `MAX_PUSHED_COPIES` times, so
+plans grow linearly with the query.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["push_filter", "push_projection"]
 
 # Copies of a filter or projection below a union. Without a limit, each filter above a chain of
 # unions that share their inputs would double the plan.
-MAX_PATHS: Final = 16
+MAX_PUSHED_COPIES: Final = 16
 
 
 def push_projection(
@@ -60,7 +60,7 @@ def push_projection(
             for i, e in enumerate(outputs)
         ]
     match plan:
-        case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
+        case Union(inputs, memo=memo) if plan.pushed_copies <= MAX_PUSHED_COPIES:
             key = "projection", outputs, tuple(names)
             if key not in memo:
                 memo[key] = Union(tuple(push_projection(p, outputs, names) for p in inputs))
@@ -77,7 +77,7 @@ def push_projection(
         case Window():
             return _prune_calls(plan, outputs, tuple(names))
         case TimeNode():
-            return _prune_rows(plan, outputs, tuple(names))
+            return _prune_input(plan, outputs, tuple(names))
         case Filter(TimeNode() as inner, predicate):
             return _prune_filtered_rows(inner, predicate, outputs, tuple(names))
     return Map(plan, outputs, tuple(names))
@@ -86,7 +86,7 @@ def push_projection(
 def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
     """Return a plan with the rows of ``plan`` for which the predicate is true."""
     match plan:
-        case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
+        case Union(inputs, memo=memo) if plan.pushed_copies <= MAX_PUSHED_COPIES:
             key = "filter", predicate
             if key not in memo:
                 memo[key] = Union(tuple(push_filter(p, predicate) for p in inputs))
@@ -100,7 +100,9 @@ def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
             isinstance(inner[i], Column) for i in columns_of(predicate)
         ):
             return Map(push_filter(input, substitute(predicate, inner)), inner, names)
-        case PartialAggregate(input, kept) if all(i < kept for i in columns_of(predicate)):
+        case PartialAggregate(input, kept_count) if all(
+            i < kept_count for i in columns_of(predicate)
+        ):
             return replace(plan, input=push_filter(input, predicate))
         case Window(window_input, partition) if all(i in partition for i in columns_of(predicate)):
             # A partition is kept or removed as a whole.
@@ -124,11 +126,11 @@ def _prune_aggregates(
     """
     key_count = len(plan.keys)
     columns_read = {i for e in outputs for i in columns_of(e)}
-    kept = [i for i in range(len(plan.aggregates)) if key_count + i in columns_read]
-    if len(kept) in (0, len(plan.aggregates)):
+    kept_aggregates = [i for i in range(len(plan.aggregates)) if key_count + i in columns_read]
+    if len(kept_aggregates) in (0, len(plan.aggregates)):
         return Map(plan, outputs, names)
-    new_index = {key_count + i: key_count + k for k, i in enumerate(kept)}
-    pruned = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept))
+    new_index = {key_count + i: key_count + k for k, i in enumerate(kept_aggregates)}
+    pruned = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept_aggregates))
     expressions = tuple(
         substitute(e, lambda c: Column(new_index.get(c.index, c.index), c.type)) for e in outputs
     )
@@ -139,34 +141,37 @@ def _prune_calls(plan: Window, outputs: tuple[Expression, ...], names: tuple[str
     """Return a projection of a window without the calls that it does not read."""
     width = len(plan.input.fields)
     columns_read = {i for e in outputs for i in columns_of(e)}
-    kept = [i for i in range(len(plan.calls)) if width + i in columns_read]
-    if not kept:
+    kept_calls = [i for i in range(len(plan.calls)) if width + i in columns_read]
+    if not kept_calls:
         return push_projection(plan.input, outputs, names)
-    if len(kept) == len(plan.calls):
+    if len(kept_calls) == len(plan.calls):
         return Map(plan, outputs, names)
-    new_index = {width + i: width + k for k, i in enumerate(kept)}
+    new_index = {width + i: width + k for k, i in enumerate(kept_calls)}
     expressions = tuple(
         substitute(e, lambda c: Column(new_index.get(c.index, c.index), c.type)) for e in outputs
     )
-    return Map(replace(plan, calls=tuple(plan.calls[i] for i in kept)), expressions, names)
+    return Map(replace(plan, calls=tuple(plan.calls[i] for i in kept_calls)), expressions, names)
 
 
-def _prune_rows(
+def _prune_input(
     plan: TimeNode, outputs: tuple[Expression, ...], names: tuple[str, ...]
 ) -> PlanNode:
-    """Return a projection of windows or latest times, over only the columns that are read."""
+    """Return a projection of a node of time, whose first input has only the columns that are read.
+
+    If hopping windows read a time only to find its windows, the start of its pane replaces it.
+    """
     rows = plan.inputs[0]
     width = len(rows.fields)
     columns_read = {column for e in outputs for column in columns_of(e)}
-    kept = sorted(columns_read.difference([width]) | plan.read_columns())
-    inputs: list[Expression] = [columns(rows)[i] for i in kept]
+    kept_columns = sorted(columns_read.difference([width]) | plan.read_columns())
+    input_columns: list[Expression] = [columns(rows)[i] for i in kept_columns]
     if isinstance(plan, HoppingWindows) and plan.time not in columns_read:
-        inputs[kept.index(plan.time)] = _pane(plan)
-    if tuple(inputs) == columns(rows):
+        input_columns[kept_columns.index(plan.time)] = _pane(plan)
+    if tuple(input_columns) == columns(rows):
         return Map(plan, outputs, names)
-    new_indices = {old: new for new, old in enumerate(kept)}
-    pruned = plan.over_columns(push_projection(rows, inputs), new_indices)
-    new_indices[width] = len(kept)
+    new_indices = {old: new for new, old in enumerate(kept_columns)}
+    pruned = plan.over_columns(push_projection(rows, input_columns), new_indices)
+    new_indices[width] = len(kept_columns)
     expressions = tuple(
         substitute(e, lambda c: Column(new_indices[c.index], c.type)) for e in outputs
     )

@@ -47,12 +47,12 @@ def _remove(plan: PlanNode, visited: dict[int, tuple[PlanNode, PlanNode]]) -> Pl
 
 
 def _with_columns(join: Join) -> Join:
-    """Return a join that binds a variable to each column of a row id, instead of one to all."""
+    """Return the join in which each column of a row id has a variable, instead of the row id."""
     unused_variables = count(1 + max((v for row in join.variables for v in row), default=-1))
     columns: dict[int, tuple[int, ...]] = {}
     for input, variables in zip(join.inputs, join.variables, strict=True):
         if isinstance(input, RowIdEncode):
-            row_id = variables[input.kept]  # the column after the kept ones
+            row_id = variables[input.kept_count]  # the column after the kept ones
             columns[row_id] = tuple(next(unused_variables) for _ in input.encoded)
 
     def expand(variables: tuple[int, ...]) -> tuple[int, ...]:

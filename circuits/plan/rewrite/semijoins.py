@@ -37,7 +37,7 @@ from circuits.plan.rewrite.projection import push_projection
 from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 from circuits.types.functions import call, conjunction
 
-__all__ = ["add_antijoin", "add_semijoin", "matching_keys", "missing_keys"]
+__all__ = ["add_antijoin", "add_semijoin", "matching_keys", "without_matches"]
 
 
 def add_semijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> SelectBlock:
@@ -62,11 +62,11 @@ def add_antijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> 
         if not can_hold(block, right, parts):
             continue
         matching = match_rows(block, right, parts)
-        block = missing_keys(matching.block, matching)
+        block = without_matches(matching.block, matching)
     return block
 
 
-def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
+def without_matches(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
     """Return the rows of the block whose keys are not among the matching keys."""
     operand = AntijoinOperand(matching_keys(matching), matching.keys)
     return replace(block, antijoins=(*block.antijoins, operand))
@@ -82,5 +82,5 @@ def _join_keys(matching: MatchPredicate, outputs: tuple[Expression, ...]) -> Sel
     block, keys = matching.block, matching.keys
     product = block.times(SelectBlock.of(matching_keys(matching)))
     width = block.width
-    same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
-    return replace(product, predicates=(*product.predicates, *same), outputs=outputs)
+    keys_match = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
+    return replace(product, predicates=(*product.predicates, *keys_match), outputs=outputs)

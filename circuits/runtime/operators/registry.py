@@ -175,7 +175,7 @@ def _join(plan: Join, context: OperatorContext) -> Operator:
 
 
 def _row_id_encode(plan: RowIdEncode, context: OperatorContext) -> Operator:
-    return RowIdEncodeOperator(plan.kept, len(plan.encoded))
+    return RowIdEncodeOperator(plan.kept_count, len(plan.encoded))
 
 
 def _row_id_decode(plan: RowIdDecode, context: OperatorContext) -> Operator:

@@ -41,7 +41,7 @@ Bytes = npt.NDArray[np.uint8]
 
 #: The code of NULL in every column.
 NULL: Final = -(2**63)
-#: The least and the greatest sort key of a value; NULL has the keys outside of this range.
+#: The range of the sort keys of values. The two int64 outside of it are for NULL: first and last.
 LEAST_KEY: Final = NULL + 1
 GREATEST_KEY: Final = -NULL - 2
 
@@ -77,7 +77,10 @@ def bits_of(array: pa.BooleanArray) -> BoolArray:
 
 
 def numbers_of(array: pa.Array, dtype: np.dtype[Any], width: int = 1) -> npt.NDArray[Any]:
-    """Return the values of a fixed-width array, of shape ``(n,)``, or ``(n, width)`` for words."""
+    """Return the values of a fixed-width array: ``width`` words of type ``dtype`` per value.
+
+    The shape is ``(n,)`` for one word, else ``(n, width)``.
+    """
     shape = len(array) if width == 1 else (len(array), width)
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
@@ -93,13 +96,13 @@ def strings_of(array: pa.Array) -> tuple[Int64Array, Bytes]:
     if not data:  # fixed_size_binary has no offsets
         width = array.type.byte_width
         ends = np.arange(array.offset, array.offset + rows + 1) * width
-        return ends, _bytes(offsets_or_data)
+        return ends, _bytes_of(offsets_or_data)
     if offsets_or_data is None or not rows:
-        return np.zeros(rows + 1, np.int64), _bytes(None)
+        return np.zeros(rows + 1, np.int64), _bytes_of(None)
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     dtype = np.dtype(np.int64 if large else np.int32)
     offsets = np.frombuffer(offsets_or_data, dtype, rows + 1, array.offset * dtype.itemsize)
-    return offsets.astype(np.int64, copy=False), _bytes(data[0])
+    return offsets.astype(np.int64, copy=False), _bytes_of(data[0])
 
 
 def array_of(type: pa.DataType, values: npt.NDArray[Any], valid: BoolArray | None) -> pa.Array:
@@ -127,8 +130,9 @@ def strings_array(
     """
     rows = len(offsets) - 1
     if pa.types.is_fixed_size_binary(type):
-        return array_of(type, _fixed(type, offsets, data, valid), valid)
+        return array_of(type, _fixed_width_bytes(type, offsets, data, valid), valid)
     is_text = family_of(type) is Family.STRING
+    # The type of the array before it is cast, if necessary, to ``type``.
     layout = pa.large_string() if is_text else pa.large_binary()
     layout_offsets: npt.NDArray[Any] = offsets
     if type == pa.string() or type == pa.binary():
@@ -170,7 +174,7 @@ def check_dictionary_codes(
         )
 
 
-def _fixed(
+def _fixed_width_bytes(
     type: pa.DataType, offsets: Int64Array, data: Bytes, valid: BoolArray | None
 ) -> npt.NDArray[Any]:
     width = type.byte_width
@@ -186,9 +190,10 @@ def _fixed(
 
 
 def _bits(buffer: pa.Buffer | None, offset: int, rows: int) -> BoolArray:
-    first, shift = divmod(offset, 8)
-    packed = _bytes(buffer)[first : (offset + rows + 7) // 8]
-    return np.unpackbits(packed, bitorder="little", count=shift + rows)[shift:].view(np.bool_)
+    first_byte, first_bit = divmod(offset, 8)
+    packed = _bytes_of(buffer)[first_byte : (offset + rows + 7) // 8]
+    bits = np.unpackbits(packed, bitorder="little", count=first_bit + rows)
+    return bits[first_bit:].view(np.bool_)
 
 
 def bitmap_of(valid: BoolArray | None) -> pa.Buffer | None:
@@ -196,5 +201,5 @@ def bitmap_of(valid: BoolArray | None) -> pa.Buffer | None:
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def _bytes(buffer: pa.Buffer | None) -> Bytes:
+def _bytes_of(buffer: pa.Buffer | None) -> Bytes:
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)

@@ -22,7 +22,7 @@ Laws:
   are equal. -0.0 equals 0.0, and all NaN are equal.
 - ``decode(encode(x))`` is x, except for -0.0 and NaN.
 - If `Codec.ordered`, codes have the order of their values, with NaN greatest.
-- A code never changes. Arrow's dictionary-encoded columns have the codes of their values.
+- A code never changes. In Arrow's dictionary-encoded columns, a row has the code of its value.
 
 Dictionaries only grow (`Codecs.interners`). The state on disk contains them
 (`circuits.state.circuit_state`). If a step fails later, the values that it added may remain, which
@@ -163,7 +163,7 @@ class Codec:
             code = int(self._encode_chunk(array, adding=False)[0])
         except SchemaError:  # a value that has no code
             return None
-        is_unknown = not self.ordered and NULL < code < 0
+        is_unknown = not self.ordered and NULL < code < 0  # codes of a dictionary start at 0
         return None if is_unknown else code
 
     def sort_keys(
@@ -196,7 +196,9 @@ class Codec:
                     key[is_null] = NULL if nulls_first else ~NULL
             return keys, self.coding.exact
         keys = [codes ^ flip]  # NULL, the least code, is now the greatest if descending
-        if nulls_first == descending:  # move NULL to the other end: int64 wraps around
+        if nulls_first == descending:
+            # NULL is at the wrong end. Add or subtract 1: only its key wraps around to the other
+            # end.
             keys[0] = keys[0] + (1 if descending else -1)
         return keys, True
 
@@ -262,7 +264,8 @@ class Codecs:
     def __init__(self, dictionaries: Dictionaries | None = None) -> None:
         self._dictionaries = dictionaries or Dictionaries()
         self._codecs: dict[pa.DataType, Codec] = {}
-        # By the ``id`` of a type, and with it, because Arrow hashes a type by its text.
+        # By the ``id`` of a type, because Arrow hashes a type slowly, by its text. The type is in
+        # the value so that its ``id`` stays unique.
         self._by_id: dict[int, tuple[pa.DataType, Codec]] = {}
 
     def __repr__(self) -> str:

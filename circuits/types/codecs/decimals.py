@@ -1,12 +1,15 @@
-"""Decimals: up to 18 digits, the code is the unscaled integer; beyond, mostly from a dictionary.
+"""Codes of decimals: the unscaled integer where it is small, else a number from a dictionary.
 
-The unscaled integer of 1.25 is 125. The codes of narrow decimals have the order of their values.
-Wide decimals (19 to 76 digits, which include the sums of SQL) have 128 or 256 bits. They are
-handled as four words, so that decimal128 and decimal256 of one scale have the same codes. If the
-unscaled integer is from -2**61 to 2**61 - 1, the code is this integer plus a constant, which is
-greater than all codes of the dictionary. So a sum that changes with every step adds nothing to the
-dictionary. All other values are in one dictionary per scale. The sort keys of wide decimals are the
-words, the lower ones with the sign bit flipped, because they are unsigned.
+The unscaled integer of 1.25 is 125. It is the code of a narrow decimal (up to 18 digits), so these
+codes have the order of their values.
+
+Wide decimals have 19 to 76 digits, in 128 or 256 bits; in SQL the sum of a narrow column is wide.
+They are handled as four words of 64 bits, so that decimal128 and decimal256 of one scale have the
+same codes. If the unscaled integer is from -2**61 to 2**61 - 1, the code is *inline*: this integer
+plus a constant, which makes it greater than all codes of the dictionary. So a sum that changes with
+every step adds nothing to the dictionary. All other values are in one dictionary per scale. The
+sort keys of wide decimals are the words, the lower ones with the sign bit flipped, because they are
+unsigned.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ __all__ = ["MAX_NARROW_DIGITS", "WORDS", "NarrowDecimals", "WideDecimals"]
 MAX_NARROW_DIGITS = 18
 #: Words of 64 bits of a value in a dictionary.
 WORDS = 4
-# A value v in [-INLINE, INLINE) has the code v + SHIFT. The codes of a dictionary are smaller.
+# The inline code of an unscaled integer v with -INLINE <= v < INLINE is v + SHIFT, so it is at
+# least 2**62. The codes of a dictionary are smaller.
 INLINE = 2**61
 SHIFT = 3 * 2**61
 
@@ -53,11 +57,12 @@ class NarrowDecimals:
         Raises:
             SchemaError: A value has more digits than its type allows.
         """
-        size = self.type.bit_width // 8
-        words = numbers_of(array, np.dtype(f"i{min(size, 8)}"), max(size // 8, 1))
-        codes = words.reshape(len(array), max(size // 8, 1))[:, 0].astype(np.int64, copy=False)
+        byte_count = self.type.bit_width // 8
+        word_count = max(byte_count // 8, 1)
+        words = numbers_of(array, np.dtype(f"i{min(byte_count, 8)}"), word_count)
+        codes = words.reshape(len(array), word_count)[:, 0].astype(np.int64, copy=False)
         is_too_long = (codes > self._max_unscaled) | (codes < -self._max_unscaled)
-        if size > 8:  # the other words of a number of 64 bits repeat its sign
+        if word_count > 1:  # the other words of a number of 64 bits repeat its sign
             is_too_long |= (words[:, 1:] != (codes >> 63)[:, np.newaxis]).any(axis=1)
         if valid is not None:
             is_too_long &= valid
@@ -82,10 +87,10 @@ class NarrowDecimals:
                 f"code {first_invalid} is outside [{-limit}, {limit}] of {self.type}: "
                 "decode with the codec that encoded"
             )
-        size = self.type.bit_width // 8
-        if size <= 8:
-            return array_of(self.type, unscaled.astype(f"i{size}", copy=False), valid)
-        words = np.empty((len(unscaled), size // 8), np.int64)
+        byte_count = self.type.bit_width // 8
+        if byte_count <= 8:
+            return array_of(self.type, unscaled.astype(f"i{byte_count}", copy=False), valid)
+        words = np.empty((len(unscaled), byte_count // 8), np.int64)
         words[:, 0] = unscaled
         words[:, 1:] = (unscaled >> 63)[:, np.newaxis]
         return array_of(self.type, words, valid)
@@ -123,8 +128,8 @@ class WideDecimals:
             data = np.ascontiguousarray(rows[not_inline])
             offsets = np.arange(len(not_inline) + 1) * data.itemsize * WORDS
             look_up = self.dictionary.intern if adding else self.dictionary.find
-            valid_others = None if valid is None else valid[not_inline]
-            codes[not_inline] = look_up(offsets, data.view(np.uint8).reshape(-1), valid_others)
+            valid_not_inline = None if valid is None else valid[not_inline]
+            codes[not_inline] = look_up(offsets, data.view(np.uint8).reshape(-1), valid_not_inline)
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
@@ -133,25 +138,29 @@ class WideDecimals:
         Raises:
             SchemaError: A value has more digits than the type, so it is from a wider column.
         """
-        columns = self._words(codes)
+        words = self._words(codes)
         if valid is not None:
-            columns[:, ~valid] = 0
+            words[:, ~valid] = 0
         width = self.type.bit_width // 64
-        if (columns[width:] != columns[width - 1] >> 63).any():
+        if (words[width:] != words[width - 1] >> 63).any():
             raise SchemaError(
                 f"a value does not fit {self.type}: decode with the codec that encoded"
             )
-        return array_of(self.type, columns[:width].T, valid)
+        return array_of(self.type, words[:width].T, valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
-        """Return columns in the order of the values; the first never has an extreme of int64."""
-        columns = self._words(codes)[: self.type.bit_width // 64]
-        return [columns[-1], *(columns[-2::-1] ^ NULL)]
+        """Return the words of the values as sort keys, the most significant one first.
+
+        No key of the first column is the least or the greatest int64, the keys of NULL.
+        """
+        words = self._words(codes)[: self.type.bit_width // 64]
+        sign_bit = NULL
+        return [words[-1], *(words[-2::-1] ^ sign_bit)]
 
     def _words(self, codes: Int64Array) -> Int64Array:
         """Return the words of each value, of shape ``(4, n)``, the least significant first.
 
-        All words of the code of NULL are this code.
+        For the code of NULL, each word is that code.
         """
         is_inline = codes >= SHIFT - INLINE
         if not is_inline.any():

@@ -26,7 +26,7 @@ class Dictionaries:
     """Named interners.
 
     Args:
-        known: Existing dictionaries, by name.
+        existing: Existing dictionaries, by name.
 
     >>> dictionaries = Dictionaries()
     >>> dictionaries.dictionary("decimal 2") is dictionaries.decimals(2)
@@ -35,8 +35,8 @@ class Dictionaries:
     {'text': 0, 'binary': 0, 'decimal 2': 0}
     """
 
-    def __init__(self, known: Mapping[str, Interner] | None = None) -> None:
-        self.named = {"text": Interner(), "binary": Interner(), **(known or {})}
+    def __init__(self, existing: Mapping[str, Interner] | None = None) -> None:
+        self.named = {"text": Interner(), "binary": Interner(), **(existing or {})}
         self.text = self.named["text"]
         self.binary = self.named["binary"]
 
@@ -76,11 +76,11 @@ class Dictionaries:
             lengths: The number of values of each dictionary to share. A dictionary without a length
                 is not shared.
         """
-        known = self.named.copy()
+        named = self.named.copy()  # another thread may add a dictionary
         return Dictionaries(
             {
                 name: InternerOverlay(interner, lengths[name])
-                for name, interner in known.items()
+                for name, interner in named.items()
                 if name in lengths
             }
         )

@@ -113,23 +113,23 @@ class Nested:
         """Return the codes of values; see `circuits.types.codecs.strings.Strings.encode`."""
         if self.is_struct:
             columns: Sequence[pa.Array] = array.flatten()
-            counts = np.full(len(array), 1, np.int64)
+            row_counts = np.full(len(array), 1, np.int64)
         else:
-            counts, columns = list_parts(array)
-        rows = int(counts.sum())
+            row_counts, columns = list_parts(array)
+        rows = int(row_counts.sum())
         words = np.empty((rows, len(self.parts)), np.int64)
-        is_known = np.ones(rows, np.bool_)
+        is_known = np.ones(rows, np.bool_)  # for each row of words
         for part_index, (part, column) in enumerate(zip(self.parts, columns, strict=True)):
             codes = part.encode(column) if adding else part.find(column)
             words[:, part_index] = codes
             if not adding and not part.ordered:
                 is_known &= codes != ABSENT
-        offsets = _offsets(counts)
+        offsets = _offsets(row_counts)
         if not is_known.all():
             # If a part is in no dictionary, its value is in none either.
             unknown_before = np.concatenate(([0], np.cumsum(~is_known)))
-            has_no_unknown = unknown_before[offsets[1:]] == unknown_before[offsets[:-1]]
-            valid = has_no_unknown if valid is None else valid & has_no_unknown
+            is_value_known = unknown_before[offsets[1:]] == unknown_before[offsets[:-1]]
+            valid = is_value_known if valid is None else valid & is_value_known
         look_up = self.dictionary.intern if adding else self.dictionary.find
         data = words.reshape(-1).view(np.uint8)
         return look_up(offsets * (WORD_BYTES * len(self.parts)), data, valid)
@@ -141,7 +141,7 @@ class Nested:
             SchemaError: A code is not in the dictionary, or the elements do not fit the type.
         """
         check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
-        counts, words = self.words(codes)
+        row_counts, words = self.words(codes)
         if self.is_struct:
             rows = np.full((len(codes), len(self.parts)), NULL, np.int64)
             rows[slice(None) if valid is None else valid] = words
@@ -154,7 +154,7 @@ class Nested:
             part.decode(np.ascontiguousarray(words[:, part_index]))
             for part_index, part in enumerate(self.parts)
         ]
-        return list_array(self.type, counts, columns, valid)
+        return list_array(self.type, row_counts, columns, valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
         """Return one column of sort keys, in the order of the first parts of the values.
@@ -163,9 +163,9 @@ class Nested:
         """
         if not self.parts:
             return [np.zeros(len(codes), np.int64)]
-        counts, words = self.words(codes)
-        non_empty = np.flatnonzero(counts)
-        first_words = np.ascontiguousarray(words[_offsets(counts)[:-1][non_empty], 0])
+        row_counts, words = self.words(codes)
+        non_empty = np.flatnonzero(row_counts)
+        first_words = np.ascontiguousarray(words[_offsets(row_counts)[:-1][non_empty], 0])
         keys = np.full(len(codes), LEAST_KEY, np.int64)
         part_keys, _ = self.parts[0].sort_keys(first_words)
         keys[non_empty] = np.clip(part_keys[0], LEAST_KEY, GREATEST_KEY)
@@ -179,6 +179,7 @@ class Nested:
         offsets, data = self.dictionary.gather(codes)
         width = len(self.parts)
         if not width:  # structs without fields: each value that is not NULL is a row of no words
+            # The number of rows per value is not read for structs.
             return np.zeros(len(codes), np.int64), np.empty((int((codes >= 0).sum()), 0), np.int64)
         words = data.view(np.int64).reshape(-1, width)
         return np.diff(offsets) // (WORD_BYTES * width), words
@@ -328,7 +329,7 @@ def ranks(array: pa.Array, codecs: Any) -> Int64Array:
     type = array.type
     if types.is_struct(type):
         field_ranks = [ranks(column, codecs) for column in array.flatten()]
-        result = _dense(field_ranks) if field_ranks else np.zeros(len(array), np.int64)
+        result = _dense_ranks(field_ranks) if field_ranks else np.zeros(len(array), np.int64)
     elif types.is_nested(type):
         lists = Lists.of(array)
         result = _list_ranks(lists.lengths, ranks(lists.values, codecs))
@@ -336,7 +337,7 @@ def ranks(array: pa.Array, codecs: Any) -> Int64Array:
         codec = codecs.codec(type)
         codes = codec.encode(array)
         if codec.ordered:
-            result = _dense([codes])
+            result = _dense_ranks([codes])
         else:
             distinct, inverse = np.unique(codes, return_inverse=True)
             sorted_positions = pc.array_sort_indices(_sortable(codec.decode(distinct))).to_numpy()
@@ -371,9 +372,9 @@ def _list_ranks(lengths: Int64Array, element_ranks: Int64Array) -> Int64Array:
         elements[has_element] = element_ranks[starts[active[has_element]] + position]
         # The lists of a group are either all active or all inactive. So zeros for the inactive
         # lists do not split their groups.
-        next_ranks = np.zeros(len(lengths), np.int64)
-        next_ranks[active] = elements
-        groups = _dense([groups, next_ranks])
+        element_ranks_of_all = np.zeros(len(lengths), np.int64)
+        element_ranks_of_all[active] = elements
+        groups = _dense_ranks([groups, element_ranks_of_all])
         group_sizes = np.bincount(groups)
         position += 1
         active = active[has_element]
@@ -381,7 +382,7 @@ def _list_ranks(lengths: Int64Array, element_ranks: Int64Array) -> Int64Array:
     return groups
 
 
-def _dense(columns: Sequence[Int64Array]) -> Int64Array:
+def _dense_ranks(columns: Sequence[Int64Array]) -> Int64Array:
     """Return the ranks 0, 1, 2, … of rows in lexicographic order; equal rows have equal ranks."""
     order = np.lexsort(tuple(reversed(columns)))
     changes = np.zeros(len(order), np.bool_)

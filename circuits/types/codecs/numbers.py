@@ -8,8 +8,9 @@
     float16, float32, float64                order-preserving bits: dbsp_wcoj.values.bitcast
     null                                     no values
 
--2**63 is the code of NULL, so in a type with 2**64 values one value has no code: the least int64,
-timestamp or duration, the greatest uint64. Floats have unused codes, since all NaN are one.
+-2**63 is the code of NULL. So one value of a type with 2**64 values has no code, and raises an
+error: the least int64, timestamp or duration, the greatest uint64. All floats have a code, because
+all NaN share one.
 
 Cost: one or two passes in C; int64 and times without NULL are not copied.
 """
@@ -57,7 +58,7 @@ class Numbers:
         """Return the codes of the values; the code of a value that is not valid is undefined."""
         codes = codes_of(self._values(array))
         if self.dtype == np.uint64:
-            codes = codes + 1  # 2**64 - 1 becomes NULL, which raises an error below
+            codes = codes + 1  # 2**64 - 1 wraps around to NULL, an error below
         if self.dtype.itemsize == 8:
             clash = codes == NULL if valid is None else (codes == NULL) & valid
             if clash.any():

@@ -63,8 +63,8 @@ class Strings:
             adding: If True, new values are added to the dictionary.
 
         Returns:
-            int64 codes; -1 for NULL, and for a value that is not in the dictionary unless
-            ``adding``.
+            int64 codes. Without ``adding``, a value that is not in the dictionary gets -1. NULL
+            gets -1, too, and `Codec` replaces it.
         """
         look_up = self.dictionary.intern if adding else self.dictionary.find
         return look_up(*strings_of(array), valid)
@@ -81,12 +81,12 @@ class Strings:
     def keys(self, codes: Int64Array) -> list[Int64Array]:
         """Return three columns of sort keys, in the order of the first 24 bytes of the values.
 
-        No key of the first column is the least or the greatest int64.
+        No key of the first column is the least or the greatest int64, the keys of NULL.
         """
         starts = range(0, KEY_BYTES, WORD_BYTES)
         first, *others = (self.dictionary.prefixes(codes, start) for start in starts)
-        # Strings whose first words are clipped to the same number count as equal in these keys. So
-        # their other keys are 0.
+        # Clipping can make the first keys of different strings equal. Their other keys must not
+        # order them then, so they are 0.
         is_clipped = (first <= LEAST_KEY) | (first >= GREATEST_KEY)
         clipped = np.clip(first, LEAST_KEY, GREATEST_KEY)
         return [clipped, *(np.where(is_clipped, 0, key) for key in others)]

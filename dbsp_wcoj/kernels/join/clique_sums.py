@@ -31,11 +31,11 @@ from dbsp_wcoj.kernels.join.cursors import (
 from dbsp_wcoj.kernels.join.intersect import count_common, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BITMAP_BITS,
-    BITMAP_WORDS,
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
     END,
+    FIRST_LIST,
     FIRST_SLOT,
     HIGH,
     INTERSECTIONS,
@@ -50,6 +50,8 @@ from dbsp_wcoj.kernels.join.join_layout import (
     POSITION,
     PROPOSALS,
     RUN,
+    SCRATCH,
+    SECOND_LIST,
     VALUE,
     VALUES,
 )
@@ -144,10 +146,10 @@ def sum_values(
     highest,
     counters,
 ):
-    """Return the sum over the ``values`` of the level, themselves a product of lists.
+    """Return the sum over ``length`` listed ``values`` of the level, themselves a product of lists.
 
-    ``values_weight`` is the weight of each of these values, 0 if their weights differ; ``weight``
-    is the same for the values in ``product``.
+    ``participant`` is that of the closing atom. ``product`` has ``size`` values. ``values_weight``
+    and ``weight`` are the weight of each value of the two lists, or 0 if the weights differ.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     closing_atom = load(program, participant)
@@ -210,7 +212,10 @@ def sum_extensions(
     highest,
     counters,
 ):
-    """Return the sum over the extensions of the level, whose cursors are set."""
+    """Return the sum over the extensions of the level, whose cursors are set.
+
+    The arguments from ``product`` on are those of `sum_values`.
+    """
     max_depth = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
     total = np.int64(0)
@@ -260,7 +265,7 @@ def sum_clique(
     count,
     least_value,
     greatest_value,
-    bitmap,
+    bitmap_buffer,
     counters,
 ):
     """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CLIQUE``.
@@ -269,7 +274,10 @@ def sum_clique(
     """
     block = load(program, load(program, BLOCKS) + level)
     fixed_block = load(program, load(program, BLOCKS) + load(program, LEVELS))
-    product = bitmap + 8 * BITMAP_WORDS
+    bitmap = bitmap_buffer
+    product = bitmap_buffer + 8 * FIRST_LIST
+    values = bitmap_buffer + 8 * SECOND_LIST
+    scratch = bitmap_buffer + 8 * SCRATCH
     inner_counters = counters + COUNTER_BYTES
     low, high = value_range(program, state, fixed_block, level_states, MIN_INT64, MAX_INT64)
     if low > high:
@@ -282,19 +290,18 @@ def sum_clique(
     while load(program, participant + 2) != 0:
         participant += PARTICIPANT_WORDS
     closing_atom, closing_depth = load(program, participant), load(program, participant + 1)
-    values = product + 16 * LIST_WORDS
-    scratch = product + 32 * LIST_WORDS
     no_atom = np.int64(-1)
-    is_last_piece, size, weight = collect_lists(
+    is_whole, size, weight = collect_lists(
         program, state, cells, level_states, fixed_block, no_atom, product, scratch, inner_counters
     )
     is_listed = False
     length = np.int64(0)
     values_weight = np.int64(0)
-    if is_last_piece and size == 0:
-        return size
+    if is_whole and size == 0:
+        return np.int64(0)
+    # List the values of the level, too, if each is in several lists.
     has_one_participant = load(program, block + PARTICIPANTS) == 1
-    if is_last_piece and not has_one_participant and are_leaves(program, state, cells, block):
+    if is_whole and not has_one_participant and are_leaves(program, state, cells, block):
         is_unrestricted = least_value == MIN_INT64 and greatest_value == MAX_INT64
         if is_unrestricted and are_shared(program, state, cells, block, fixed_block, closing_atom):
             values, length, values_weight = product, size, weight
@@ -305,10 +312,10 @@ def sum_clique(
             )
         if is_listed:
             count = length
-    is_complete = is_last_piece
+    is_last_piece = is_whole
     total = np.int64(0)
     while True:
-        if not is_complete:
+        if not is_whole:
             size, weight = collect_piece(
                 program,
                 state,
@@ -369,4 +376,5 @@ def sum_clique(
             update_bitmap(bitmap, product, np.int64(0), size, lowest, True)
         if is_last_piece:
             return total
+        # The next piece is multiplied with all values of the level again.
         proposer, count = enter_level(program, state, cells, block, least_value, greatest_value)

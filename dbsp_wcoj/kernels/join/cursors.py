@@ -118,23 +118,23 @@ def open_join(program, sources, deltas, state, cells, level_states):
     for atom in range(load(program, ATOMS)):
         store(state, FIRST_SLOT + atom, slot)
         table = load(sources, atom * SOURCE_WORDS + TABLE)
-        runs = load(table, 0) if table != 0 else np.int64(0)
+        run_count = load(table, 0) if table != 0 else np.int64(0)
         delta = np.int64(0)
         if load(sources, atom * SOURCE_WORDS + READS_DELTA) != 0:
             delta = load(deltas, load(sources, atom * SOURCE_WORDS + DELTA_INDEX))
-        factor = np.int64(0)
-        for index in range(runs + 1):
-            run = load(table, 1 + index) if index < runs else delta
+        atom_weight = np.int64(0)
+        for index in range(run_count + 1):
+            run = load(table, 1 + index) if index < run_count else delta
             if run == 0:
                 continue
             if load(program, load(program, ATOM_DEPTHS) + atom) > 0:
                 bind_run(state, cells, slot, max_depth, run)
             else:
                 nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
-                factor = add(factor, subtree_weight(run, ROOT, ROOT, nodes))
+                atom_weight = add(atom_weight, subtree_weight(run, ROOT, ROOT, nodes))
             slot += 1
         if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
-            weight = multiply(weight, factor)
+            weight = multiply(weight, atom_weight)
     store(state, FIRST_SLOT + load(program, ATOMS), slot)
     store(state, level_states + WEIGHT, weight)
 
@@ -146,24 +146,24 @@ def value_range(program, state, block, level_states, low, high):
     for index in range(load(program, start)):
         word = start + 1 + COMPARISON_WORDS * index
         operator = load(program, word)
-        other = load(program, word + 2)
+        bound = load(program, word + 2)
         if load(program, word + 1) != CONSTANT:
-            other = load(state, level_states + LEVEL_STATE_WORDS * other + VALUE)
+            bound = load(state, level_states + LEVEL_STATE_WORDS * bound + VALUE)
         if operator == LESS:
-            if other == MIN_INT64:
+            if bound == MIN_INT64:
                 return MAX_INT64, MIN_INT64
-            high = min(high, other - 1)
+            high = min(high, bound - 1)
         elif operator == AT_MOST:
-            high = min(high, other)
+            high = min(high, bound)
         elif operator == GREATER:
-            if other == MAX_INT64:
+            if bound == MAX_INT64:
                 return MAX_INT64, MIN_INT64
-            low = max(low, other + 1)
+            low = max(low, bound + 1)
         elif operator == AT_LEAST:
-            low = max(low, other)
+            low = max(low, bound)
         elif operator == EQUAL:
-            low = max(low, other)
-            high = min(high, other)
+            low = max(low, bound)
+            high = min(high, bound)
     return low, high
 
 
@@ -174,10 +174,10 @@ def is_excluded(program, state, block, level_states, value):
     for index in range(load(program, start)):
         word = start + 1 + COMPARISON_WORDS * index
         if load(program, word) == UNEQUAL:
-            other = load(program, word + 2)
+            excluded = load(program, word + 2)
             if load(program, word + 1) != CONSTANT:
-                other = load(state, level_states + LEVEL_STATE_WORDS * other + VALUE)
-            if other == value:
+                excluded = load(state, level_states + LEVEL_STATE_WORDS * excluded + VALUE)
+            if excluded == value:
                 return True
     return False
 
@@ -273,6 +273,14 @@ def prefetch_lookup(run, cell, values, position, last, reads_children):
     A look-up at the root of a large run misses the cache three times in a row (directory, node,
     list). The next values to look up are known, so each of the three is prefetched some values
     ahead.
+
+    Args:
+        run: The run in which the values are looked up.
+        cell: Its cell at the root.
+        values: The values to look up.
+        position: The position of the current one.
+        last: The position of the last one.
+        reads_children: True if the children of a found node are read next.
     """
     directory = load(run, run_layout.DIRECTORY)
     bucket = find_bucket(run, load(values, min(position + 3 * PREFETCH_DISTANCE, last)))
@@ -298,8 +306,8 @@ def prefetch_next(program, state, cells, block, proposer):
     The nodes of the proposer are contiguous across parents, so this reaches beyond the prefix.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
-    first = block + PARTICIPANTS + 1
-    participant = first + PARTICIPANT_WORDS * proposer
+    first_participant = block + PARTICIPANTS + 1
+    participant = first_participant + PARTICIPANT_WORDS * proposer
     slot = load(state, FIRST_SLOT + load(program, participant))
     if load(state, FIRST_SLOT + load(program, participant) + 1) - slot != 1:
         return
@@ -312,7 +320,7 @@ def prefetch_next(program, state, cells, block, proposer):
     values = load(cell, VALUES)
     position = load(cell, POSITION)
     for index in range(load(program, block + PARTICIPANTS)):
-        participant = first + PARTICIPANT_WORDS * index
+        participant = first_participant + PARTICIPANT_WORDS * index
         slot = load(state, FIRST_SLOT + load(program, participant))
         is_empty = slot == load(state, FIRST_SLOT + load(program, participant) + 1)
         if index == proposer or load(program, participant + 1) != 0 or is_empty:
@@ -332,8 +340,8 @@ def next_value(program, state, cells, block, proposer, counters):
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)
-    first = block + PARTICIPANTS + 1
-    participant = first + PARTICIPANT_WORDS * proposer
+    first_participant = block + PARTICIPANTS + 1
+    participant = first_participant + PARTICIPANT_WORDS * proposer
     prefetch_next(program, state, cells, block, proposer)
     while True:
         has_value, value = find_least(
@@ -347,7 +355,7 @@ def next_value(program, state, cells, block, proposer, counters):
         for index in range(participants):
             if index == proposer:
                 continue
-            other_participant = first + PARTICIPANT_WORDS * index
+            other_participant = first_participant + PARTICIPANT_WORDS * index
             increment(counters, INTERSECTIONS, 1)
             is_matched, has_value, least = move_cursors(
                 state,
@@ -388,7 +396,7 @@ def bind_value(program, state, cells, block, weight):
         atom = load(program, participant)
         depth = load(program, participant + 1)
         is_complete = load(program, participant + 2) != 0
-        factor = np.int64(0)
+        atom_weight = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cell = cells + CELL_BYTES * (slot * max_depth + depth)
             position = load(cell, POSITION)
@@ -396,7 +404,8 @@ def bind_value(program, state, cells, block, weight):
             if is_complete:
                 if is_matched:
                     run = load(cell, RUN)
-                    factor = add(factor, subtree_weight(run, depth, position, position + 1))
+                    node_weight = subtree_weight(run, depth, position, position + 1)
+                    atom_weight = add(atom_weight, node_weight)
             else:
                 child_cell = cell + CELL_BYTES
                 store(child_cell, LOW, 0)
@@ -409,5 +418,5 @@ def bind_value(program, state, cells, block, weight):
                 store(cell, POSITION, position + 1)
                 store(cell, IS_MATCHED, 0)
         if is_complete:
-            weight = multiply(weight, factor)
+            weight = multiply(weight, atom_weight)
     return weight

@@ -2,16 +2,15 @@
 
     sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) )
 
-Each letter is the weight of an atom. Exactly two atoms contain ``v``: one of weight ``w``, which is
-complete at ``v``, and the closing atom ``m``, which contains both variables. Exactly two atoms
+Each letter is the weight of an atom. Exactly two atoms contain ``v``: the leaf atom ``w``, which
+does not contain ``c``, and the closing atom ``m``, which contains both variables. Exactly two atoms
 contain ``c``: the closing atom and the fixed atom ``f``, which does not depend on ``v``. In the
 triangle ``e(a, b), e(b, c), e(a, c)`` with v = b, these are w, m and f in this order. Every longer
 cycle ends in the same way. Counting cycles spends most of its time here.
 
-The sum is linear in each atom and each atom is the sum of its runs, so the runs are processed one
-by one: no union is formed, and for three runs, one of each atom, all variables but the cursor are
-in registers. In a join of whole relations ``m`` is packed into bitmap words
-(`dbsp_wcoj.kernels.join.packed_lists`).
+The sum is linear in each atom and each atom is the sum of its runs. So the code loops over three
+runs, one of each atom, and forms no union; the innermost loop has its variables in registers. In a
+join of whole relations ``m`` is packed into bitmap words (`dbsp_wcoj.kernels.join.packed_lists`).
 """
 
 from typing import Any
@@ -21,11 +20,11 @@ import numpy as np
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.cursors import is_excluded, prefetch_lookup, subtree_weight
 from dbsp_wcoj.kernels.join.join_layout import (
-    BITMAP_WORDS,
     BLOCKS,
     CELL_BYTES,
     COUNTER_BYTES,
     END,
+    FIRST_LIST,
     FIRST_SLOT,
     HIGH,
     INTERSECTIONS,
@@ -43,7 +42,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUES,
 )
 from dbsp_wcoj.kernels.join.packed_lists import sum_packed
-from dbsp_wcoj.kernels.join.sums import choose_marked, multiply_lists, update_bitmap
+from dbsp_wcoj.kernels.join.sums import choose_marked, dot_lists, update_bitmap
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
@@ -69,7 +68,7 @@ def sum_packed_cycle(
     closing_atom,
     fixed_atom,
     fixed_depth,
-    bitmap,
+    bitmap_buffer,
     counters,
 ):
     """Compute `sum_cycle` if ``m`` is packed and each atom is one run whose weights are all equal.
@@ -78,19 +77,19 @@ def sum_packed_cycle(
         state: The stack.
         cells: Its cells.
         max_depth: Number of cells of each run.
-        leaf_atom: The atom of weight ``w``; it proposes.
+        leaf_atom: The atom ``w``; it proposes.
         leaf_depth: The depth of ``v`` in it.
         closing_atom: The atom ``m``; ``v`` is its first column.
         fixed_atom: The atom ``f``.
         fixed_depth: The depth of ``c`` in it.
-        bitmap: The bitmap, space for a list, and the packed run.
+        bitmap_buffer: The bitmap, space for a list, and the address of the packed run.
         counters: The counters of the level.
 
     Returns:
         ``(done, sum)``.
     """
     zero = np.int64(0)
-    packed = load(bitmap, PACKED_RUN)
+    packed = load(bitmap_buffer, PACKED_RUN)
     closing_cell = find_only_cell(state, cells, max_depth, closing_atom, zero)
     leaf_cell = find_only_cell(state, cells, max_depth, leaf_atom, leaf_depth)
     fixed_cell = find_only_cell(state, cells, max_depth, fixed_atom, fixed_depth)
@@ -109,8 +108,8 @@ def sum_packed_cycle(
     start, end = load(leaf_cell, POSITION), load(leaf_cell, END)
     common, inner_proposals = sum_packed(
         packed,
-        bitmap,
-        bitmap + 8 * BITMAP_WORDS,
+        bitmap_buffer,
+        bitmap_buffer + 8 * FIRST_LIST,
         load(fixed_cell, VALUES),
         load(fixed_cell, LOW),
         load(fixed_cell, HIGH),
@@ -142,10 +141,11 @@ def sum_cycle(
     count,
     least_value,
     greatest_value,
-    bitmap,
+    bitmap_buffer,
     counters,
 ):
     """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CYCLE``."""
+    bitmap = bitmap_buffer
     max_depth = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
     inner_block = load(program, load(program, BLOCKS) + level + 1)
@@ -173,7 +173,7 @@ def sum_cycle(
     if fixed_length == 0:
         return np.int64(0)
     can_be_packed = is_proposer_complete and other_depth == 0 and not has_comparisons
-    if can_be_packed and load(bitmap, PACKED_RUN) != 0:
+    if can_be_packed and load(bitmap_buffer, PACKED_RUN) != 0:
         is_computed, packed_sum = sum_packed_cycle(
             state,
             cells,
@@ -183,7 +183,7 @@ def sum_cycle(
             closing_atom,
             fixed_atom,
             fixed_depth,
-            bitmap,
+            bitmap_buffer,
             counters,
         )
         if is_computed:
@@ -233,6 +233,7 @@ def sum_cycle(
             other_run = load(other, RUN)
             other_values = load(other, VALUES)
             has_directory = other_depth == 0 and load(other_run, run_layout.DIRECTORY) != 0
+            # All values of the leaf atom have one weight if each is one row, and all rows have one.
             complete = run if is_proposer_complete else other_run
             complete_depth = depth if is_proposer_complete else other_depth
             has_uniform_weight = load(complete, run_layout.WEIGHT_SUMS) == 0
@@ -273,7 +274,7 @@ def sum_cycle(
                     high = load(fixed_cell, HIGH)
                     if low >= high:
                         continue
-                    part = multiply_lists(
+                    part = dot_lists(
                         load(fixed_cell, RUN),
                         load(fixed_cell, VALUES),
                         low,

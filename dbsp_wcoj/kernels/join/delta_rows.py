@@ -11,7 +11,7 @@ This is cheaper than the general search: no atom is chosen to propose, and the d
 of the next rows is prefetched.
 
 The last driver variable may belong to a sum over several variables. If it has many values for one
-prefix, `dbsp_wcoj.kernels.join.join` computes the sum for that prefix instead.
+prefix, `dbsp_wcoj.kernels.join.join` computes the sum for that prefix instead of reading its rows.
 """
 
 import numpy as np
@@ -60,11 +60,12 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import bisect, root_find
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
-# Results of `next_row`: no more rows, a row, or a prefix with many rows that are summed at once.
-NO_ROW, ROW, GROUP = range(3)
+# Results of `bind_next_row`: no row is left; all driver variables are bound; or all but the last
+# one, and the caller sums over its values.
+NO_ROW_LEFT, ROW_IS_BOUND, PREFIX_IS_BOUND = range(3)
 
-# Least number of rows of a prefix that are summed at once.
-MIN_GROUP_ROWS = 4
+# The rows of a prefix are summed over if there are at least this many.
+MIN_SUMMED_ROWS = 4
 # A run with fewer values at level 0 is in the cache anyway.
 MIN_PREFETCH_NODES = 1 << 10
 
@@ -107,7 +108,11 @@ def open_level(program, state, cells, level_states, level, low, high):
 
 @subroutine
 def bind_other_atoms(program, state, cells, block, value, values, position, last, counters):
-    """Bind ``value`` in every atom but the driver; return the weight of the complete atoms."""
+    """Bind ``value`` in every atom but the driver; return the weight of the complete atoms.
+
+    For prefetching: ``value`` is at ``position`` of the driver's ``values``, the last one at
+    ``last``.
+    """
     max_depth = load(program, MAX_ATOM_DEPTH)
     driver = load(program, DRIVER)
     weight = np.int64(1)
@@ -120,7 +125,7 @@ def bind_other_atoms(program, state, cells, block, value, values, position, last
         is_complete = load(program, participant + 2) != 0
         increment(counters, INTERSECTIONS, 1)
         is_present = False
-        factor = np.int64(0)
+        atom_weight = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cell = cells + CELL_BYTES * (slot * max_depth + depth)
             run = load(cell, RUN)
@@ -135,7 +140,8 @@ def bind_other_atoms(program, state, cells, block, value, values, position, last
             is_present |= is_matched
             if is_complete:
                 if is_matched:
-                    factor = add(factor, subtree_weight(run, depth, node, node + 1))
+                    node_weight = subtree_weight(run, depth, node, node + 1)
+                    atom_weight = add(atom_weight, node_weight)
                 continue
             child_cell = cell + CELL_BYTES
             if is_matched:
@@ -147,16 +153,16 @@ def bind_other_atoms(program, state, cells, block, value, values, position, last
         if not is_present:
             return np.int64(0)
         if is_complete:
-            weight = multiply(weight, factor)
+            weight = multiply(weight, atom_weight)
     return weight
 
 
 @subroutine
-def next_row(program, state, cells, level_states, level, low, high, counters):
-    """Bind the next row of the driver, from ``level`` on, and return its kind.
+def bind_next_row(program, state, cells, level_states, level, low, high, counters):
+    """Bind the values of the driver's next row, from ``level`` on.
 
-    ``ROW`` sets the weight of the level after the driver levels. ``GROUP`` sets that of the last
-    driver level, and `dbsp_wcoj.kernels.join.join` enters the driver's values there.
+    Returns ``NO_ROW_LEFT``, ``ROW_IS_BOUND`` or ``PREFIX_IS_BOUND``. The weight of the bound values
+    is stored as that of the first level that is not bound.
     """
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
     last_driver_level = load(program, DRIVER_LEVELS) - 1
@@ -167,7 +173,7 @@ def next_row(program, state, cells, level_states, level, low, high, counters):
         position = load(cell, POSITION)
         if position >= load(cell, END):
             if level == 0:
-                return NO_ROW
+                return NO_ROW_LEFT
             level -= 1
             continue
         store(cell, POSITION, position + 1)
@@ -193,7 +199,7 @@ def next_row(program, state, cells, level_states, level, low, high, counters):
         if level == last_driver_level:
             weight = multiply(weight, subtree_weight(run, level, position, position + 1))
             store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
-            return ROW
+            return ROW_IS_BOUND
         store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
         offsets = load(cell, OFFSETS)
         first, end = load(offsets, position), load(offsets, position + 1)
@@ -201,16 +207,21 @@ def next_row(program, state, cells, level_states, level, low, high, counters):
         store(cell + CELL_BYTES, LOW, first)
         store(cell + CELL_BYTES, HIGH, end)
         open_level(program, state, cells, level_states, level, low, high)
-        if level == last_driver_level and end - first >= MIN_GROUP_ROWS:
+        if level == last_driver_level and end - first >= MIN_SUMMED_ROWS:
             block = load(program, load(program, BLOCKS) + level)
             if load(program, block + SUM_KIND) != SUM_NONE:
+                # The caller reads all rows of the prefix, so the next call continues after them.
                 store(cell + CELL_BYTES, POSITION, load(cell + CELL_BYTES, END))
-                return GROUP
+                return PREFIX_IS_BOUND
 
 
 @subroutine
-def is_pair_sum(program, level):
-    """Return whether a level is the last one, sums over two atoms, and has no comparison."""
+def is_sum_of_whole_lists(program, level):
+    """Return whether a level sums over the common values of two atoms, without any other condition.
+
+    It is the last level and has no comparison, so `dbsp_wcoj.kernels.join.sums.sum_last` can read
+    the lists as a whole, without cursors.
+    """
     if level != load(program, LEVELS) - 1 or level == load(program, SPLIT_LEVEL):
         return False
     block = load(program, load(program, BLOCKS) + level)

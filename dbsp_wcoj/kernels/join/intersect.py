@@ -95,7 +95,8 @@ def leaf_weight(run, leaf):
 def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
     """Return the sum over the common values of the products of their weights, unchecked.
 
-    The caller guarantees that ``length * max|wa| * max|wb|`` fits in int64.
+    The caller guarantees that the length of the shorter list, times the largest absolute weight of
+    each of the two, fits in int64.
     """
     if end_a - i > end_b - j:
         a, run_a, i, end_a, b, run_b, j, end_b = b, run_b, j, end_b, a, run_a, i, end_a

@@ -39,11 +39,11 @@ from dbsp_wcoj.kernels.join.cursors import (
     value_range,
 )
 from dbsp_wcoj.kernels.join.delta_rows import (
-    GROUP,
-    NO_ROW,
+    NO_ROW_LEFT,
+    PREFIX_IS_BOUND,
+    bind_next_row,
     is_driven,
-    is_pair_sum,
-    next_row,
+    is_sum_of_whole_lists,
     open_level,
 )
 from dbsp_wcoj.kernels.join.join_layout import (
@@ -120,7 +120,7 @@ def join(
     state,
     out,
     capacity,
-    bitmap,
+    bitmap_buffer,
     memo,
     counters,
     remaining_work,
@@ -130,8 +130,8 @@ def join(
     All arguments are int64; arrays are given by their addresses.
 
     Args:
-        program: the plan (`dbsp_wcoj.kernels.join.join_layout`).
-        sources: the source of each atom.
+        program: the plan; `dbsp_wcoj.kernels.join.join_layout` has the layout of all arrays.
+        sources: the runs that each atom reads: a spine, a delta run, or both.
         deltas: addresses of the step's delta runs, 0 for none.
         low: least value of the level ``program[SPLIT_LEVEL]``.
         high: greatest value of that level.
@@ -139,18 +139,18 @@ def join(
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: number of rows that fit in ``out``.
-        bitmap: bitmap of `BITMAP_BITS` bits, all zero before and after, then room for lists, then
-            the address of a packed run or 0.
-        memo: room for memoized sums (`dbsp_wcoj.kernels.join.memo`), if a level memoizes.
-        counters: accumulates the proposals and intersections of each level.
-        remaining_work: number of values bound or proposed after which the join pauses. A sum over
-            the two innermost variables together is completed first.
+        bitmap_buffer: scratch memory of the sums; its bitmap is all zero before and after.
+        memo: memoized sums (`dbsp_wcoj.kernels.join.memo`); 0 if no level memoizes.
+        counters: the proposals and intersections of each level; the join adds to them.
+        remaining_work: number of values that the join may bind or propose before it pauses. It does
+            not pause inside a sum over the two innermost variables.
 
     Returns:
         ``(status, rows written, total)``: ``DONE``, ``FULL`` or ``PAUSED`` (take the rows, call
         again), or ``OVERFLOW``. With an empty head the weight of the empty row is the total.
     """
     level_count, emitted_levels = load(program, LEVELS), load(program, EMITTED_LEVELS)
+    # The position of the level states in the state, and the address of the cells behind them.
     level_states = FIRST_SLOT + load(program, ATOMS) + 1
     cells = state + 8 * (level_states + LEVEL_STATE_WORDS * (level_count + 1))
     store(state, ROWS_WRITTEN, 0)
@@ -162,20 +162,25 @@ def join(
         weight = load(state, level_states + WEIGHT)
         if level_count == 0 or weight == 0:
             return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
+        # The rows of a delta, the driver, may bind the first variables, without a search.
         driver_levels = load(program, DRIVER_LEVELS) if is_driven(program, state) else np.int64(0)
         store(state, ACTIVE_DRIVER_LEVELS, driver_levels)
         store(state, LEVEL, 0)
         store(state, IS_ENTERING, 1)
         if driver_levels > 0:
             open_level(program, state, cells, level_states, np.int64(0), low, high)
-            is_grouped = driver_levels == 1 and load(
+            # A sum over the driver's only variable is entered like any other sum.
+            is_summed = driver_levels == 1 and load(
                 program, load(program, load(program, BLOCKS)) + SUM_KIND
             )
-            store(state, IS_ENTERING, 1 if is_grouped else 0)
+            store(state, IS_ENTERING, 1 if is_summed else 0)
     driver_levels = load(state, ACTIVE_DRIVER_LEVELS)
-    is_pair = driver_levels > 0 and emitted_levels == 0 and is_pair_sum(program, driver_levels)
+    sums_whole_lists = (
+        driver_levels > 0 and emitted_levels == 0 and is_sum_of_whole_lists(program, driver_levels)
+    )
     level = load(state, LEVEL)
     is_entering = load(state, IS_ENTERING) != 0
+    # The sum over the levels that are not emitted: for the current row of the head, or in total.
     total = load(state, TOTAL)
     while True:
         if emitted_levels > 0 and load(state, ROWS_WRITTEN) == capacity:
@@ -189,22 +194,23 @@ def join(
             store(state, IS_ENTERING, 1 if is_entering else 0)
             store(state, TOTAL, total)
             return PAUSED, load(state, ROWS_WRITTEN), 0
+        # The next row of the driver binds the first levels.
         if level < driver_levels and not is_entering:
-            row_kind = next_row(program, state, cells, level_states, level, low, high, counters)
-            if row_kind == NO_ROW:
+            status = bind_next_row(program, state, cells, level_states, level, low, high, counters)
+            if status == NO_ROW_LEFT:
                 if total == OVERFLOWED and emitted_levels == 0:
                     return OVERFLOW, 0, 0
                 return DONE, load(state, ROWS_WRITTEN), total
             level = driver_levels - 1
-            if row_kind == GROUP:
+            if status == PREFIX_IS_BOUND:
                 is_entering = True
             else:
                 weight = load(state, level_states + LEVEL_STATE_WORDS * driver_levels + WEIGHT)
-                if is_pair:
+                if sums_whole_lists:
                     store(state, LEVEL, driver_levels)
                     block = load(program, load(program, BLOCKS) + driver_levels)
                     level_counters = counters + COUNTER_BYTES * driver_levels
-                    position = (
+                    arguments = (
                         program,
                         state,
                         cells,
@@ -213,10 +219,11 @@ def join(
                         NO_PROPOSER,
                         np.int64(0),
                     )
-                    bounds = (MIN_INT64, MAX_INT64, bitmap, level_counters)
-                    part = call_sum(load(program, block + SUM_KERNEL), position + bounds)
+                    more_arguments = (MIN_INT64, MAX_INT64, bitmap_buffer, level_counters)
+                    part = call_sum(load(program, block + SUM_KERNEL), arguments + more_arguments)
                     total = add(total, multiply(weight, part))
                     continue
+                # Enter the next level; or emit the row or add its weight, if all levels are bound.
                 if driver_levels < level_count:
                     level = driver_levels
                     is_entering = True
@@ -232,6 +239,7 @@ def join(
         store(state, LEVEL, level)
         block = load(program, load(program, BLOCKS) + level)
         level_state = level_states + LEVEL_STATE_WORDS * level
+        # Becomes false when the level has no value left to bind, or its sum is known.
         has_value = True
         memo_level = load(program, block + MEMO_KEY_LEVEL)
         if is_entering:
@@ -258,23 +266,31 @@ def join(
                 has_value = count > 0
                 sum_kind = load(program, block + SUM_KIND)
                 if has_value and sum_kind == SUM_NONE and memo_level >= 0:
+                    # Start a sum of its own, with weight 1, to be memoized when the level is done.
                     store(state, level_state + IS_MEMOIZED, 1)
                     store(state, level_state + TOTAL_BEFORE, total)
                     store(state, level_state + WEIGHT_BEFORE, load(state, level_state + WEIGHT))
                     store(state, level_state + WEIGHT, 1)
                     total = np.int64(0)
                 if has_value and sum_kind != SUM_NONE:
-                    proposed = proposals_of_two(counters, level, level_count)
+                    proposals_before = proposals_of_two(counters, level, level_count)
                     kernel = load(program, block + SUM_KERNEL)
                     level_counters = counters + COUNTER_BYTES * level
                     if kernel == 0:
                         increment(level_counters, PROPOSALS, count)
                         part = sum_one(program, state, cells, block)
                     else:
-                        position = (program, state, cells, level_states, level, proposer, count)
-                        bounds = (least_value, greatest_value, bitmap, level_counters)
-                        part = call_sum(kernel, position + bounds)
-                    remaining_work -= proposals_of_two(counters, level, level_count) - proposed
+                        arguments = (program, state, cells, level_states, level, proposer, count)
+                        more_arguments = (
+                            least_value,
+                            greatest_value,
+                            bitmap_buffer,
+                            level_counters,
+                        )
+                        part = call_sum(kernel, arguments + more_arguments)
+                    remaining_work -= (
+                        proposals_of_two(counters, level, level_count) - proposals_before
+                    )
                     if memo_level >= 0:
                         key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
                         memoize_sum(memo, level, key, part)
@@ -296,6 +312,7 @@ def join(
                 memoize_sum(memo, level, key, total)
                 part = multiply(load(state, level_state + WEIGHT_BEFORE), total)
                 total = add(load(state, level_state + TOTAL_BEFORE), part)
+            # At the first summed level, or before it, the total is a weight of the result.
             if total == OVERFLOWED and level <= emitted_levels:
                 return OVERFLOW, 0, 0
             if level == 0:

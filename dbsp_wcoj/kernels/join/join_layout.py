@@ -11,12 +11,12 @@ relation, its delta, and the new version, so one kernel serves all three.
 ATOMS = 0
 LEVELS = 1  # variables that are bound one by one
 EMITTED_LEVELS = 2  # the first EMITTED_LEVELS levels make a row, the levels after them are summed
-HEAD_SIZE = 3
-HEAD_LEVELS = 4  # position of the list of the levels of the head columns
+HEAD_SIZE = 3  # columns of the head
+HEAD_LEVELS = 4  # position of a list: the level of each head column
 MAX_ATOM_DEPTH = 5  # largest number of bound columns of an atom
 SPLIT_LEVEL = 6  # level whose values may be restricted to a range, to share the work
-BLOCKS = 7  # position of the list of the starts of the level blocks, and of one more block
-ATOM_DEPTHS = 8  # position of the list of the numbers of bound columns of the atoms
+BLOCKS = 7  # position of a list: the position of each level's block, and of the end of the last one
+ATOM_DEPTHS = 8  # position of a list: the number of bound columns of each atom
 # The atom whose rows bind the first DRIVER_LEVELS levels (`dbsp_wcoj.kernels.join.delta_rows`).
 DRIVER = 9
 DRIVER_LEVELS = 10
@@ -41,7 +41,8 @@ COMPARISON_WORDS = 3
 # - SUM_PAIRS: the sum over this variable and the innermost one after it.
 # - SUM_CYCLE: the same if the two variables close a cycle (`dbsp_wcoj.kernels.join.cycle_sums`).
 # - SUM_CLIQUE: the same if they close a clique (`dbsp_wcoj.kernels.join.clique_sums`). One more
-#   block then follows those of the levels: the innermost variable without the atom that binds both.
+#   block then follows after the last level's: that of the innermost variable, without the atom that
+#   binds both variables.
 SUM_NONE, SUM_LAST, SUM_PAIRS, SUM_CYCLE, SUM_CLIQUE = range(5)
 
 LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
@@ -54,35 +55,34 @@ DELTA_INDEX = 2
 SOURCE_WORDS = 3
 
 # state[...]
-LEVEL = 0
-IS_ENTERING = 1
-TOTAL = 2
-ROWS_WRITTEN = 3
+LEVEL = 0  # the level that runs
+IS_ENTERING = 1  # 1 if the cursors of that level are not set yet
+TOTAL = 2  # the sum so far
+ROWS_WRITTEN = 3  # rows of the output in this call
 ACTIVE_DRIVER_LEVELS = 4  # number of levels that rows of the driver bind in this join
-# The first slot of each atom, and the number of slots; then the states of the levels; then the
-# cells of the slots.
+# The first slot of each atom, and the number of slots. After them are the level states, one per
+# level and one more, and after these the cells of the slots.
 FIRST_SLOT = 5
 
 # One cell per slot (a run of an atom) and depth (a column of the run): one cache line.
-LOW = 0  # the values that extend the bound prefix: [LOW, HIGH)
-HIGH = 1
-POSITION = 2  # the cursor, and the end of those values that the comparisons allow
-END = 3
-VALUES = 4
-OFFSETS = 5
-RUN = 6
+LOW = 0  # position of the first value that extends the bound prefix
+HIGH = 1  # position after the last such value
+POSITION = 2  # the cursor: position of the next value to read
+END = 3  # position after the last value that the comparisons allow
+VALUES = 4  # address of the values of the column
+OFFSETS = 5  # address of their offsets, which say where the children of each value begin
+RUN = 6  # address of the run
 IS_MATCHED = 7  # 1 if the cursor is on the value being bound
 CELL_WORDS = 8
 CELL_BYTES = 8 * CELL_WORDS
 
-# State of a level: the bound value, the weight of the prefix before it, and the participant that
-# proposes values. If the sum from this level on is being memoized: the total and the weight before.
-VALUE = 0
-WEIGHT = 1
-PROPOSER = 2
-IS_MEMOIZED = 3
-TOTAL_BEFORE = 4
-WEIGHT_BEFORE = 5
+# level_state[...]
+VALUE = 0  # the bound value
+WEIGHT = 1  # the weight of the prefix before it
+PROPOSER = 2  # the participant that proposes values
+IS_MEMOIZED = 3  # 1 while the sum from this level on is computed to be memoized
+TOTAL_BEFORE = 4  # while IS_MEMOIZED: the total before that sum
+WEIGHT_BEFORE = 5  # and the weight of the prefix, by which the sum is multiplied at its end
 LEVEL_STATE_WORDS = 6
 
 # counters[level, ...]
@@ -98,9 +98,10 @@ DONE, FULL, OVERFLOW, PAUSED = range(4)
 MAX_WORK_PER_CALL = 1 << 24
 UNLIMITED_WORK = (1 << 63) - 1
 
-# memo[...]: the number of the running join, then one entry per slot.
-GENERATION = 0
+# memo[...]: a hash table of sums
+GENERATION = 0  # the number of the running join
 FIRST_MEMO_ENTRY = 1
+# memo_entry[...]
 MEMO_KEY = 0  # value of the variable that the sum depends on
 MEMO_OWNER = 1  # join and level that the entry belongs to
 MEMO_SUM = 2
@@ -112,11 +113,14 @@ MEMO_WORDS = FIRST_MEMO_ENTRY + MEMO_ENTRY_WORDS * MAX_MEMO_ENTRIES
 # cache.
 BITMAP_BITS = 1 << 23
 BITMAP_WORDS = BITMAP_BITS >> 6
-
-# After the bitmap: space for two products of lists (values and weights), and scratch space.
+# Maximum number of values in a list that a join builds.
 LIST_WORDS = 1 << 15
-# After the lists: the address of a packed run (`dbsp_wcoj.kernels.join.packed_lists`), 0 for none.
-PACKED_RUN = BITMAP_WORDS + 7 * LIST_WORDS
+
+# bitmap_buffer[...]: the bitmap, then:
+FIRST_LIST = BITMAP_WORDS  # space for two lists, each with LIST_WORDS values and LIST_WORDS weights
+SECOND_LIST = FIRST_LIST + 2 * LIST_WORDS
+SCRATCH = SECOND_LIST + 2 * LIST_WORDS  # 3 * LIST_WORDS words (`dbsp_wcoj.kernels.join.lists`)
+PACKED_RUN = SCRATCH + 3 * LIST_WORDS  # address of a packed run (`packed_lists`), 0 for none
 BITMAP_BUFFER_WORDS = PACKED_RUN + 1
 
 

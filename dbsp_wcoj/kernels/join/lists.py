@@ -6,8 +6,9 @@ An atom is the sum of its runs, so it has one list per run. The lists of the ato
 values are added up. Every other atom then gives each of these values a weight, the sum over its
 lists, and a value without weight is dropped. No union of long lists is formed.
 
-``product`` is the address of the result: `LIST_WORDS` values, then their weights. ``scratch`` holds
-intermediate lists.
+``product`` is the address of the result: `LIST_WORDS` values, then their weights. ``scratch`` is
+the address of an intermediate list of the same form, then of one factor for each value of the
+product.
 """
 
 from typing import Any
@@ -36,8 +37,9 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
-# Start of the weights in a product, and of the parts of the scratch space, in words.
+# product[...]: the values, then from this word on their weights
 LIST_WEIGHTS = LIST_WORDS
+# scratch[...]
 OTHER_VALUES = 0
 OTHER_WEIGHTS = LIST_WORDS
 FACTORS = 2 * LIST_WORDS
@@ -175,7 +177,7 @@ def write_common(a, i, end_a, b, j, end_b, out):
 def collect_single(program, state, cells, block, proposer, excluded_atom, product, counters):
     """Like `collect_lists` if each participant has one list of uniform weight.
 
-    Returns ``(done, values, weight)``; ``weight`` applies to all values and is not written.
+    Returns ``(done, size, weight)``; ``weight`` applies to all values and is not written.
     """
     first = block + PARTICIPANTS + 1
     shortest = find_only_list(program, state, cells, first + PARTICIPANT_WORDS * proposer)
@@ -227,7 +229,7 @@ def collect_lists(
     their leaves.
 
     Returns:
-        ``(done, values, weight)``: whether the product fits in its space, its number of values, and
+        ``(done, size, weight)``: whether the product fits in its space, its number of values, and
         the weight of each value, or 0 if the weights differ and have been written.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)

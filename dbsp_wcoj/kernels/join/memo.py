@@ -8,7 +8,7 @@ a share one b. The kernel stores the sum by (level, value of b) and computes it 
 For acyclic queries the work is then bounded by the sizes of the relations and not by the number of
 joined rows, as in Yannakakis' algorithm, without a separate plan.
 
-The table is direct-mapped: a new entry overwrites the old entry of its slot. Each entry contains
+The table is direct-mapped: a new entry overwrites the one at its position. Each entry contains
 the number of its join and is valid for that join only, so the table need not be cleared.
 
 Reference: Olteanu, Závodný. Size bounds for factorised representations of query results. TODS

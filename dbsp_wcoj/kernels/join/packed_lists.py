@@ -96,7 +96,10 @@ def pack_run(run, packed):
 
 @subroutine
 def mark_words(bitmap, values, first, last, lowest, is_erasing):
-    """Set or erase the values ``[first, last)`` in the bitmap, whose first word is ``lowest``."""
+    """Set or erase the values at positions ``[first, last)`` in a bitmap.
+
+    Word 0 of the bitmap is for the 64 values from ``64 * lowest`` on.
+    """
     for position in range(first, last):
         value = load(values, position)
         word = (value >> 6) - lowest
@@ -140,13 +143,13 @@ def find_nodes(run, packed, values, position, size, low, high, node_entries):
     """Write the positions in ``packed`` of the nodes of some values; return how many have a node.
 
     Args:
-        run: The packed run.
-        packed: Its packed form.
+        run: Address of the run.
+        packed: Address of its packed form.
         values: Ascending values, looked up from ``position`` on.
         position: Index of the first value.
         size: Number of values.
-        low: The first node that counts.
-        high: The node after the last that does.
+        low: Nodes before this one are left out.
+        high: Nodes from this one on are left out.
         node_entries: Result.
     """
     nodes = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES)
@@ -177,17 +180,17 @@ def sum_packed(packed, bitmap, node_entries, fixed, first, last, values, start, 
     """Count the common values of a fixed list and the list of each node of the packed run.
 
     Args:
-        packed: The packed run.
+        packed: Address of the packed form of a run.
         bitmap: Bitmap, all zero before and after.
         node_entries: Scratch of `LOOKUP_BATCH_VALUES` words.
         fixed: The values of the fixed list.
-        first: Its start.
-        last: Its end; it is not empty.
+        first: Position of its first value.
+        last: Position after its last value; it is not empty.
         values: The values of the nodes.
-        start: Their start.
-        end: Their end.
-        low: The first node that counts.
-        high: The node after the last that does.
+        start: Position of the first one.
+        end: Position after the last one.
+        low: Nodes before this one are left out.
+        high: Nodes from this one on are left out.
 
     Returns:
         ``(common values, proposals)``, one proposal per value of the shorter list; -1 common

@@ -75,16 +75,15 @@ def are_leaves(program, state, cells, block):
 
 @subroutine
 def are_shared(program, state, cells, block, fixed_block, closing_atom):
-    """Return whether a level reads exactly the lists of the product and has no comparison.
+    """Return whether the last two variables are extended by the same lists, without comparisons.
 
     Args:
         program: The program.
         state: The stack.
         cells: Its cells.
-        block: The block of the level.
-        fixed_block: The block of the product: that of the innermost variable without the atom
-            ``closing_atom``.
-        closing_atom: The atom that contains both variables.
+        block: The block of the last variable but one.
+        fixed_block: The block of the last variable without the atom ``closing_atom``.
+        closing_atom: The atom that contains both variables; it is left out of both blocks.
     """
     first = block + PARTICIPANTS + 1
     participants = load(program, block + PARTICIPANTS)

@@ -27,16 +27,14 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import WEIGHT_BOUND
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 
-# addresses[...]: those of the arena (`dbsp_wcoj.kernels.storage.arena`), of the batch of terms
-# (`dbsp_wcoj.kernels.join.small_batch`) and of the buffers that the batch uses; then for each
-# column order of the arena the index in ``deltas`` of its delta run, or -1.
-ARENA = 0
-BATCH = 1
-DELTAS = 2
-STATE = 3
-BITMAP = 4
+# addresses[...]
+ARENA = 0  # `dbsp_wcoj.kernels.storage.arena`
+BATCH = 1  # the terms: `dbsp_wcoj.kernels.join.small_batch`
+DELTAS = 2  # the addresses of the delta runs
+STATE = 3  # the memory that the joins write to
+BITMAP_BUFFER = 4
 MEMO = 5
-DELTA_SLOTS = 6
+DELTA_SLOTS = 6  # not addresses: for each column order, the index of its run in ``deltas``, or -1
 
 MAX_WEIGHT_BOUND = (1 << 63) - 1
 
@@ -66,13 +64,18 @@ def small_step(addresses, columns, weights):
         entry = order_entry(arena, index)
         run = load(entry, RUN)
         if load(load(entry, TABLE), WEIGHT_BOUND) > MAX_WEIGHT_BOUND - load(run, MAX_ABS_WEIGHT):
+            # The words stay in use: free words must be zero.
             store(arena, FREE, load(arena, FREE) + used_words)
             return MAY_OVERFLOW, zero, zero
         slot = load(addresses, DELTA_SLOTS + index)
         if slot >= 0:
             store(deltas, slot, run)
-    state, bitmap, memo = load(addresses, STATE), load(addresses, BITMAP), load(addresses, MEMO)
-    total, joins = sum_terms(load(addresses, BATCH), state, bitmap, memo)
+    total, joins = sum_terms(
+        load(addresses, BATCH),
+        load(addresses, STATE),
+        load(addresses, BITMAP_BUFFER),
+        load(addresses, MEMO),
+    )
     if total == OVERFLOWED:
         store(arena, FREE, load(arena, FREE) + used_words)
         return MAY_OVERFLOW, zero, zero

@@ -23,18 +23,19 @@ from dbsp_wcoj.kernels.join.join_layout import (
 from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
-# batch[...]: the number of terms, the addresses of the deltas and of the kernel
-# `dbsp_wcoj.kernels.join.join`, then for each term:
-TERMS = 0
-DELTAS = 1
-JOIN_KERNEL = 2
-FIRST_TERM = 3
+# batch[...]
+TERMS = 0  # number of terms
+DELTAS = 1  # address of the addresses of the delta runs
+JOIN_KERNEL = 2  # address of `dbsp_wcoj.kernels.join.join`
+FIRST_TERM = 3  # the terms, TERM_WORDS each
+
+# term[...]
 PROGRAM = 0
 SOURCES = 1
-FACTORS = 2
+FACTORS = 2  # number of factors
 BINARY_JOINS = 3
 COUNTERS = 4
-RUN_COUNT = 5  # address of the counter of its executions
+EXECUTION_COUNT = 5  # address of the number of executions of the term
 TERM_WORDS = 6
 
 
@@ -53,7 +54,7 @@ def has_empty_factor(sources, factors, deltas):
 
 
 @subroutine
-def sum_terms(batch, state, bitmap, memo):
+def sum_terms(batch, state, bitmap_buffer, memo):
     """Return the sum of the totals of all terms of a batch; see `sum_batch`."""
     deltas = load(batch, DELTAS)
     total = np.int64(0)
@@ -64,19 +65,20 @@ def sum_terms(batch, state, bitmap, memo):
         if has_empty_factor(sources, load(term, FACTORS), deltas):
             continue
         joins += load(term, BINARY_JOINS)
-        store(load(term, RUN_COUNT), 0, load(load(term, RUN_COUNT), 0) + 1)
+        execution_count = load(term, EXECUTION_COUNT)
+        store(execution_count, 0, load(execution_count, 0) + 1)
         is_resumed, no_rows = np.int64(0), np.int64(0)
-        task = (load(term, PROGRAM), sources, deltas, MIN_INT64, MAX_INT64, is_resumed)
-        buffers = (
+        arguments = (load(term, PROGRAM), sources, deltas, MIN_INT64, MAX_INT64, is_resumed)
+        more_arguments = (
             state,
             no_rows,
             no_rows,
-            bitmap,
+            bitmap_buffer,
             memo,
             load(term, COUNTERS),
             np.int64(UNLIMITED_WORK),
         )
-        status, _, term_total = call_join(load(batch, JOIN_KERNEL), task + buffers)
+        status, _, term_total = call_join(load(batch, JOIN_KERNEL), arguments + more_arguments)
         if status == OVERFLOW:
             return OVERFLOWED, joins
         total = add(total, term_total)
@@ -84,11 +86,11 @@ def sum_terms(batch, state, bitmap, memo):
 
 
 @kernel
-def sum_batch(batch, state, bitmap, memo):
+def sum_batch(batch, state, bitmap_buffer, memo):
     """Return the sum of the totals of all terms of a batch; all arguments are addresses.
 
     Returns:
         ``(total, joins)``: the total, `OVERFLOWED` if it or any part of it leaves int64; and the
         number of binary joins of the terms that were evaluated.
     """
-    return sum_terms(batch, state, bitmap, memo)
+    return sum_terms(batch, state, bitmap_buffer, memo)

@@ -61,7 +61,7 @@ MAX_SCAN_RATIO = 32
 
 # Not literals, because numba compiles a function again for each literal argument.
 ZERO = np.int64(0)
-# Where a cell has the bounds of a list: this word and the next one.
+# The word of a cell that has the first position of a list to read; the next word has its end.
 FROM_CURSOR = np.int64(POSITION)
 WHOLE_LIST = np.int64(LOW)
 # The proposer of a level whose cursors are not set.
@@ -98,7 +98,7 @@ def count_in_bitmap(bitmap, lowest, highest, values, first, last):
 
 
 @subroutine
-def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowest, highest):
+def dot_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowest, highest):
     """Return the sum over the common values of two lists of the product of their weights.
 
     ``bitmap`` contains the first list, from ``lowest`` on, or is 0. A run whose ``WEIGHT_SUMS`` is
@@ -125,9 +125,10 @@ def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap,
 def choose_marked(program, state, cells, block, inner_block, count):
     """Return the cell of the list to mark in the bitmap, or 0.
 
-    The list belongs to an atom of the innermost level that does not contain the variable of the
-    level before. Of the first such atom that has any, it is the longest list whose weights are all
-    equal. ``count`` is the number of extensions of the level before.
+    The list is one of an atom of the innermost level (``inner_block``) that does not contain the
+    variable of the level before it (``block``). Its weights are all equal, its values fit in the
+    bitmap, and it is the longest such list of the first atom that has one. ``count`` is the number
+    of extensions at the level before.
     """
     if count < MIN_MARKED_USES:
         return np.int64(0)
@@ -135,11 +136,11 @@ def choose_marked(program, state, cells, block, inner_block, count):
     for index in range(load(program, inner_block + PARTICIPANTS)):
         participant = inner_block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, participant)
-        depends_on_level = False
+        is_in_block = False
         for other in range(load(program, block + PARTICIPANTS)):
             other_atom = load(program, block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other)
-            depends_on_level |= other_atom == atom
-        if depends_on_level:
+            is_in_block |= other_atom == atom
+        if is_in_block:
             continue
         longest_cell = np.int64(0)
         length = np.int64(MIN_MARKED_VALUES - 1)
@@ -168,15 +169,17 @@ def sum_pairs(
     count,
     least_value,
     greatest_value,
-    bitmap,
+    bitmap_buffer,
     counters,
 ):
     """Return the sum over the extensions of ``level`` and of the innermost level after it.
 
     The summand is the product of the weights of the atoms that are complete at these two levels.
-    The cursors of ``level`` are set; ``bitmap`` is all zero before and after. ``least_value`` and
+    The cursors of ``level`` are set, and ``proposer`` has ``count`` extensions there. The bitmap,
+    at the start of ``bitmap_buffer``, is all zero before and after. ``least_value`` and
     ``greatest_value`` are not used: all kernels of sums have the same parameters.
     """
+    bitmap = bitmap_buffer
     block = load(program, load(program, BLOCKS) + level)
     inner_block = load(program, load(program, BLOCKS) + level + 1)
     marked_cell = choose_marked(program, state, cells, block, inner_block, count)
@@ -242,14 +245,14 @@ def sum_last(
     count,
     least_value,
     greatest_value,
-    bitmap,
+    bitmap_buffer,
     counters,
 ):
-    """Like `sum_pairs`, for the innermost level, where two atoms meet at their leaves.
+    """Like `sum_pairs`, for the innermost level only, which is the last column of two atoms.
 
     If ``proposer`` is `NO_PROPOSER`, the cursors are not set, and the lists are read whole.
     """
-    bounds = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
+    start_word = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
     max_depth = load(program, MAX_ATOM_DEPTH)
     participant = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
     left, left_depth = load(program, participant), load(program, participant + 1)
@@ -260,7 +263,7 @@ def sum_last(
     right_count = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
         a = cells + CELL_BYTES * (slot * max_depth + left_depth)
-        i, end_a = load(a, bounds), load(a, bounds + 1)
+        i, end_a = load(a, start_word), load(a, start_word + 1)
         if i >= end_a:
             continue
         run_a, values_a = load(a, RUN), load(a, VALUES)
@@ -268,11 +271,11 @@ def sum_last(
         right_count = np.int64(0)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
             b = cells + CELL_BYTES * (other * max_depth + right_depth)
-            j, end_b = load(b, bounds), load(b, bounds + 1)
+            j, end_b = load(b, start_word), load(b, start_word + 1)
             if j >= end_b:
                 continue
             right_count += end_b - j
-            part = multiply_lists(
+            part = dot_lists(
                 run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, ZERO, ZERO, ZERO
             )
             total = add(total, part)
@@ -283,9 +286,10 @@ def sum_last(
 
 @subroutine
 def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
-    """Return the sum over the common extensions of two participants at their leaves.
+    """Return the sum over the common extensions of the two participants of a block.
 
-    ``marked_cell`` is the cell whose list is in ``bitmap``, from ``lowest`` on, or 0.
+    It is the last column of both. ``marked_cell`` is the cell whose list is in ``bitmap``, from
+    ``lowest`` on, or 0.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     participant = block + PARTICIPANTS + 1
@@ -309,7 +313,7 @@ def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
                 continue
             run_b = load(b, RUN)
             if b == marked_cell:
-                part = multiply_lists(
+                part = dot_lists(
                     run_b,
                     load(b, VALUES),
                     j,
@@ -323,7 +327,7 @@ def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
                     highest,
                 )
             else:
-                part = multiply_lists(
+                part = dot_lists(
                     run_a,
                     load(a, VALUES),
                     i,

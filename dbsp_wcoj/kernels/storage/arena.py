@@ -79,7 +79,7 @@ def add_runs(arena, used_words):
 
     Args:
         arena: Address.
-        used_words: The words that the newest runs use, if ``FREE`` does not count them yet.
+        used_words: The words from ``FREE`` on that the newest runs use already.
 
     Returns:
         Whether a spine must settle (`dbsp_wcoj.kernels.storage.spine.is_full`).
@@ -88,6 +88,7 @@ def add_runs(arena, used_words):
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         table = load(entry, TABLE)
+        # A tail is written after the runs and the tails before it.
         free_address = load(arena, MEMORY) + 8 * (load(arena, FREE) + used_words)
         used_words += add_to_tail(table, load(entry, RUN), free_address)
         must_settle |= is_full(table)

@@ -13,7 +13,8 @@ offsets are 0, 1, 2, … and all these levels share one section. There the trave
 range of which run comes next, and the ranges are copied column by column, some hundreds at a time.
 For wide rows this takes half the memory and a third of the time, because a column is read and
 written in order. The unique level is the deeper one of both runs. If two different rows turn out to
-have a common node there, it moves below that node, and the levels above it get offsets.
+have a common node at this level, the unique level moves below that node, and the levels above it
+get offsets.
 
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
@@ -48,16 +49,17 @@ from dbsp_wcoj.kernels.storage.trie import (
 )
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
-# state[PHASE] is WALK (the tries), FILL (the directory) or DONE.
-PHASE = 0
-DEPTH = 1
-NEXT_ENTRY = 2
-WEIGHTS_START = 3
+# state[...]
+PHASE = 0  # WALK (the tries), FILL (the directory) or DONE
+DEPTH = 1  # the level at which the walk is
+NEXT_ENTRY = 2  # in WALK the word where the directory starts, in FILL the entry to fill next
+WEIGHTS_START = 3  # the word where the weights start
 UNIQUE_LEVEL = 4  # from this level on, each node that was written has one leaf
-CURSORS = 5  # then per level: cursor and end in a, cursor and end in b, nodes written to out
+CURSORS = 5  # CURSOR_WORDS words per level
 CURSOR_WORDS = 5
-# The words of a level. LEFT and RIGHT, the cursors in a and in b, are not literals, because numba
-# compiles a function again for each literal argument.
+# The words of a level: the cursor in a and its end, the cursor in b and its end, and the number of
+# nodes written to out. LEFT and RIGHT, also used as the names of a and b, are not literals, because
+# numba compiles a function again for each literal argument.
 LEFT = np.int64(0)
 RIGHT = np.int64(2)
 NODES_WRITTEN = 4
@@ -303,8 +305,8 @@ def init_merge(a, b, out):
     state[WEIGHTS_START] = (
         end + 2 * (a[LEVEL_HEADERS + LEVEL_NODES] + b[LEVEL_HEADERS + LEVEL_NODES]) + 3
     )
-    # The offsets that `lower_unique_level` may write are last, so that these words, which are
-    # seldom used, are no memory between the others.
+    # The offsets that `lower_unique_level` may write come last: they are seldom written, and would
+    # else leave unused words between the other sections.
     unused = state[WEIGHTS_START] + rows + 1
     for level in range(unique_level, arity - 2):
         out[level_header(level) + LEVEL_OFFSETS] = unused
@@ -319,8 +321,8 @@ def init_merge(a, b, out):
 def copy_range(a, b, out, level, side, limit, state, pieces, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
-    A single subtree that exceeds the fuel is descended into, with no cursor in the other run. The
-    level is before the unique level.
+    If a single subtree exceeds the fuel, the walk descends into it, where the other run has no
+    nodes. The level is before the unique level.
     """
     run = a if side == LEFT else b
     cursor = CURSORS + CURSOR_WORDS * level
@@ -538,19 +540,20 @@ def merge_runs(a, b, out):
 
 
 @kernel
-def merge_tail(table, first, longest, out):
+def merge_tail(table, first, words, out):
     """Merge all runs from ``first`` on into ``out``, one after another; describe the result.
 
     Args:
         table: Number of runs, then their addresses.
         first: Position of the first run to merge; at least one more follows.
-        longest: `dbsp_wcoj.kernels.storage.trie.run_words` of the sum of all these runs.
-        out: int64, of length ``longest``.
+        words: The number of words that the sum of these runs can have
+            (`dbsp_wcoj.kernels.storage.trie.run_words`).
+        out: int64, of length ``words``.
     """
-    merged = carray(pointer_to_words(table[1 + first]), (longest,))
+    merged = carray(pointer_to_words(table[1 + first]), (words,))
     for position in range(first + 1, table[0]):
-        run = carray(pointer_to_words(table[1 + position]), (longest,))
-        target = np.empty(longest, np.int64) if position < table[0] - 1 else out
+        run = carray(pointer_to_words(table[1 + position]), (words,))
+        target = np.empty(words, np.int64) if position < table[0] - 1 else out
         state = init_merge(merged, run, target)
         advance_merge(merged, run, target, state, UNLIMITED_FUEL)
         merged = target

@@ -72,6 +72,7 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
             # Most keys are after the last value of their prefix, so this is tested first.
             is_after_last = load(leaves, last - 1) < target
             position = last if is_after_last else seek(leaves, first, last, target)
+            # The target itself is read if inclusive. Backwards, reading starts before the position.
             if inclusive == backwards and position < last and load(leaves, position) == target:
                 position += 1
             cursors[r] = position - 1 if backwards else position

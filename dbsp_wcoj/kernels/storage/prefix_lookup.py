@@ -33,7 +33,16 @@ from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
 @subroutine
 def lower_to_first(run, values, offsets, k, first, bound):
-    """Lower ``bound`` to the first row of ``run`` from node ``first`` on, if that row is less."""
+    """Lower ``bound`` to the first row of ``run`` below node ``first``, if that row is less.
+
+    Args:
+        run: The address of a run.
+        values: The address of the values of each level.
+        offsets: The word of the offsets of each level.
+        k: The number of columns of the prefix.
+        first: A node of level k.
+        bound: Values of the columns after the prefix.
+    """
     depth = bound.shape[0]
     is_less = False
     for level in range(depth):
@@ -53,7 +62,7 @@ def look_up_prefixes(
     prefixes,
     starts,
     arity,
-    start,
+    first_prefix,
     limit,
     tie_columns,
     include_negative,
@@ -62,7 +71,7 @@ def look_up_prefixes(
     old,
     new,
 ):
-    """Write the first rows of the prefixes from ``start`` on until the result arrays are full.
+    """Write the first rows of each prefix until the result arrays are full.
 
     Args:
         table: The number of runs, then their addresses; all runs have one column order.
@@ -71,9 +80,10 @@ def look_up_prefixes(
         starts: For each prefix, a lower bound of its first row: no smaller row has a positive
             weight without the delta. Shape ``(arity - k, n)``, or ``(arity - k, 0)`` for no bounds.
         arity: Levels of the runs.
-        start: The first prefix to answer.
+        first_prefix: The index of the first prefix to answer.
         limit: Stop when the weights of the rows add up to this; at least 1, or -1 for all rows.
-        tie_columns: Then continue with rows that equal the last one in this many columns after k.
+        tie_columns: Then continue with rows that equal the last one in this many columns after the
+            prefix.
         include_negative: Return rows of negative weight as well; only with ``limit`` -1.
         prefix_index: Result, shape ``(capacity,)``: the index of each row's prefix.
         rows: Result, shape ``(arity - k, capacity)``: the other columns of each row.
@@ -82,8 +92,8 @@ def look_up_prefixes(
         new: Result, shape ``(capacity,)``: the weight of each row with the delta; 0 likewise.
 
     Returns:
-        ``(next, written)``: the first prefix that is not answered, and the number of rows that were
-        written for the prefixes before it.
+        ``(next_prefix, written)``: the index of the first prefix that is not answered, and the
+        number of rows that were written for the prefixes before it.
     """
     k, n = prefixes.shape
     depth = arity - k
@@ -109,7 +119,7 @@ def look_up_prefixes(
     bound = np.empty(depth, np.int64)
     has_starts = starts.shape[1] > 0
     written = 0
-    for prefix in range(start, n):
+    for prefix in range(first_prefix, n):
         first_written = written
         count = 0
         for r in range(runs):
@@ -133,7 +143,8 @@ def look_up_prefixes(
                 ends[0, count] = last
                 count += 1
         active[0] = count
-        # The number of path levels that equal the bound; the bound then limits the next level.
+        # If the first levels of the path equal the bound, their number: the bound then limits the
+        # next level. Else -1.
         bounded_levels = -1
         if has_starts:
             bounded_levels = 0
@@ -147,6 +158,7 @@ def look_up_prefixes(
                 cursors[0, j] = seek(
                     values[k, run_indices[0, j]], cursors[0, j], ends[0, j], bound[0]
                 )
+        # Without and with the delta: the weight of the rows so far, and whether more are needed.
         old_sum = np.int64(0)
         new_sum = np.int64(0)
         is_old_open = True
@@ -167,7 +179,7 @@ def look_up_prefixes(
                 level -= 1
                 continue
             if level < tie_columns:
-                # All later rows differ from the last row in a tie column.
+                # The next row differs from the last one in a tie column: no tie is left.
                 is_old_open = is_old_open and old_sum != limit
                 is_new_open = is_new_open and new_sum != limit
                 if not (is_old_open or is_new_open):

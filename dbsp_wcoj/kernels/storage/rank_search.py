@@ -133,6 +133,7 @@ def find_ranks(runs, keys, ranks, arity, rows):
             weight_of_earlier_prefixes += weight_before(run, first)
             searches += 1
         while True:
+            # The run with the most leaves that may have the result; the middle one is a candidate.
             longest = 0
             for r in range(1, count):
                 if high[r] - low[r] > high[longest] - low[longest]:
@@ -141,6 +142,7 @@ def find_ranks(runs, keys, ranks, arity, rows):
                 break
             middle = (low[longest] + high[longest]) >> 1
             read_suffix(runs[longest], middle, depth, arity, candidate)
+            # The weight of the rows of the prefix up to the candidate.
             weight = -weight_of_earlier_prefixes
             for r in range(count):
                 run = runs[r]

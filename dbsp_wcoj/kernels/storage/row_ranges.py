@@ -118,6 +118,7 @@ def read_ranges(runs, starts, stops, ranges, rows, weights, run_numbers):
                 end[level] = load(run, offsets + low + 1)
             for leaf in range(start, stop):
                 if leaf > start:
+                    # The path to the next leaf: from the leaf up, until a node has not changed.
                     level = arity - 1
                     node[level] = leaf
                     while level > 0 and node[level] == end[level - 1]:

@@ -6,8 +6,8 @@ A run of arity ``k`` is one int64 array::
 
 - ``values[l]`` holds the trie nodes of level ``l``; siblings are strictly increasing.
 - ``offsets[l]`` (``n_l + 1`` words, absent at the leaves) says where the children of a node start.
-  From the first level on that has a node per row, they are 0, 1, 2, …; these levels share the
-  section of level k-2.
+  In a level with one node per row the offsets are 0, 1, 2, …; all such levels share the offsets of
+  level k-2.
 - The *directory* finds a value at level 0 in constant expected time: entry ``j`` is the first node
   whose value is at least ``lowest + (j << shift)``.
 - Weights are stored as running sums (``rows + 1`` words), so the weight of any range of leaves,
@@ -18,8 +18,8 @@ A pointer of zero means that the section is absent. All positions are words from
 buffer, so a buffer can be written to a file and mapped again without change.
 """
 
-ARITY = 0
-ROWS = 1
+ARITY = 0  # number of columns
+ROWS = 1  # number of rows
 MAX_ABS_WEIGHT = 2
 WEIGHT_SUMS = 3  # where the running sums start, 0 if all weights are equal
 DIRECTORY = 4
@@ -30,9 +30,9 @@ UNIFORM_WEIGHT = 8  # the weight of every row if WEIGHT_SUMS is 0
 LEVEL_HEADERS = 9
 
 # The header entry of a level; it starts at LEVEL_HEADERS + LEVEL_HEADER_WORDS * level.
-LEVEL_NODES = 0
-LEVEL_VALUES = 1
-LEVEL_OFFSETS = 2
+LEVEL_NODES = 0  # number of nodes
+LEVEL_VALUES = 1  # where their values start
+LEVEL_OFFSETS = 2  # where their offsets start
 LEVEL_HEADER_WORDS = 3
 
 # A level 0 with fewer nodes is searched without a directory.

@@ -70,7 +70,7 @@ def root_seek(run, low, high, value):
         return min(load(run, LEVEL_HEADERS + LEVEL_NODES), high)
     first = max(load(run, directory + bucket), low)
     last = min(load(run, directory + bucket + 1), high)
-    if last <= first:
+    if last <= first:  # the bucket has no node in [low, high)
         return max(low, min(first, high))
     return bisect(values, first, last, value)
 

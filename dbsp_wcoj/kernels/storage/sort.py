@@ -105,33 +105,34 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     max_width = SMALL_SORT_DIGIT_BITS if rows < MIN_WIDE_DIGIT_ROWS else MAX_DIGIT_BITS
     passes = max((high_bit - low_bit + max_width - 1) // max_width, 1)
     width = max((high_bit - low_bit + passes - 1) // passes, 1)
-    bucket_ends = np.empty(1 << width, np.int64)
+    # For each digit, first the number of its keys, then the position to which its next key moves.
+    buckets = np.empty(1 << width, np.int64)
     for low in range(low_bit, high_bit, width):
         shift = np.uint64(low)
         mask = np.uint64((1 << min(width, high_bit - low)) - 1)
-        bucket_ends[:] = 0
+        buckets[:] = 0
         for i in range(rows):
-            bucket_ends[(keys[i] >> shift) & mask] += 1
-        if bucket_ends[(keys[0] >> shift) & mask] == rows:
+            buckets[(keys[i] >> shift) & mask] += 1
+        if buckets[(keys[0] >> shift) & mask] == rows:
             continue
         total = np.int64(0)
         for digit in range(1 << width):
-            count = bucket_ends[digit]
-            bucket_ends[digit] = total
+            count = buckets[digit]
+            buckets[digit] = total
             total += count
         if has_payload:
             for i in range(rows):
                 digit = (keys[i] >> shift) & mask
-                target = bucket_ends[digit]
-                bucket_ends[digit] = target + 1
+                target = buckets[digit]
+                buckets[digit] = target + 1
                 other_keys[target] = keys[i]
                 other_payload[target] = payload[i]
             payload, other_payload = other_payload, payload
         else:
             for i in range(rows):
                 digit = (keys[i] >> shift) & mask
-                target = bucket_ends[digit]
-                bucket_ends[digit] = target + 1
+                target = buckets[digit]
+                buckets[digit] = target + 1
                 other_keys[target] = keys[i]
         keys, other_keys = other_keys, keys
     return keys, payload
@@ -228,6 +229,7 @@ def unpack_rows(keys, order, lowest, shifts, bits, columns):
     """Write the rows of sorted ``keys`` to ``columns``."""
     arity = order.shape[0]
     rows = keys.shape[0]
+    # Column order[k] has the bits [shifts[k], top) of a key.
     top = bits
     for k in range(arity):
         shift = np.uint64(min(shifts[k], 63))
@@ -388,10 +390,10 @@ def sum_keys(keys, other_keys, weights, other_weights, bits):
 def sort_rows(columns, weights, order, scratch):
     """Return ``(columns, weights)`` with the rows sorted in another column order.
 
-    The rows are distinct and sorted by their first column, second column and so on. If the tail
-    of ``order`` is a prefix of that order (as for the reverse of a binary relation), the rows are
-    already sorted by the tail, and only the bits of the other columns are sorted. ``scratch`` has
-    shape ``(SCRATCH_ARRAYS + arity, n)`` and may hold the result; it may be shorter for up to
+    The rows are distinct and sorted by columns 0, 1, 2 and so on. If ``order`` ends with 0, 1, …,
+    as (1, 0) does for a binary relation, the rows are already sorted by these last columns, and
+    only the bits of the other columns are sorted. ``scratch`` has shape
+    ``(SCRATCH_ARRAYS + arity, n)`` and may hold the result; it may be shorter for up to
     `MAX_INSERTION_ROWS` rows.
     """
     arity, rows = columns.shape
@@ -400,7 +402,7 @@ def sort_rows(columns, weights, order, scratch):
         if bits <= 64:
             keys = scratch[0].view(np.uint64)
             pack_rows(columns, order, lowest, shifts, keys)
-            # order[first:] is the longest tail that is a prefix.
+            # order[first:] is the longest end of the order that is 0, 1, 2, …
             first = arity
             for start in range(arity - 1, -1, -1):
                 if is_prefix(order[start:]):
@@ -438,22 +440,22 @@ def gather_rows(columns, weights, permutation):
 
 
 @kernel
-def collect_half(key, column, pivot, collects_upper, low, shift, out):
-    """Add the values of ``column`` to ``out``, in the rows whose ``key`` is below ``pivot`` or not.
+def collect_half(first_column, column, pivot, collects_upper, low, shift, out):
+    """Write the values of ``column`` into the words of ``out``, for one half of the rows.
 
     Args:
-        key: int64, shape ``(n,)``.
+        first_column: int64, shape ``(n,)``; decides to which half a row belongs.
         column: int64, shape ``(n,)``.
-        pivot: The value that keys are compared with.
-        collects_upper: Collect the rows whose key is at least the pivot, instead of those below it.
+        pivot: The value that the first column is compared with.
+        collects_upper: True for the rows at or above the pivot, False for those below it.
         low: Subtracted from each value.
-        shift: Bit position of the value in ``out``.
-        out: uint64, one word per collected row and one more; 0 at first.
+        shift: The bit position of the value in its word.
+        out: uint64, one word per row of the half and one more; the bits of the value are 0.
     """
     written = np.int64(0)
-    for i in range(key.shape[0]):
+    for i in range(first_column.shape[0]):
         # Each row writes, so that no branch depends on the data.
-        is_collected = (key[i] >= pivot) == collects_upper
+        is_collected = (first_column[i] >= pivot) == collects_upper
         out[written] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(is_collected)
         written += np.int64(is_collected)
 

@@ -15,11 +15,12 @@ from dbsp_wcoj.kernels.storage.merge import UNLIMITED_FUEL, advance_merge, init_
 from dbsp_wcoj.kernels.storage.run_layout import ARITY, MAX_ABS_WEIGHT, ROWS
 from dbsp_wcoj.kernels.storage.trie import words_of_run
 
+# Maximum number of runs of a spine, including those of an overlay.
 MAX_RUNS = 255
 
-# table[...]: number of runs; their addresses, oldest first; then:
+# table[...]
 RUN_COUNT = 0
-FIRST_RUN = 1
+FIRST_RUN = 1  # the addresses of the runs, oldest first
 TAIL_ROWS = FIRST_RUN + MAX_RUNS + 1  # rows of the newest run if that is the tail, else 0
 WEIGHT_BOUND = TAIL_ROWS + 1  # bound on the absolute weight of a row in the sum of the runs
 UNSETTLED_ROWS = TAIL_ROWS + 2  # rows added to the tail since the spine was settled

@@ -42,7 +42,10 @@ def directory_shift(lowest, highest, nodes):
 
 @subroutine
 def fill_directory(run, entry, fuel):
-    """Fill directory entries from ``entry`` on, at most ``fuel``; return the next entry."""
+    """Fill the directory from its entry number ``entry`` on; return the number of the next one.
+
+    ``fuel`` limits the work: the number of entries to write plus the number of nodes to visit.
+    """
     values = run[LEVEL_HEADERS + LEVEL_VALUES]
     nodes = run[LEVEL_HEADERS + LEVEL_NODES]
     directory = run[DIRECTORY]
@@ -84,7 +87,7 @@ def open_directory(run, start):
 
 @subroutine
 def share_offsets(run):
-    """Let all levels whose nodes have one leaf each use the offsets of the last but one level."""
+    """Share the offsets of the last level but one with all levels that have one node per row."""
     arity = run[ARITY]
     for level in range(arity - 2):
         header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
@@ -139,6 +142,7 @@ def build_run(columns, order, weights, run):
             for i in range(rows):
                 nodes += begins[i]
         if is_unique or level == arity - 1 or nodes == rows:
+            # One node per row.
             is_unique = True
             for i in range(rows):
                 run[end + i] = column[i]

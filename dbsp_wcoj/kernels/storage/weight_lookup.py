@@ -19,19 +19,24 @@ def look_up_weights(columns, order, table):
     """Return the weight of each row, 0 if the row is absent.
 
     Args:
-        columns: int64, shape ``(arity, n)``.
-        order: Column order of the runs.
+        columns: The rows, int64, shape ``(arity, n)``.
+        order: Column order of the runs, shape ``(arity,)``.
         table: Number of runs, then their addresses.
+
+    Returns:
+        int64, shape ``(n,)``.
     """
     arity, rows = columns.shape
     weights = np.zeros(rows, np.int64)
     for index in range(table[0]):
         run = table[1 + index]
         for i in range(rows):
+            # The nodes of a level that extend the row's earlier columns: [first, last).
             first = np.int64(0)
             last = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
             for level in range(arity):
                 entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+                # The address of the level's values; below, offsets and sums are words of the run.
                 values = run + (load(run, entry + run_layout.LEVEL_VALUES) << 3)
                 value = columns[order[level], i]
                 if level == 0:

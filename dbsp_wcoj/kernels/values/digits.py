@@ -7,7 +7,8 @@ the position of the digit, and its amount.
 
 A number times a weight is a list of (digit, amount): the digits of its magnitude, with its sign.
 Adding amounts digit by digit adds the numbers exactly, in any order and without carries. Amounts
-lie within 2**32, so 2**31 of them fit in an int64 total. Carries are made only when a sum is read.
+lie within 2**32, so 2**31 of them fit in an int64 total. Carries are made only when a sum is read:
+its magnitude is then an array of *limbs*, uint64 of 32 bits each, the least significant one first.
 
 For floats, digit 0 starts at 2**-1074, the least positive double. This is a superaccumulator
 (Kulisch, "The fifth floating-point operation for top-performance computers", 1997; Neal, "Fast
@@ -277,7 +278,7 @@ def sum_to_floats(
         scale: The power of ten to divide by as well.
         least_exponent: The least exponent of the last bit of a result.
         mantissas: Result, initially zero: float64 integers of at most 53 bits.
-        exponents: Result, initially zero: int64, as if digit 0 were the units.
+        exponents: Result, initially zero: int64; digit 0 counts units, so its exponent is 0.
     """
     limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0
@@ -295,7 +296,8 @@ def sum_to_floats(
         has_remainder = False
         divisor = np.uint64(abs(divisors[index]))
         if divisor != np.uint64(1) or scale > 0:
-            # The quotient keeps at least 64 bits.
+            # Limbs are added below, so that the quotient keeps at least 64 bits: dividing by 10**9
+            # removes at most one limb, dividing by the divisor at most two.
             extra_limbs = 5 + scale // 9
             for j in range(size - 1, -1, -1):
                 limbs[j + extra_limbs] = limbs[j]

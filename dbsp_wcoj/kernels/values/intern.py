@@ -58,7 +58,7 @@ def _address(array):
 
 @subroutine
 def _find_slot(hash_code, string, length, slots, bounds, arena):
-    """Return the slot of the string, or the free slot for it."""
+    """Return the slot of a string, or the free slot for it; ``string``, ``arena`` are addresses."""
     slot_mask = len(slots) - 1
     tag = hash_code & ~CODE_MASK
     slot = hash_code & slot_mask
@@ -260,7 +260,10 @@ def gather(codes, bounds, arena, offsets, data):
 
 @kernel
 def order_keys(codes, bounds, arena, start, keys):
-    """Write an int64 per code that sorts like its eight bytes from ``start``; 0 if negative."""
+    """Write a key per code that sorts like the string's eight bytes from ``start`` on.
+
+    The key of a negative code is 0.
+    """
     source = _address(arena)
     for i in range(len(codes)):
         code = codes[i]

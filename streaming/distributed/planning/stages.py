@@ -207,7 +207,7 @@ class _StageBuilder:
             encode = self._graph.nodes[child].plan
             if isinstance(encode, RowIdEncode):
                 scan = self._encoded_inputs[stage_number, child] = replace(encode, input=scan)
-                variables = variables[: encode.kept]
+                variables = variables[: encode.kept_count]
             inputs.append(scan)
             # If several columns are bound to a variable, the first one is enough.
             column_of: dict[int, int] = {}

@@ -80,7 +80,7 @@ root_seek = from_python(search.root_seek)
 count_common = from_python(intersect.count_common)
 dot_checked, dot_common = from_python(intersect.dot_checked), from_python(intersect.dot_common)
 count_in_bitmap, update_bitmap = from_python(sums.count_in_bitmap), from_python(sums.update_bitmap)
-multiply_lists = from_python(sums.multiply_lists)
+dot_lists = from_python(sums.dot_lists)
 
 
 # --- search --------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_a_checked_dot_product_is_exact_or_marked_as_overflowed(a, b):
     expected = saturating_dot(a, b)
     left, right = parts_of(runs[0], a), parts_of(runs[1], b)
     assert dot_checked(*left, *right) == expected
-    found = multiply_lists(left[1], left[0], 0, len(a), right[1], right[0], 0, len(b), 0, 0, 0)
+    found = dot_lists(left[1], left[0], 0, len(a), right[1], right[0], 0, len(b), 0, 0, 0)
     uniform = len(set(a.values())) == len(set(b.values())) == 1
     if not uniform:
         assert found == expected
@@ -262,7 +262,7 @@ def check_marked(marks: MarkedList, a: np.ndarray, b: np.ndarray) -> None:
     runs = [list_run(dict.fromkeys(a.tolist(), 3)), list_run(dict.fromkeys(b.tolist(), -5))]
     lists = [runs[0].address, values_of(runs[0]), 0, len(a)]
     lists += [runs[1].address, values_of(runs[1]), 0, len(b)]
-    assert multiply_lists(*lists, *marked) == -15 * expected
+    assert dot_lists(*lists, *marked) == -15 * expected
     marks.set(a, erase=True)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import DbspWcojError
 from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.storage.run import MAX_FOLDED_ROWS, Merge, Run
+from dbsp_wcoj.storage.run import MAX_SINGLE_CALL_ROWS, Merge, Run
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
 
@@ -104,7 +104,7 @@ def test_the_run_of_a_delta_is_packed_without_a_copy():
     assert rows_of(read_copy(run.to_words())) == rows_of(run)
 
 
-@pytest.mark.parametrize("size", [1, MAX_FOLDED_ROWS])
+@pytest.mark.parametrize("size", [1, MAX_SINGLE_CALL_ROWS])
 def test_many_runs_are_summed_and_one_is_its_own_sum(size):
     rng = np.random.default_rng(size)
     deltas = [

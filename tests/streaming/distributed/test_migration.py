@@ -18,8 +18,8 @@ from circuits.state.migration import (
     export_dictionaries,
     export_relation,
     export_state,
+    find_stateful_operator,
     import_dictionaries,
-    stateful_operator,
 )
 from streaming import StateDamagedError
 from streaming.distributed.engine import circuit_stages, sum_tables
@@ -78,7 +78,7 @@ class Cells:
             gather_state(
                 stage,
                 grid,
-                {n: export_state(c, stateful_operator(c)) for n, c in enumerate(circuits)},
+                {n: export_state(c, find_stateful_operator(c)) for n, c in enumerate(circuits)},
             )
             for stage, grid, circuits in zip(
                 self.stages.stages, self.grids, self.cells, strict=True
@@ -101,7 +101,7 @@ class Cells:
             for state in scatter_state(stage, self.grids[k], gathered):
                 circuit = Circuit(self.specs[k])
                 state_import = StateImport(circuit, steps=3, watermarks={})
-                state_import.add_operator(stateful_operator(circuit), state)
+                state_import.add_operator(find_stateful_operator(circuit), state)
                 state_import.finish()
                 self.cells[k].append(circuit)
 
@@ -245,7 +245,7 @@ def test_state_in_the_wrong_cells_is_refused():
     stage = next(stage for stage in cells.stages.stages if len(stage.atoms) == 3)
     grid = cells.grids[stage.number]
     circuits = cells.cells[stage.number]
-    states = {n: export_state(one, stateful_operator(one)) for n, one in enumerate(circuits)}
+    states = {n: export_state(one, find_stateful_operator(one)) for n, one in enumerate(circuits)}
     assert gather_state(stage, grid, states)
     swapped = dict(zip(states, [*list(states.values())[1:], states[0]], strict=True))
     with pytest.raises(StateDamagedError, match="in the wrong cells"):

@@ -45,7 +45,7 @@ class PartialAggregateOperator:
     """Rows (key, slot), whose weights are the quantities to add up, instead of rows of values."""
 
     def __init__(self, plan: PartialAggregate, codecs: Codecs) -> None:
-        keys = range(plan.kept)  # the first columns of the input
+        keys = range(plan.kept_count)  # the first columns of the input
         self._linear = _linear_aggregate(plan, keys, codecs)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
