@@ -103,7 +103,7 @@ class StateBounds:
         joins: The node classes that read the relations of their inputs.
         relations: The traces that joins share.
         inputs: The inputs with options.
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
 
     Attributes:
         frontiers: The frontiers of the columns of each node.

@@ -168,6 +168,8 @@ def _steps_of(arguments: Sequence[Values]) -> list[str | int] | None:
 
 
 def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
+    """Return a kernel that follows a path in each text and returns ``read(value)``."""
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = fill_rows(arguments[0], row_count(arguments))
         steps = _steps_of(arguments)
@@ -255,6 +257,7 @@ def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
             rounded = Decimal(str(value)).quantize(_unit(data_type), ROUND_HALF_UP)
             return pa.scalar(rounded, data_type).as_py()
         if arrow.is_timestamp(data_type) and data_type.tz is not None and isinstance(value, int):
+            # As in Spark, a number is a time in seconds.
             return pa.scalar(value * 1_000_000, pa.int64()).cast(data_type).as_py()
         if is_binary(data_type):
             return base64.b64decode(value, validate=True) if isinstance(value, str) else None
