@@ -146,7 +146,7 @@ FUNCTIONS = (
         "round_text_to_zero",
         "as round_text_half_up, towards zero",
         Signature("fi", pa.float64()),
-        per_distinct_row(_round_text(ROUND_DOWN)),
+        per_distinct_row(_decimal_rounder(ROUND_DOWN)),
     ),
     Function(
         "round_text_half_up",
