@@ -58,6 +58,7 @@ from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows
 from circuits.limits import name_limit_errors
 from circuits.phases import COMMIT
+from circuits.plan.node import PlanNode
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep, watermark_of
 from circuits.runtime.incrementalize import incrementalize
@@ -70,6 +71,7 @@ from circuits.runtime.state_sizes import StateSize, state_sizes
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
+from circuits.sql import computed_tables
 from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
@@ -164,6 +166,7 @@ class Circuit:
             # For each input with ``on_expiry="keep"``: the functions of its event time that views
             # group by.
             self._group_functions = check_finality(self.plans, self.inputs, self.input_options)
+            self._event_times = spec.event_times
             self.fingerprint = spec.fingerprint
             self.graph, self._integrals = self._build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
@@ -444,8 +447,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         """
         codecs = self.committed.codecs()
         checked = {
-            name: CheckedInput(self.inputs[name], options, codecs, Relations())
-            for name, options in self.input_options.items()
+            name: self._checked_input(name, codecs, Relations()) for name in self.input_options
         }
         return digests_of(self._encode(tables, {}, checked, codecs).zsets)
 
@@ -543,6 +545,7 @@ columns 'nmae'; the relation needs name, age and may have weight
                 join_options=self._join_options,
                 budget=Budget(self.limits, self._clock),
                 functions=self.spec.functions | check_functions(functions),
+                tables=self._computed_tables,
             )
         except TextError as error:
             missing = [name for name in (*self.inputs, *self._schemas) if name not in stored]
@@ -688,11 +691,8 @@ columns 'nmae'; the relation needs name, age and may have weight
             bounded_inputs=inputs_with_lateness,
         )
         input_positions = {name: graph.add_input(name, columns) for name, columns in fields.items()}
-        for name, options in self.input_options.items():
-            groups = self._group_functions.get(name, ())
-            graph.add_checked_input(
-                name, CheckedInput(self.inputs[name], options, codecs, graph.relations, groups)
-            )
+        for name in self.input_options:
+            graph.add_checked_input(name, self._checked_input(name, codecs, graph.relations))
         positions = {**input_positions, **graph.views}
         integrals = {
             name: graph.integrate(positions[name], retained=name in self._group_functions)
@@ -700,6 +700,27 @@ columns 'nmae'; the relation needs name, age and may have weight
         }
         graph.bound_state()
         return graph, integrals
+
+    @cached_property
+    def _computed_tables(self) -> dict[str, PlanNode]:
+        """The plans of the inputs that are declared with computed columns."""
+        source = self.spec.source
+        if source is None or source.language != "sql":
+            return {}
+        fields = {name: schema.fields for name, schema in self.inputs.items()}
+        return computed_tables(
+            source.text, fields, dialect=source.dialect, functions=self.spec.functions
+        )
+
+    def _checked_input(self, name: str, codecs: Codecs, relations: Relations) -> CheckedInput:
+        return CheckedInput(
+            self.inputs[name],
+            self.input_options[name],
+            codecs,
+            relations,
+            self._group_functions.get(name, ()),
+            self._event_times.get(name),
+        )
 
     def _views_of(self, state: CircuitVersion) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})

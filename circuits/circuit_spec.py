@@ -26,6 +26,7 @@ import pyarrow as pa
 from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
+from circuits.plan.event_time import EventTime, event_times
 from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
 from circuits.plan.traversal import iter_nodes
@@ -124,6 +125,11 @@ class CircuitSpec:
         called = {node.name: node.function for node in nodes if isinstance(node, UserCall)}
         return {name: function.signature for name, function in sorted(called.items())}
 
+    @property
+    def event_times(self) -> dict[str, EventTime]:
+        """The computed event times of the inputs that views read, by the input's name."""
+        return event_times(self.plans)
+
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """Hashes of everything that the state depends on: of each input, of each view, and of the
@@ -131,13 +137,17 @@ class CircuitSpec:
         """
         hasher = PlanHasher()
         fingerprints = {}
+        computed_times = self.event_times
         for name, columns in self.schemas.items():
             schema = Schema.of(name, columns)
             options = self.input_options.get(name)
-            fingerprints[f"input {name}"] = _digest(repr((schema, options) if options else schema))
+            identity: object = (schema, options) if options else schema
+            if name in computed_times:
+                identity = schema, options, computed_times[name].expression
+            fingerprints[f"input {name}"] = _digest(repr(identity))
         for name, plan in self.plans.items():
-            identity = Schema(name, plan.fields), hasher.hash(plan)
-            fingerprints[f"view {name}"] = _digest(repr(identity))
+            definition = Schema(name, plan.fields), hasher.hash(plan)
+            fingerprints[f"view {name}"] = _digest(repr(definition))
         fingerprints["materialized"] = _digest(repr(sorted(self.materialized)))
         return fingerprints
 

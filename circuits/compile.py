@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from circuits.datalog import plan_datalog
 from circuits.inputs.input_options import InputOptions
 from circuits.notice import SqlNotice
 from circuits.options import CircuitOptions
+from circuits.plan.event_time import event_times
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import PlanNode
 from circuits.plan.user_call_placement import place_user_calls
@@ -171,7 +173,7 @@ def compile_sql(
         formula=formula,
         parts=parts,
         max_iterations=max_iterations,
-        input_options=_with_declared_options(input_options, declarations),
+        input_options=_with_declared_options(input_options, declarations, plans),
         limits=limits,
     )
     spec = CircuitSpec(plans, all_schemas, options, source, checked_functions)
@@ -201,9 +203,15 @@ def _with_declared_schemas(
 
 
 def _with_declared_options(
-    given_options: Mapping[str, InputOptions] | None, declarations: Declarations
+    given_options: Mapping[str, InputOptions] | None,
+    declarations: Declarations,
+    plans: Mapping[str, PlanNode],
 ) -> dict[str, InputOptions]:
-    """Return the options of all inputs: those that are given, or those that are declared."""
+    """Return the options of all inputs: those that are given, or those that are declared.
+
+    The plans tell which event times are computed. No row of a table that no view reads is late.
+    """
+    read_tables = {name.casefold() for name in event_times(plans)}
     if given_options is not None:
         check_type(
             "input_options", given_options, Mapping, '{"name of the input": InputOptions(...)}'
@@ -211,8 +219,12 @@ def _with_declared_options(
     options = dict(given_options or {})
     names = {name.casefold() for name in options if isinstance(name, str)}
     for table in declarations.inputs.values():
-        if table.options and table.name.casefold() not in names:
-            options[table.name] = table.options
+        declared_options = table.options
+        is_computed = declared_options.time_column in [column.name for column in table.computed]
+        if is_computed and table.name.casefold() not in read_tables:
+            declared_options = replace(declared_options, lateness=None)
+        if declared_options and table.name.casefold() not in names:
+            options[table.name] = declared_options
     return options
 
 

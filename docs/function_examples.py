@@ -223,6 +223,8 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "round_half_even": "round_even(2.5, 0)",
         "round_up": "spark: ceil(3.1411, 3)",
         "round_down": "spark: floor(3.1411, 3)",
+        "round_to_zero": "spark: truncate(42.329, 2)",
+        "round_text_to_zero": "spark: truncate(-42.329D, 2)",
         "round_text_half_up": "spark: round(2.345D, 2)",
         "round_text_half_even": "spark: bround(2.5D, 0)",
         "width_bucket": "spark: width_bucket(5.3, 0.2, 10.6, 5)",

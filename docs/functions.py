@@ -300,6 +300,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "json_type": "json_type('[1, 2]')",
         "json_keys": """json_keys('{"a": 1}')""",
         "json_valid": "json_valid('{')",
+        "json_kind": "'[1]' IS JSON ARRAY",
         "from_json": """from_json('{"a": 1}', '{"a": "INT", "b": "VARCHAR"}')""",
         "to_json": "to_json({'x': 1, 'y': NULL})",
     },
@@ -311,6 +312,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "text_to_map": "str_to_map('a:1,b:2')",
         "spark_text": "CAST(array(1, NULL) AS STRING)",
         "json_array_length": "json_array_length('{}')",
+        "json_scalar": """json_value('{"a": "x"}', '$.a')""",
         "to_json_without_null": "to_json(named_struct('x', 1, 'y', CAST(NULL AS INT)))",
     },
     "Types": {

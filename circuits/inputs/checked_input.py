@@ -37,6 +37,7 @@ from circuits.inputs.rejected_rows import (
 from circuits.inputs.retention import EventTimeBound, late_mask
 from circuits.inputs.strict_deletes import shortage
 from circuits.inputs.upserts import UpsertInput
+from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Expression
 from circuits.schema import WEIGHT, Schema
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray
@@ -75,6 +76,7 @@ class CheckedInput:
         codecs: The codes of values.
         relations: Contains the relation's trace, which is arranged as the options need.
         groups: Functions of the event time that views group by (`circuits.inputs.finality`).
+        event_time: The event time that the declaration of the input computes; None without one.
 
     Raises:
         InputOptionsError: The options do not fit the schema.
@@ -92,6 +94,7 @@ class CheckedInput:
         codecs: Codecs,
         relations: Relations,
         groups: Sequence[Expression] = (),
+        event_time: EventTime | None = None,
     ) -> None:
         self.options = options
         self._schema = schema
@@ -99,7 +102,7 @@ class CheckedInput:
         self._upserts = UpsertInput(schema, options, codecs) if options.keys else None
         self._event_time = None
         if options.time_column is not None:
-            self._event_time = EventTimeBound(schema, options, codecs, groups)
+            self._event_time = EventTimeBound(schema, options, codecs, groups, event_time)
         self.reads_rows = bool(options.keys or options.strict or options.retain)
         if not self.reads_rows:
             return
@@ -128,6 +131,12 @@ class CheckedInput:
         if self._upserts is not None and time.time_column not in self._upserts.keys:
             return None
         return time.time_column
+
+    @property
+    def bounds_computed_time(self) -> bool:
+        """True if no later step changes a row whose computed event time is before `frontier`."""
+        time = self._event_time
+        return time is not None and time.time_column is None and self._upserts is None
 
     @property
     def reads_only_after_frontier(self) -> bool:
@@ -172,7 +181,7 @@ class CheckedInput:
         if event_time is None:
             return self._schema.encode_table(table, self._codecs), None
         codes, weights = self._schema.to_codes(table, self._codecs)
-        times = codes[event_time.time_column]
+        times = event_time.times(codes)
         watermark = event_time.watermark_after_all(times if weights is None else times[weights > 0])
         return ZSet.from_columns(codes, weights), watermark
 
@@ -220,7 +229,7 @@ class CheckedInput:
             return CheckedDelta(changes, tuple(rejected), new_watermark)
         previous_limit = None if watermark is None else event_time.expiry_limit(watermark)
         limit = event_time.expiry_limit(new_watermark)
-        delta = _select_rows(changes, ~late_mask(changes.row_array[event_time.time_column], limit))
+        delta = _select_rows(changes, ~late_mask(event_time.times(changes.row_array), limit))
         expired = event_time.expired(self.trace, previous_limit, limit)
         if len(expired):
             delta = delta - expired
@@ -278,10 +287,12 @@ class CheckedInput:
     def _times(self, rows: Int64Array) -> Int64Array:
         """The event times of rows or events."""
         assert self._event_time is not None
-        index = self._event_time.time_column
-        if self._upserts is not None:
-            index = self._upserts.event_indices[index]
-        times: Int64Array = rows[index]
+        if self._upserts is None:
+            return self._event_time.times(rows)
+        column = self._event_time.time_column
+        if column is None:
+            return self._event_time.times(self._upserts.rows(rows))
+        times: Int64Array = rows[self._upserts.event_indices[column]]
         return times
 
     def _reject_untimely(

@@ -12,7 +12,7 @@ were computed from it stay. So they must be final: nothing may change them later
 The rules, by plan node::
 
     Filter, Map, Union ALL, joins,
-    Unnest, UserCall                   accepted: they are linear in each input, so the deletion of a
+    Unnest, UserCall, EventTime        accepted: they are linear in each input, so the deletion of a
                                        row affects only the results that contain this row
     Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
@@ -55,6 +55,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions
+from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
 from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import (
@@ -235,7 +236,7 @@ class _FinalityCheck:
                 return _project(self.branches(input), list(_projections(expressions)))
             case Negate(input):
                 return self.branches(input)
-            case UserCall(input):
+            case UserCall(input) | EventTime(input):
                 return self.branches(input)
             case Unnest(input):
                 unchanged = [

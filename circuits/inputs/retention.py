@@ -49,8 +49,11 @@ from pyarrow import types
 
 from circuits.errors import EvaluationError, InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness, Retention
-from circuits.plan.expressions import Expression
+from circuits.plan.event_time import EventTime
+from circuits.plan.expressions import Column, Expression
+from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.evaluation import evaluate
+from circuits.runtime.row_batch import RowBatch
 from circuits.schema import Schema
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray
 from circuits.types.codecs.codec import Codecs
@@ -75,12 +78,13 @@ class EventTimeBound:
         codecs: The codes of values.
         groups: Non-decreasing functions of the time, which is their column 0. Rows with the same
             value of one of these functions expire together.
+        computed: The event time that the declaration of the input computes; None without one.
 
     Raises:
         InputOptionsError: The column does not exist, or its type does not fit a duration.
 
     Attributes:
-        time_column: The position of the event time.
+        time_column: The position of the event time; None if it is computed.
         type: Its type.
         span: The duration between the newest row and the watermark, and its option.
         has_expiry: True if rows expire.
@@ -93,19 +97,36 @@ class EventTimeBound:
         options: InputOptions,
         codecs: Codecs,
         groups: Sequence[Expression] = (),
+        computed: EventTime | None = None,
     ) -> None:
         lateness, retain = options.lateness, options.retain
         for span, name in ((retain, "retention"), (lateness, "lateness")):
-            if span is not None and span.column not in schema.columns:
+            if span is None or span.column in schema.columns:
+                continue
+            if computed is None or span.column != computed.name:
                 raise InputOptionsError(
                     f"input {schema.relation!r}: unknown {name} column {span.column!r}; columns: "
-                    f"{', '.join(schema.columns)}"
+                    f"{', '.join(schema.columns)}; a computed column is known if it has a "
+                    "WATERMARK and a view reads the table"
+                )
+            if span is retain:
+                raise InputOptionsError(
+                    f"input {schema.relation!r}: retention by the computed column "
+                    f"{span.column!r}: rows are kept by a column that they have: retain them by "
+                    f"one of {', '.join(schema.columns)}"
                 )
         span = lateness or retain
         assert span is not None
         self.span: Lateness | Retention = span
-        self.time_column = schema.columns.index(span.column)
-        self.type = schema.fields[self.time_column].type
+        self.time_column: int | None = None
+        if span.column in schema.columns:
+            self.time_column = schema.columns.index(span.column)
+            field = schema.fields[self.time_column]
+            self._time: Expression = Column(self.time_column, field.type)
+        else:
+            assert computed is not None
+            self._time = computed.expression
+        self.type = self._time.type
         self.has_expiry = retain is not None
         self.keeps_results = retain is not None and retain.keeps_results
         self._relation = schema.relation
@@ -116,13 +137,29 @@ class EventTimeBound:
             0 if retain is None else retain.units(self.type) - self._watermark_delay
         )
         self._codecs = codecs
+        self._column_codecs = [codecs.codec(field.type) for field in schema.fields]
         self._groups = tuple(groups)
         # Each step needs the same few limits several times, and a search is slow.
         self._group_start = lru_cache(maxsize=4)(self._find_group_start)
 
     def order(self, arity: int) -> ColumnOrder:
         """Return the column order of the trace: the time, then the other columns."""
+        assert self.time_column is not None  # rows expire by a column that they have
         return self.time_column, *(c for c in range(arity) if c != self.time_column)
+
+    def times(self, rows: Sequence[Int64Array] | Int64Array) -> Int64Array:
+        """Return the event times of rows, given by column, as codes.
+
+        Raises:
+            EvaluationError: A computed event time has no value for a row.
+        """
+        if self.time_column is not None:
+            times: Int64Array = rows[self.time_column]
+            return times
+        columns = np.stack(list(rows))
+        zset = ZSet(columns, np.ones(columns.shape[1], np.int64))
+        batch = RowBatch(zset, self._column_codecs, self._codecs)
+        return np.broadcast_to(CodeEvaluator(batch, None).codes(self._time), len(zset))
 
     def expiry_limit(self, watermark: int) -> int:
         """Return the time before which rows expire, for a watermark of the input."""

@@ -329,7 +329,10 @@ class Graph:
         Raises:
             InputOptionsError: A view with EMIT ON WINDOW CLOSE has no rows that become final.
         """
-        if any(checked.bounded_column is not None for checked in self.checked_inputs.values()):
+        if any(
+            checked.bounded_column is not None or checked.bounds_computed_time
+            for checked in self.checked_inputs.values()
+        ):
             self.state_bounds = StateBounds(
                 self.nodes, self.operators.joins, self.relations, self.checked_inputs, self.codecs
             )

@@ -18,7 +18,7 @@ import pyarrow as pa
 from circuits.datalog import plan_datalog
 from circuits.language import is_datalog
 from circuits.limits import name_limit_errors
-from circuits.plan.nodes import Fields
+from circuits.plan.nodes import Fields, PlanNode
 from circuits.plan.user_call_placement import place_user_calls
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.incrementalize import incrementalize
@@ -74,6 +74,7 @@ def answer_query(
     join_options: JoinOptions,
     budget: Budget,
     functions: Mapping[str, UserFunction],
+    tables: Mapping[str, PlanNode],
 ) -> pa.Table:
     """Answer a SELECT, or the last relation that Datalog rules define; see `Circuit.query`.
 
@@ -86,6 +87,7 @@ def answer_query(
         budget: The limits of the query.
         functions: The user-defined functions by lower-case name; they are called for the rows of
             the query, even if a view stores their results.
+        tables: The plans of the inputs with computed columns, for a SELECT.
     """
     fields = {name: columns for name, (columns, _) in stored.items()}
     if is_datalog(text):
@@ -93,7 +95,13 @@ def answer_query(
     else:
         name = _unused_name(fields)
         plans = plan_sql(
-            text, fields, name=name, dialect=dialect, allow_tables=False, functions=functions
+            text,
+            fields,
+            name=name,
+            dialect=dialect,
+            allow_tables=False,
+            functions=functions,
+            tables=tables,
         )
     plans = place_user_calls(plans, functions)
     name, plan = list(plans.items())[-1]

@@ -33,6 +33,7 @@ import numpy as np
 
 from circuits.errors import EvaluationError, InputOptionsError
 from circuits.inputs.checked_input import CheckedInput
+from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Expression
 from circuits.plan.frontier import ColumnBounds, Frontier, WatermarkOf, least
 from circuits.plan.monotone_functions import monotone_argument
@@ -102,7 +103,7 @@ class StateBounds:
         joins: The node classes that read the relations of their inputs.
         relations: The traces that joins share.
         inputs: The inputs with options.
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
 
     Attributes:
         frontiers: The frontiers of the columns of each node.
@@ -164,7 +165,13 @@ class StateBounds:
             return {}
         if node.operator is None and isinstance(node.plan, Scan):
             return self._input_bounds(node.name)
-        return node.plan.bounds_of_changes([self.frontiers[i] for i in node.inputs], position)
+        bounds = node.plan.bounds_of_changes([self.frontiers[i] for i in node.inputs], position)
+        if isinstance(node.plan, EventTime):
+            checked = self.inputs.get(node.plan.relation)
+            if checked is not None and checked.bounds_computed_time:
+                time = len(node.plan.fields) - 1
+                return {**bounds, time: WatermarkOf(node.plan.relation, checked.expiry_text)}
+        return bounds
 
     def _input_bounds(self, name: str) -> ColumnBounds:
         checked = self.inputs.get(name)

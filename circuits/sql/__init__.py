@@ -6,7 +6,7 @@ turns these into N-way joins.
 
 ============== =====================================================================
 `statements`   the tables, views and inserts of a text
-`declarations` CREATE TABLE: the inputs that a text declares
+`declarations` CREATE TABLE: the inputs that a text declares (``computed_columns``)
 `obstacles`    all errors of a text at once
 `syntax`       sqlglot's parser, extended; the text, and errors that point into it
 `binding`      name resolution, the clause that contains an expression, the plan so far
@@ -42,13 +42,14 @@ from __future__ import annotations
 
 from circuits.sql.declarations import Declarations, TableDeclaration
 from circuits.sql.obstacles import Obstacle, find_obstacles
-from circuits.sql.statements import add_window_close, declared_by, plan_sql
+from circuits.sql.statements import add_window_close, computed_tables, declared_by, plan_sql
 
 __all__ = [
     "Declarations",
     "Obstacle",
     "TableDeclaration",
     "add_window_close",
+    "computed_tables",
     "declared_by",
     "find_obstacles",
     "plan_sql",

@@ -13,8 +13,9 @@ DEFAULT                           unused, with a notice: a row has a value for e
 WITH, USING, LOCATION, ...        unused, with a notice: the rows come from the caller
 COMMENT, NULL                     read and dropped: they have no effect in any engine
 WATERMARK FOR, LATENESS           the input refuses late rows (`circuits.inputs.Lateness`)
+a AS expr, GENERATED ALWAYS AS    queries compute it (`circuits.sql.computed_columns`)
 METADATA                          unused, with a notice: a row has a value for the column
-computed columns, ...             refused: a view without them would have other rows
+identities, ...                   refused: a view without them would have other rows
 ================================= ================================================================
 
 A table that an ``INSERT INTO`` names is a sink, so it is not an input (`circuits.sql.statements`).
@@ -32,6 +33,7 @@ from sqlglot import exp
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
+from circuits.sql.computed_columns import ComputedColumn
 from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
 from circuits.sql.syntax.types import arrow_type
@@ -78,7 +80,8 @@ class TableDeclaration:
 
     Attributes:
         name: The name of the table.
-        fields: Its columns.
+        fields: The columns that its rows have.
+        computed: The computed columns.
         keys: The columns of an enforced primary key; empty if it has none.
         lateness: The column of a watermark, and how late its rows may be; None without one.
     """
@@ -87,6 +90,7 @@ class TableDeclaration:
     fields: tuple[Field, ...]
     keys: tuple[str, ...] = ()
     lateness: tuple[str, str | int] | None = None
+    computed: tuple[ComputedColumn, ...] = ()
 
     @property
     def options(self) -> InputOptions:
@@ -96,7 +100,7 @@ class TableDeclaration:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as an Arrow schema."""
+        """The columns that the rows have as an Arrow schema."""
         return pa.schema([pa.field(f.name, f.type, f.nullable) for f in self.fields])
 
 
@@ -228,6 +232,7 @@ class _TableReader:
         self.notices: list[str] = []
         self._source = source
         self._types: dict[str, pa.DataType] = {}
+        self._computed: dict[str, ComputedColumn] = {}
         self._required: set[str] = set()
         self._keys: tuple[exp.Identifier, ...] | None = None
         self._is_enforced = not source.is_spark
@@ -237,13 +242,19 @@ class _TableReader:
     def table(self, tree: exp.Create, name: str) -> TableDeclaration:
         """Return the table that has been read."""
         if not self._types:
-            raise self._source.error(tree.this, f"table {name!r} has no columns; add one")
+            only = "only computed columns" if self._computed else "no columns"
+            raise self._source.error(tree.this, f"table {name!r} has {only}; add one")
         keys = tuple(self._column_name(key, key.name, "PRIMARY KEY") for key in self._keys or ())
         repeated = next((key for key in keys if keys.count(key) > 1), None)
         if repeated is not None:
             raise self._source.error(
                 (self._keys or ())[0], f"column {repeated!r} is twice in PRIMARY KEY; drop one"
             )
+        for key_node, key in zip(self._keys or (), keys, strict=True):
+            if key in self._computed:
+                raise self._source.unsupported(
+                    key_node, "a computed column in PRIMARY KEY", "name columns that the rows have"
+                )
         required = self._required | set(keys)
         fields = tuple(
             Field(column, type, column not in required) for column, type in self._types.items()
@@ -252,10 +263,11 @@ class _TableReader:
         if self._lateness is not None:
             error_node, time, duration = self._lateness
             column = self._column_name(error_node, time, "WATERMARK")
-            if duration == 0 and not pa.types.is_integer(self._types[column]):
-                duration = "0 seconds"
-            lateness = column, duration
-        return TableDeclaration(name, fields, keys if self._is_enforced else (), lateness)
+            is_integer = column in self._types and pa.types.is_integer(self._types[column])
+            lateness = column, "0 seconds" if duration == 0 and not is_integer else duration
+        computed = tuple(self._computed.values())
+        enforced_keys = keys if self._is_enforced else ()
+        return TableDeclaration(name, fields, enforced_keys, lateness, computed)
 
     def read_part(self, part: exp.Expr) -> None:
         """Read a column or a constraint of the table."""
@@ -285,34 +297,57 @@ class _TableReader:
     def _read_column(self, node: exp.ColumnDef) -> None:
         name = node.name
         constraints = [constraint.kind for constraint in node.args.get("constraints") or []]
-        for kind in constraints:
-            if isinstance(kind, exp.ComputedColumnConstraint):
-                raise self._computed_column_error(node)
-        if node.kind is None:
+        computed = [kind for kind in constraints if isinstance(kind, exp.ComputedColumnConstraint)]
+        if node.kind is None and not computed:
             raise self._source.error(node, f"column {name!r} has no type; add one, as in a BIGINT")
         if name.casefold() == WEIGHT_COLUMN:
             raise self._source.error(
                 node, f"column {name!r} has the name of the weights of the rows; rename it"
             )
-        if name.casefold() in (column.casefold() for column in self._types):
+        if name.casefold() in map(str.casefold, self._names):
             raise self._source.error(node, f"column {name!r} is declared twice; drop one")
-        self._types[name] = self._read_type(node.kind)
+        if computed:
+            self._read_computed_column(node, computed[0])
+            constraints.remove(computed[0])
+        elif node.kind is not None:
+            self._types[name] = self._read_type(node.kind)
         for kind in constraints:
             if isinstance(kind, exp.NotNullColumnConstraint):
-                if not kind.args.get("allow_null"):
-                    self._required.add(name)
+                if kind.args.get("allow_null"):
+                    continue
+                self._required.add(name)
+                if computed:
+                    part = "NOT NULL of a computed column"
+                    self._add_notice(node, part, "its values are not checked")
             elif isinstance(kind, exp.PrimaryKeyColumnConstraint):
                 options = [str(option).upper() for option in kind.args.get("options") or []]
                 self._set_keys(node, [node.this], is_enforced="NOT ENFORCED" not in options)
             elif not isinstance(kind, exp.CommentColumnConstraint):
                 self._read_constraint(node, kind)
 
+    @property
+    def _names(self) -> list[str]:
+        """The names of all columns so far."""
+        return [*self._types, *self._computed]
+
+    def _read_computed_column(
+        self, node: exp.ColumnDef, constraint: exp.ComputedColumnConstraint
+    ) -> None:
+        self._source.allow_arguments(constraint, "this", "persisted")
+        type = None if node.kind is None else self._read_type(node.kind)
+        position = len(self._names)
+        self._computed[node.name] = ComputedColumn(node.name, constraint.this, type, position)
+
     def _read_constraint(self, error_node: exp.Expr, kind: exp.Expr) -> None:
         if isinstance(kind, exp.WatermarkColumnConstraint):
             self._read_watermark(error_node, kind)
             return
         if isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
-            raise self._computed_column_error(error_node)
+            raise self._source.unsupported(
+                error_node,
+                "an identity column",
+                "give each row a value, and leave GENERATED out",
+            )
         if isinstance(kind, exp.DefaultColumnConstraint):
             self._add_notice(error_node, "DEFAULT", "each row must have a value for the column")
         elif type(kind) in UNCHECKED_CONSTRAINTS:
@@ -347,11 +382,11 @@ class _TableReader:
             )
 
     def _column_name(self, error_node: exp.Expr, name: str, clause: str) -> str:
-        for column in self._types:
+        for column in self._names:
             if column.casefold() == name.casefold():
                 return column
         raise self._source.error(
-            error_node, f"unknown column {name!r} in {clause}; columns: {', '.join(self._types)}"
+            error_node, f"unknown column {name!r} in {clause}; columns: {', '.join(self._names)}"
         )
 
     def _read_watermark(self, error_node: exp.Expr, node: exp.WatermarkColumnConstraint) -> None:
@@ -403,11 +438,6 @@ class _TableReader:
 
     def _add_notice(self, node: exp.Expr, part: str, effect: str = "") -> None:
         self.notices.append(_notice(self._source, node, part, effect))
-
-    def _computed_column_error(self, node: exp.Expr) -> Exception:
-        return self._source.unsupported(
-            node, "a computed column", "leave it out, and compute it in a CREATE VIEW"
-        )
 
 
 def _properties(source: SqlSource, tree: exp.Create) -> list[exp.Expr]:

@@ -31,7 +31,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field
-from circuits.sql.declarations import read_declarations
 from circuits.sql.expressions.readers import READERS
 from circuits.sql.expressions.user_functions import with_user_functions
 from circuits.sql.statements import (
@@ -217,7 +216,9 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
     for statement in statements:
         for _ in range(MAX_OBSTACLES_PER_STATEMENT):
             try:
-                read_declarations([(statement.source, statement.tree)])
+                statement.source.forget_reads()
+                alone = StatementPlanner({}, planner.name, planner.readers)
+                alone.declare([(statement.source, statement.tree)])
                 readable.append((statement.source, statement.tree))
                 break
             except SqlError as error:

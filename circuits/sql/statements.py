@@ -20,6 +20,7 @@ from circuits.plan.window_close import WindowClose
 from circuits.sql.binding.clause import ReaderTable, call_function
 from circuits.sql.binding.environment import Environment, rename_columns, table_names
 from circuits.sql.binding.select_builder import QueryReader
+from circuits.sql.computed_columns import with_computed_columns
 from circuits.sql.declarations import (
     WEIGHT_COLUMN,
     Declarations,
@@ -39,6 +40,7 @@ from circuits.user_functions import UserFunction
 __all__ = [
     "StatementPlanner",
     "add_window_close",
+    "computed_tables",
     "declared_by",
     "names_itself",
     "order_statements",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
+NO_TABLES: Final[Mapping[str, PlanNode]] = {}
 # Advice for a statement that is not supported, by its first word.
 ADVICE: Final = {
     "SET": "pass options to compile_sql, or leave it out",
@@ -69,10 +72,36 @@ def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
 
     >>> declared_by("CREATE TABLE e (src BIGINT NOT NULL, dst BIGINT); SELECT src FROM e").inputs
     {'e': TableDeclaration(name='e', fields=(Field(name='src', type=DataType(int64), \
-nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(), lateness=None)}
+nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(), lateness=None, \
+computed=())}
     """
     source = SqlSource(text, dialect)
     return read_declarations((source, tree) for tree in source.parse())
+
+
+def computed_tables(
+    text: str,
+    relations: Mapping[str, tuple[Field, ...]],
+    *,
+    dialect: str = "duckdb",
+    functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
+) -> dict[str, PlanNode]:
+    """Return the plans of the tables of a text that have computed columns, by name.
+
+    The arguments are those of `plan_sql`.
+
+    Raises:
+        SqlError, UnsupportedSqlError: As `plan_sql`.
+
+    >>> tables = computed_tables("CREATE TABLE t (a INT, b AS a + 1); SELECT b FROM t", {})
+    >>> [field.name for field in tables["t"].fields]
+    ['a', 'b']
+    """
+    source = SqlSource(text, dialect)
+    readers = with_user_functions(READERS, functions, dialect)
+    planner = StatementPlanner(relations, readers=readers)
+    planner.declare([(source, tree) for tree in source.parse()])
+    return {name: plan for name, plan in planner.scans.items() if not isinstance(plan, Scan)}
 
 
 def add_window_close(
@@ -142,6 +171,7 @@ def plan_sql(
     dialect: str = "duckdb",
     allow_tables: bool = True,
     functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
+    tables: Mapping[str, PlanNode] = NO_TABLES,
 ) -> dict[str, PlanNode]:
     """Return the plans of the views that a text defines, in order.
 
@@ -156,6 +186,7 @@ def plan_sql(
         allow_tables: False if the text cannot declare relations.
         functions: The user-defined functions by lower-case name. Their calls are expressions of
             the plans; `circuits.plan.user_call_placement` makes nodes of them.
+        tables: The plans of relations with computed columns, as `computed_tables` returns them.
 
     Raises:
         SqlError: The text is not valid SQL, or a name is unknown; the error has line and column.
@@ -183,7 +214,7 @@ def plan_sql(
         if not trees:
             raise source.error_at(0, "the text has no statement; write a SELECT")
         readers = with_user_functions(READERS, functions, dialect)
-        planner = StatementPlanner(relations, name, readers)
+        planner = StatementPlanner(relations, name, readers, tables)
         planner.declare([(source, tree) for tree in trees])
         for table in planner.declarations.inputs:
             if not allow_tables:
@@ -211,22 +242,27 @@ class StatementPlanner:
         relations: The columns of the relations that are given.
         name: The name of the view of a plain SELECT.
         readers: The readers of expressions.
+        tables: The plans of given relations with computed columns.
 
     Attributes:
         plans: The plans of the views so far.
-        scans: The relations that a statement can name.
+        scans: The plans of the relations that a statement can name.
         declarations: The tables of the text.
     """
 
     relations: Mapping[str, tuple[Field, ...]]
     name: str = "view"
     readers: ReaderTable = READERS
+    tables: Mapping[str, PlanNode] = field(default_factory=dict)
     plans: dict[str, PlanNode] = field(default_factory=dict, init=False)
-    scans: dict[str, Scan] = field(default_factory=dict, init=False)
+    scans: dict[str, PlanNode] = field(default_factory=dict, init=False)
     declarations: Declarations = field(default_factory=Declarations, init=False)
 
     def __post_init__(self) -> None:
-        self.scans = {name: Scan(name, fields) for name, fields in self.relations.items()}
+        self.scans = {
+            name: self.tables.get(name) or Scan(name, fields)
+            for name, fields in self.relations.items()
+        }
 
     def _environment(self, source: SqlSource) -> Environment:
         query_reader: QueryReader = query  # the module has the functions of this interface
@@ -256,10 +292,22 @@ class StatementPlanner:
                         tree.this, f"table {name!r} is an input and a target of INSERT INTO"
                     )
                 _check_same_columns(source, tree, scan, table)
-                self.scans[name] = Scan(name, table.fields)
+                self.scans[name] = self._with_computed_columns(source, name, table)
                 return
         if not is_sink:
-            self.scans[table.name] = Scan(table.name, table.fields)
+            self.scans[table.name] = self._with_computed_columns(source, table.name, table)
+
+    def _with_computed_columns(
+        self, source: SqlSource, name: str, table: TableDeclaration
+    ) -> PlanNode:
+        """Return the plan of a table, which is an input or a sink."""
+        scan = Scan(name, table.fields)
+        if not table.computed:
+            return scan
+        is_input = table.name.casefold() not in self.declarations.sinks
+        event_time = table.lateness[0] if table.lateness is not None and is_input else None
+        environment = self._environment(source)
+        return with_computed_columns(environment, name, scan, table.computed, event_time)
 
     def plan(self, source: SqlSource, tree: exp.Expr, number: int, *, is_last: bool) -> None:
         """Plan a statement and add its view.
@@ -287,6 +335,9 @@ class StatementPlanner:
         _check_columns(source, tree, view)
         self.plans[view.name] = view.plan
         self.scans[view.name] = Scan(view.name, view.plan.fields)
+        sink = self.declarations.tables.get(view.name)
+        if isinstance(tree, exp.Insert) and sink is not None:
+            self.scans[view.name] = self._with_computed_columns(source, view.name, sink)
 
     def plan_cycle(self, source: SqlSource, trees: list[exp.Expr]) -> None:
         """Plan recursive views, and add them."""
@@ -388,7 +439,7 @@ def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
 
 
 def _check_same_columns(
-    source: SqlSource, tree: exp.Create, scan: Scan, table: TableDeclaration
+    source: SqlSource, tree: exp.Create, scan: PlanNode, table: TableDeclaration
 ) -> None:
     """Refuse a declaration that differs from the relation that the caller gives."""
     given_types = {column.name: column.type for column in scan.fields}
@@ -514,7 +565,9 @@ def _cast_to_sink(
     return Map(plan, tuple(values), tuple(column.name for column in table.fields))
 
 
-def _check_name(source: SqlSource, tree: exp.Expr, name: str, scans: Mapping[str, Scan]) -> None:
+def _check_name(
+    source: SqlSource, tree: exp.Expr, name: str, scans: Mapping[str, PlanNode]
+) -> None:
     if any(relation.casefold() == name.casefold() for relation in scans):
         fault = f"view {name!r} has the name of an existing relation or view; choose another"
         if isinstance(tree, exp.Insert):

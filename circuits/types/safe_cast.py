@@ -153,7 +153,8 @@ def _cast_parts(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_part(array: pa.Array, type: pa.DataType) -> pa.Array:
-    return pa.concat_arrays(cast_lossless(pa.chunked_array([array]), type).chunks)
+    chunks = cast_lossless(pa.chunked_array([array]), type).chunks
+    return pa.concat_arrays(chunks) if chunks else pa.array([], type)  # of empty lists only
 
 
 def _check_width(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

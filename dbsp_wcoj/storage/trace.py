@@ -287,6 +287,7 @@ class Trace:
 
         Raises:
             ArityError: The delta has another arity.
+            ValueError: The delta is empty. Its run would hide later rows from searches.
             WeightOverflowError: The weight of a row would leave int64.
         """
         check_type("delta", delta, ZSet, "a ZSet")
@@ -294,6 +295,8 @@ class Trace:
             raise ArityError(
                 f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
             )
+        if not len(delta):
+            raise ValueError("the delta is empty; prepare only deltas with rows, or call `update`")
         return self.check_step(TraceStep(self, delta))
 
     def check_step(self, step: TraceStep) -> TraceStep:

@@ -56,7 +56,7 @@ class QueryIdentity:
         types = {
             name: inputs[name].arrow.field(input_options.time_column).type
             for name, input_options in options.items()
-            if input_options.time_column is not None
+            if input_options.time_column in inputs[name].columns  # others are computed
         }
         timestamp_types = {
             name: type for name, type in types.items() if pa.types.is_timestamp(type)

@@ -17,8 +17,8 @@
     dictionary of T                          as T                            T
     null                                     string                          the same
 
-A cast that would change a value (nanoseconds, 39 digits, a time beyond the type) raises an error
-with the column's name, before anything is written.
+A cast that would change a value (nanoseconds, 39 digits, a time out of the range of the new type)
+raises an error with the column's name, before anything is written.
 
 Cost: one pass over the columns whose type changes.
 """
@@ -81,10 +81,11 @@ def lake_type(type_: pa.DataType) -> pa.DataType:
 
 
 def parquet_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of a Parquet column for a type; a reader gets the same type or its values."""
+    """Return the type of a Parquet column that contains all values of a type."""
     type_ = plain_type(type_)
     if types.is_timestamp(type_) and type_.unit == "s":
         return pa.timestamp("ms", type_.tz)
+    # Parquet has no binary values of the fixed length 0.
     return pa.binary() if type_ == pa.binary(0) else type_
 
 

@@ -115,8 +115,8 @@ class DeltaTarget:
                 if "://" not in path:
                     check_writable(Path(path))
                 return
-            target = DeltaTable(path, storage_options=self.storage_options)
-            existing = [field.name for field in target.schema().fields]
+            delta_table = DeltaTable(path, storage_options=self.storage_options)
+            existing = [field.name for field in delta_table.schema().fields]
         except (DeltaError, OSError) as error:
             raise TargetError(
                 f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
@@ -129,29 +129,29 @@ class DeltaTarget:
                 f"columns are {', '.join(existing)}, and those of the view {', '.join(required)}; "
                 "name another folder, or remove it, and the target creates it again"
             )
-        last_batch = target.transaction_version(f"{delta.state_id}/{delta.view}")
-        if last_batch is None and delta.mode != "complete" and target.count():
+        last_batch = delta_table.transaction_version(f"{delta.state_id}/{delta.view}")
+        if last_batch is None and delta.mode != "complete" and delta_table.count():
             raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
 
     def _write(self, path: str, delta: ViewDelta, table: pa.Table) -> None:
         from deltalake import CommitProperties, Transaction
 
         application = f"{delta.state_id}/{delta.view}"
-        target = self._open(path, delta, table)
-        last_batch = target.transaction_version(application)
+        delta_table = self._open(path, delta, table)
+        last_batch = delta_table.transaction_version(application)
         if last_batch is not None and last_batch >= delta.batch_id:
             return
-        if last_batch is None and delta.mode != "complete" and target.count():
+        if last_batch is None and delta.mode != "complete" and delta_table.count():
             raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
         properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
         if delta.mode == "complete":
-            _append(target, table, properties, mode="overwrite")
+            _append(delta_table, table, properties, mode="overwrite")
         elif not table.num_rows:
             return
         elif delta.mode == "upsert":
-            _merge(target, table, delta.keys, properties)
+            _merge(delta_table, table, delta.keys, properties)
         else:
-            _append(target, table, properties, mode="append")
+            _append(delta_table, table, properties, mode="append")
 
     def _open(self, path: str, delta: ViewDelta, table: pa.Table) -> DeltaTable:
         from deltalake import DeltaTable
@@ -166,24 +166,24 @@ class DeltaTarget:
 
 
 def _append(
-    target: DeltaTable, table: pa.Table, properties: CommitProperties, *, mode: Any
+    delta_table: DeltaTable, rows: pa.Table, properties: CommitProperties, *, mode: Any
 ) -> None:
     from deltalake import write_deltalake
 
-    write_deltalake(target, table, mode=mode, commit_properties=properties)
+    write_deltalake(delta_table, rows, mode=mode, commit_properties=properties)
 
 
 def _merge(
-    target: DeltaTable, table: pa.Table, keys: tuple[str, ...], properties: CommitProperties
+    delta_table: DeltaTable, rows: pa.Table, keys: tuple[str, ...], properties: CommitProperties
 ) -> None:
-    columns = [name for name in table.column_names if name != WEIGHT]
+    columns = [name for name in rows.column_names if name != WEIGHT]
     values = {_quote(name): f"source.{_quote(name)}" for name in columns}
     # Parentheses are needed: the parser reads IS NOT DISTINCT FROM a AND b as ... FROM (a AND b).
     equal_keys = [
         f"(target.{_quote(key)} IS NOT DISTINCT FROM source.{_quote(key)})" for key in keys
     ]
-    merge = target.merge(
-        table,
+    merge = delta_table.merge(
+        rows,
         predicate=" AND ".join(equal_keys),
         source_alias="source",
         target_alias="target",

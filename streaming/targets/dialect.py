@@ -6,7 +6,7 @@ placeholders; a value never becomes part of the text of a statement.
 
 DB-API requires Python objects, so Arrow values are converted to them. First, whole columns are cast
 (times become ISO text, which keeps their last digit), then ``to_pylist`` creates one object per
-value. The package converts the user's rows to objects only here.
+value.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from streaming.targets.table_check import TableShape
 __all__ = [
     "Dialect",
     "Row",
-    "deletion",
+    "delete_statement",
     "duration_counts",
-    "insertion",
+    "insert_statement",
     "iso_texts",
     "on_conflict",
-    "placeholders",
+    "values_clause",
     "values_of",
 ]
 
@@ -37,7 +37,7 @@ Row = tuple[Any, ...]
 
 # Outside of these years, databases do not read the text of a date as a date, or sort it as one.
 _FIRST_DAY: Final = "0001-01-01"
-_END_DAY: Final = "10000-01-01"
+_DAY_AFTER_LAST: Final = "10000-01-01"
 
 
 class Dialect(Protocol):
@@ -123,19 +123,21 @@ class Dialect(Protocol):
         ...
 
 
-def deletion(table: str, keys: Sequence[str], nulls: Sequence[str], placeholder: str) -> str:
+def delete_statement(
+    table: str, keys: Sequence[str], nulls: Sequence[str], placeholder: str
+) -> str:
     """Return the statement that deletes the row of one key."""
     conditions = [f"{key} = {placeholder}" for key in keys]
     conditions += [f"{name} IS NULL" for name in nulls]
     return f"DELETE FROM {table} WHERE {' AND '.join(conditions)}"
 
 
-def insertion(table: str, columns: Sequence[str], source: str) -> str:
+def insert_statement(table: str, columns: Sequence[str], source: str) -> str:
     """Return the statement that inserts the rows of ``source``: VALUES (...) or SELECT ..."""
     return f"INSERT INTO {table} ({', '.join(columns)}) {source}"
 
 
-def placeholders(placeholder: str, columns: Sequence[str]) -> str:
+def values_clause(placeholder: str, columns: Sequence[str]) -> str:
     """Return a VALUES clause with one placeholder per column."""
     return f"VALUES ({', '.join([placeholder] * len(columns))})"
 
@@ -182,19 +184,18 @@ def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:
     """Check that all values are in the years 1 to 9999."""
     if types.is_timestamp(column.type) and column.type.unit == "ns":
         return  # the years 1677 to 2262
-    first, end = (_in_unit(day, column.type) for day in (_FIRST_DAY, _END_DAY))
-    outside = pc.or_(pc.less(column, first), pc.greater_equal(column, end))
-    if pc.any(outside).as_py():
-        earliest = pc.min(column.filter(outside)).cast(
-            pa.int64() if column.type.bit_width == 64 else pa.int32()
-        )
+    first, end = (_in_unit(day, column.type) for day in (_FIRST_DAY, _DAY_AFTER_LAST))
+    is_outside = pc.or_(pc.less(column, first), pc.greater_equal(column, end))
+    if pc.any(is_outside).as_py():
+        integer_type = pa.int64() if column.type.bit_width == 64 else pa.int32()
+        example = pc.min(column.filter(is_outside)).cast(integer_type).as_py()
         raise TargetError(
-            f"type {type_}: {earliest.as_py()} units since 1970 are outside of the years 1 to 9999"
+            f"type {type_}: {example} units since 1970 are outside of the years 1 to 9999"
         )
 
 
 def _in_unit(day: str, type_: pa.DataType) -> pa.Scalar:
-    days = {_FIRST_DAY: -719162, _END_DAY: 2932897}[day]  # since 1970-01-01
+    days = {_FIRST_DAY: -719162, _DAY_AFTER_LAST: 2932897}[day]  # since 1970-01-01
     if types.is_date32(type_):
         return pa.scalar(days, pa.int32()).cast(type_)
     factor = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6}[type_.unit]

@@ -70,10 +70,10 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
 
 
 def _is_readable_as_lake_type(type_: pa.DataType) -> bool:
-    """Return whether Spark reads a Parquet column of a type as the `lake_type` of the type."""
+    """Return whether Spark can read a Parquet column of this Arrow type as its `lake_type`."""
     type_ = type_.value_type if types.is_dictionary(type_) else type_
     if types.is_timestamp(type_):
-        return bool(type_.unit == "us")  # Parquet stores all zones in UTC
+        return bool(type_.unit == "us")  # with any zone, because Parquet stores UTC
     lake = lake_type(type_)
     if lake == pa.string():  # Parquet stores a time as a number, and a null column without a type
         return not types.is_time(type_) and not types.is_null(type_)

@@ -5,9 +5,9 @@
     target.table("waiting")     the view: the sum of all deltas
     target.deltas("waiting")    the latest deltas
 
-The target adds up the deltas when the view is read, or when they have more rows than the view; so a
-delta costs O(its rows), amortized. The target is not durable: after a restart of the process it is
-empty, like views without a state directory.
+The target adds new deltas to the sum of the older ones when the view is read, or when they have
+more rows than this sum; so a delta costs O(its rows), amortized. The target is not durable: after a
+restart of the process it is empty, like views without a state directory.
 
 Only ``write`` changes a view, by replacing one value, so any thread can read it at any time. In
 Spark Connect the sink runs in another process, whose memory cannot be read here.
@@ -49,12 +49,13 @@ class _View:
         if not self.pending:
             return self.total
         if last.mode == "complete":
-            return self.pending[-1]
+            return self.pending[-1]  # the whole view, not a change
         tables = [self.total, *self.pending]
         if last.mode == "upsert":
             return fold_upserts(tables, last.keys)
         schema = Schema.of(last.view, self.total.drop_columns([WEIGHT]).schema)
         codecs = Codecs()
+        # A Z-set adds the weights of equal rows.
         return schema.to_table(schema.to_zset(pa.concat_tables(tables), codecs), codecs)
 
 
@@ -76,8 +77,8 @@ class MemoryTarget:
             raise TargetError(f"keep={keep}: give 1 or more deltas per view")
         self.keep = keep
         self._views: dict[str, _View] = {}
-        # The last result of `table` for each view, with the contents that it was computed from.
-        self._totals: dict[str, tuple[_View, pa.Table]] = {}
+        # The last result of `table` for each view, after the contents that it was computed from.
+        self._last_results: dict[str, tuple[_View, pa.Table]] = {}
 
     def write(self, delta: ViewDelta) -> None:
         """Add the micro-batch, unless the view contains it.
@@ -90,9 +91,9 @@ class MemoryTarget:
             current = _View(delta.table.slice(0, 0), (), ())
         else:
             last = current.latest[-1]
-            summed_view, total = self._totals.get(delta.view, (None, None))
-            if summed_view is current:
-                current = replace(current, total=total, pending=())
+            computed_from, result = self._last_results.get(delta.view, (None, None))
+            if computed_from is current:
+                current = replace(current, total=result, pending=())
             if last.state_id != delta.state_id:
                 raise delta.foreign_rows_error("this MemoryTarget")
             if last.batch_id >= delta.batch_id:
@@ -114,11 +115,11 @@ class MemoryTarget:
             O(view) if the view changed since the last call.
         """
         current = self._view(view)
-        summed_view, total = self._totals.get(view, (None, None))
-        if summed_view is not current:
-            total = current.contents()
-            self._totals[view] = current, total
-        return total
+        computed_from, result = self._last_results.get(view, (None, None))
+        if computed_from is not current:
+            result = current.contents()
+            self._last_results[view] = current, result
+        return result
 
     def deltas(self, view: str) -> Sequence[ViewDelta]:
         """Return the latest deltas of the view, oldest first.

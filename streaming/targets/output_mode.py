@@ -166,6 +166,7 @@ the view; columns are nr, items
         touched = touched.take(_first_positions(_group_numbers(touched)))
         touched = touched.cast(pa.schema([schema.field(key) for key in self.keys]))
         current = after.rows_of(touched).select(schema.names).cast(delta.schema)
+        # Equal keys of both tables have the same number.
         groups = _group_numbers(
             pa.concat_tables([current.select(self.keys), delta.select(self.keys)])
         )
@@ -181,10 +182,10 @@ the view; columns are nr, items
     def _check_unique(self, view: str, current: pa.Table, groups: npt.NDArray[np.int64]) -> None:
         weights = current.column(WEIGHT).to_numpy()
         counts = np.bincount(groups, minlength=1)
-        bad = np.flatnonzero((weights != 1) | (counts[groups] > 1))
-        if not len(bad):
+        wrong_rows = np.flatnonzero((weights != 1) | (counts[groups] > 1))
+        if not len(wrong_rows):
             return
-        examples = current.take(np.flatnonzero(groups == groups[bad[0]])[:2])
+        examples = current.take(np.flatnonzero(groups == groups[wrong_rows[0]])[:2])
         rows = format_unrepresentable(examples).to_pylist()
         key = ", ".join(f"{name} = {_format_value(rows[0][name])}" for name in self.keys)
         others = [name for name in current.column_names if name not in (*self.keys, WEIGHT)]
@@ -227,8 +228,9 @@ def fold_upserts(upserts: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table:
     schema = upserts[0].schema
     table = _without_view_types(pa.concat_tables(upserts))
     groups = _group_numbers(table.select(keys))
-    last = np.sort(len(groups) - 1 - _first_positions(groups[::-1]))
-    table = table.take(last)
+    # The last row of a key is the first in the reversed order.
+    last_rows = np.sort(len(groups) - 1 - _first_positions(groups[::-1]))
+    table = table.take(last_rows)
     return table.filter(pc.greater(table.column(WEIGHT), 0)).cast(schema)
 
 
@@ -237,10 +239,10 @@ def _group_numbers(table: pa.Table) -> npt.NDArray[np.int64]:
     codecs = Codecs()
     groups = np.zeros(table.num_rows, np.int64)
     for column in table.columns:
-        _, inverse = np.unique(codecs.codec(column.type).encode(column), return_inverse=True)
-        width = int(inverse.max(initial=0)) + 1
-        _, groups = np.unique(groups * width + inverse, return_inverse=True)
+        _, values = np.unique(codecs.codec(column.type).encode(column), return_inverse=True)
+        value_count = int(values.max(initial=0)) + 1
         # Both factors are at most the number of rows, so the product fits an int64.
+        _, groups = np.unique(groups * value_count + values, return_inverse=True)
     return groups
 
 

@@ -70,7 +70,8 @@ class ParquetTarget:
         self.directory = directory
         self.batch_id = batch_id
         self.compression = compression
-        self._checked: frozenset[tuple[str, str, str]] = frozenset()
+        # The views, with state directory and mode, for which the directory has been checked.
+        self._checked_views: frozenset[tuple[str, str, str]] = frozenset()
 
     def write(self, delta: ViewDelta) -> None:
         """Write the file of this micro-batch.
@@ -92,7 +93,7 @@ class ParquetTarget:
                 f"{delta}: {address_of(files.location)} cannot be written to: {error}; the query "
                 "has stopped and can be started again; no row of this micro-batch is visible"
             ) from error
-        self._checked |= {self._identity(delta)}
+        self._checked_views |= {self._identity(delta)}
 
     def check(self, delta: ViewDelta) -> None:
         """Check that the directory can be written to and contains no other views.
@@ -107,19 +108,20 @@ class ParquetTarget:
         try:
             if isinstance(files, LocalFiles):
                 check_writable(Path(files.location))
-            self._check_ours(files, delta)
+            self._check_owner(files, delta)
         except OSError as error:
             raise TargetError(
                 f"view {delta.view!r}: {address_of(files.location)} cannot be written to: "
                 f"{error_reason(error)}"
             ) from error
 
-    def _check_ours(self, files: Files, delta: ViewDelta) -> bool:
+    def _check_owner(self, files: Files, delta: ViewDelta) -> bool:
         """Check that every file is of this view and state; return whether there is one."""
         if delta.mode == "complete":
-            return _check_all(files, delta, lambda name: name == _name(delta))
+            return _check_names(files, delta, lambda name: name == _name(delta))
+        # The names of the files of a view differ only in the batch id in the middle.
         prefix, suffix = _name(delta).split(f"-{delta.batch_id:020d}-")
-        return _check_all(
+        return _check_names(
             files,
             delta,
             lambda name: (
@@ -131,14 +133,15 @@ class ParquetTarget:
 
     def _needs_write(self, files: Files, delta: ViewDelta) -> bool:
         """Return whether a file must be written; check the owner of the directory once per view."""
-        is_checked = self._identity(delta) in self._checked
+        is_checked = self._identity(delta) in self._checked_views
         if delta.mode == "complete":
             if not is_checked:
-                self._check_ours(files, delta)
+                self._check_owner(files, delta)
+            # A replay of the same micro-batch writes the same file again.
             return delta.batch_id >= _recorded_batch(files, delta)
         if is_checked:
             return bool(delta.table.num_rows)
-        has_files = self._check_ours(files, delta)
+        has_files = self._check_owner(files, delta)
         return bool(delta.table.num_rows) or not has_files
 
     def _encode(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
@@ -175,11 +178,11 @@ def _replace_file(files: Files, name: str, data: pa.Buffer) -> None:
     files.sync_folder("")
 
 
-def _check_all(files: Files, delta: ViewDelta, is_ours: Callable[[str], bool]) -> bool:
-    """Check that every file is ours; return whether there is one."""
+def _check_names(files: Files, delta: ViewDelta, is_expected: Callable[[str], bool]) -> bool:
+    """Check that every visible Parquet file has an expected name; return whether there is one."""
     names = [name for name in files.names("") if name.endswith(_SUFFIX) and name[0] != "."]
     for name in names:
-        if not is_ours(name):
+        if not is_expected(name):
             raise delta.foreign_rows_error(f"directory {address_of(files.location)}, file {name},")
     return bool(names)
 

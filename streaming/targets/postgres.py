@@ -2,7 +2,7 @@
 
 ::
 
-    integers                                  SMALLINT, INTEGER, BIGINT; unsigned: the next wider
+    integers                                  SMALLINT, INTEGER, BIGINT; unsigned as the next wider
     uint64                                    NUMERIC(20, 0)
     durations (number of units)               BIGINT
     floats                                    DOUBLE PRECISION, with NaN and infinity
@@ -30,12 +30,12 @@ from circuits.types.arrow_types import Family, family_of
 from streaming.redaction import redact
 from streaming.targets.dialect import (
     Row,
-    deletion,
+    delete_statement,
     duration_counts,
-    insertion,
+    insert_statement,
     iso_texts,
     on_conflict,
-    placeholders,
+    values_clause,
     values_of,
 )
 from streaming.targets.table_check import TableShape
@@ -73,6 +73,7 @@ class Postgres:
     keeps_connection = True
 
     def quoted(self, name: str) -> str:
+        # In a statement with placeholders, psycopg reads %% as %.
         return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
     def type_of(self, type_: pa.DataType) -> str:
@@ -80,8 +81,8 @@ class Postgres:
             case Family.INTEGER if type_ == pa.uint64():
                 return "NUMERIC(20, 0)"
             case Family.INTEGER:
-                width = type_.bit_width + types.is_unsigned_integer(type_)
-                return "SMALLINT" if width <= 16 else "INTEGER" if width <= 32 else "BIGINT"
+                bits = type_.bit_width + types.is_unsigned_integer(type_)  # one more for the sign
+                return "SMALLINT" if bits <= 16 else "INTEGER" if bits <= 32 else "BIGINT"
             case Family.DECIMAL if type_.scale >= 0:
                 return f"NUMERIC({type_.precision}, {type_.scale})"
             case Family.TIMESTAMP:
@@ -111,6 +112,7 @@ class Postgres:
                 (quoted,),
             )
             columns = cursor.fetchall()
+            # The columns of each unique index that has neither a condition nor an expression.
             cursor.execute(
                 "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute "
                 "ON attrelid = indrelid AND attnum = ANY(indkey[0:indnkeyatts - 1]) "
@@ -150,15 +152,14 @@ class Postgres:
         *,
         keys: Sequence[str],
     ) -> None:
-        replacing = on_conflict(columns, keys)
+        conflict_clause = on_conflict(columns, keys)
         if len(rows) < MIN_STAGED_ROWS:
-            cursor.executemany(
-                insertion(table, columns, placeholders("%s", columns) + replacing), rows
-            )
+            source = values_clause("%s", columns)
+            cursor.executemany(insert_statement(table, columns, source + conflict_clause), rows)
             return
         with self._stage_rows(cursor, table, columns, rows) as staged:
             source = f"SELECT {', '.join(columns)} FROM {staged}"
-            cursor.execute(insertion(table, columns, source + replacing), ())
+            cursor.execute(insert_statement(table, columns, source + conflict_clause), ())
 
     def delete(
         self,
@@ -170,7 +171,7 @@ class Postgres:
         nulls: Sequence[str],
     ) -> None:
         if len(rows) < MIN_STAGED_ROWS:
-            cursor.executemany(deletion(table, keys, nulls, "%s"), rows)
+            cursor.executemany(delete_statement(table, keys, nulls, "%s"), rows)
             return
         with self._stage_rows(cursor, table, keys, rows) as staged:
             conditions = [f"{table}.{key} = {staged}.{key}" for key in keys]
@@ -199,7 +200,8 @@ class Postgres:
 
         state = getattr(error, "sqlstate", None)
         if isinstance(error, errors.UniqueViolation | errors.DuplicateTable):
-            # Two transactions created the same table concurrently, and this one was the second.
+            # Two transactions created the same table concurrently, and this one was the second. The
+            # constraint is then one of PostgreSQL's own catalog, pg_..., or not named.
             return str(error.diag.constraint_name or "pg_").startswith("pg_")
         if state is not None:
             return state in TRANSIENT or state[:2] == CONNECTION_EXCEPTION

@@ -26,7 +26,7 @@ class Retry:
 
     Attributes:
         max_attempts: Attempts per write of a micro-batch, including the first; 1 means no retry.
-        max_seconds: No attempt begins later than this after the first one failed.
+        max_seconds: The longest time from the first failure to the start of the last attempt.
         first_pause_seconds: The pause before the second attempt.
         max_pause_seconds: The longest pause.
 

@@ -17,10 +17,10 @@ If a transaction fails because the database does not answer, or because of anoth
 target retries it on a new connection, after growing pauses (`streaming.targets.retry`). If the lost
 transaction did commit, the record shows it. All other errors end the write at once.
 
-In SQL a unique constraint does not treat NULL keys as equal. So the target deletes rows with a NULL
-in their key by ``key IS NULL`` and inserts the new ones; it upserts all other rows. It first splits
-the rows by the set of keys that are NULL, so the database finds both kinds through the index of the
-constraint.
+In SQL a unique constraint does not treat NULL keys as equal. So the target upserts only rows
+without NULL in their keys. It replaces the others by a deletion (``key IS NULL``) and an insertion.
+It first splits the rows by the set of keys that are NULL, so the database finds both kinds through
+the index of the constraint.
 
 The target accepts any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3
 (`streaming.targets.dialect`). Messages name host, port and database and repeat the driver's
@@ -221,11 +221,12 @@ class SqlTarget:
             writing.run(connection)
             self._release(connection, dialect)
             return None
-        except BaseException as error:  # no open transaction remains after an interrupt either
-            is_own_error = isinstance(error, TargetError) or not isinstance(error, Exception)
-            place = "" if is_own_error else self._place(dialect, connection)
+        except BaseException as error:  # an interrupt leaves no open transaction, either
+            # An error of the view or the table, or an interrupt, is no failure of the database.
+            is_raised_again = isinstance(error, TargetError) or not isinstance(error, Exception)
+            place = "" if is_raised_again else self._place(dialect, connection)
             is_lost = self._abandon(connection, dialect)
-            if is_own_error:
+            if is_raised_again:
                 raise
             assert isinstance(error, Exception)
             return _Failure(
@@ -279,7 +280,7 @@ class SqlTarget:
                 f"{attempts.seconds:.0f} s; {outcome}. Start the query again when the database "
                 "answers, or wait longer by retry"
             )
-        if failure.cause is None:
+        if failure.cause is None:  # no connection was opened
             return TargetError(
                 f"{delta}, {table}: {failure.place}: {failure.reason}; {outcome}. Check how the "
                 "connection is made, and start the query again"
@@ -374,7 +375,7 @@ class _TableWrite:
         statements = list(self._statements())
         with contextlib.closing(connection.cursor()) as cursor:
             dialect.begin(connection, cursor)
-            if self._is_new(cursor):
+            if self._record_batch(cursor):
                 if delta.mode == "complete":
                     cursor.execute(f"DELETE FROM {self.table}", ())
                 for run_statement in statements:
@@ -423,23 +424,27 @@ class _TableWrite:
         if cursor.fetchone() is not None:
             raise self.delta.foreign_rows_error(f"table {self.name!r}")
 
-    def _is_new(self, cursor: Any) -> bool:
-        """Record the micro-batch; return False if it or a later one has been recorded before."""
+    def _record_batch(self, cursor: Any) -> bool:
+        """Record the micro-batch; return False if it or a later one has been recorded before.
+
+        The tables are created if they are missing.
+        """
         delta, values = self.delta, ", ".join([self.dialect.placeholder] * 4)
         columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
         query, key = self._last_batch_query()
-        texts = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
+        key_columns = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
         cursor.execute(
-            f"CREATE TABLE IF NOT EXISTS {self.batches} ({texts}, {columns[3]} BIGINT NOT NULL, "
-            f"PRIMARY KEY ({', '.join(columns[:3])}))",
+            f"CREATE TABLE IF NOT EXISTS {self.batches} ({key_columns}, "
+            f"{columns[3]} BIGINT NOT NULL, PRIMARY KEY ({', '.join(columns[:3])}))",
             (),
         )
         cursor.execute(query, key)
         last_batch = cursor.fetchone()
         if last_batch is not None and last_batch[0] >= delta.batch_id:
             return False
-        cursor.execute(self._creation(), ())
-        # A second writer waits here for the commit of the first; then the condition excludes it.
+        cursor.execute(self._create_statement(), ())
+        # A second writer of the micro-batch waits here until the first has committed. Then its
+        # WHERE condition is false, and it changes no row.
         cursor.execute(
             f"INSERT INTO {self.batches} ({', '.join(columns)}) VALUES "
             f"({values}) ON CONFLICT ({', '.join(columns[:3])}) DO UPDATE SET "
@@ -463,7 +468,7 @@ class _TableWrite:
             if field.name != WEIGHT or self.delta.mode != "upsert"
         }
 
-    def _creation(self) -> str:
+    def _create_statement(self) -> str:
         """Return the statement that creates the table if it is missing."""
         quote, delta = self.dialect.quoted, self.delta
         parts = [f"{quote(name)} {type_}" for name, type_ in self._columns().items()]
@@ -491,14 +496,16 @@ class _TableWrite:
         is_present = pc.greater(part.column(WEIGHT), 0)
         columns = [name for name in part.column_names if name != WEIGHT]
         non_null = [key for key in self.delta.keys if key not in nulls]
-        deleted = self._rows(
-            (part if nulls else part.filter(pc.invert(is_present))).select(non_null)
-        )
-        if deleted:
+        # Present rows with a NULL key are deleted, too, and inserted again.
+        deleted_part = part if nulls else part.filter(pc.invert(is_present))
+        deleted_keys = self._rows(deleted_part.select(non_null))
+        if not non_null:
+            deleted_keys = deleted_keys[:1]  # all keys are NULL, so all rows have the same key
+        if deleted_keys:
             names, null_names = [quote(key) for key in non_null], [quote(key) for key in nulls]
-            if not non_null:
-                deleted = deleted[:1]
-            yield lambda cursor: dialect.delete(cursor, table, names, deleted, nulls=null_names)
+            yield lambda cursor: dialect.delete(
+                cursor, table, names, deleted_keys, nulls=null_names
+            )
         if nulls:
             yield self._insertion(part.filter(is_present).select(columns))
             return
@@ -508,6 +515,7 @@ class _TableWrite:
             yield lambda cursor: dialect.upsert(cursor, table, quoted, rows, keys=keys)
 
     def _insertion(self, table: pa.Table) -> Callable[[Any], None]:
+        """Return the insertion of rows, as a function of a cursor."""
         names = [self.dialect.quoted(name) for name in table.column_names]
         rows = self._rows(table)
         return lambda cursor: self.dialect.insert(cursor, self.table, names, rows) if rows else None
@@ -527,19 +535,20 @@ class _TableWrite:
         return list(zip(*columns, strict=True))
 
     def _qualify(self, name: str) -> str:
+        """Return the name of a table for statements: quoted, with the schema."""
         quoted = self.dialect.quoted(name)
         return quoted if self.schema is None else f"{self.dialect.quoted(self.schema)}.{quoted}"
 
 
 def _by_nulls(table: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[frozenset[str], pa.Table]]:
     """Split the rows by the set of their keys that are NULL."""
-    pattern = np.zeros(table.num_rows, np.int64)  # bit i: key i is NULL
-    for bit, key in enumerate(keys):
+    null_bits = np.zeros(table.num_rows, np.int64)  # bit i of a row is 1 if its key i is NULL
+    for i, key in enumerate(keys):
         is_null = pc.is_null(table.column(key)).to_numpy(zero_copy_only=False)
-        pattern |= is_null.astype(np.int64) << bit
-    for group in np.unique(pattern):
-        nulls = frozenset(key for bit, key in enumerate(keys) if group >> bit & 1)
-        yield nulls, table.filter(pa.array(pattern == group))
+        null_bits |= is_null.astype(np.int64) << i
+    for bits in np.unique(null_bits):
+        nulls = frozenset(key for i, key in enumerate(keys) if bits >> i & 1)
+        yield nulls, table.filter(pa.array(null_bits == bits))
 
 
 def _dialect_of(connection: Any) -> Dialect:

@@ -26,12 +26,12 @@ from circuits.types.arrow_types import Family, family_of
 from streaming.errors import TargetError
 from streaming.targets.dialect import (
     Row,
-    deletion,
+    delete_statement,
     duration_counts,
-    insertion,
+    insert_statement,
     iso_texts,
     on_conflict,
-    placeholders,
+    values_clause,
     values_of,
 )
 from streaming.targets.table_check import TableShape
@@ -81,10 +81,10 @@ class Sqlite:
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
-        def pragma(name: str, argument: str) -> list[Any]:
+        def pragma(function: str, argument: str) -> list[Any]:
             prefix = "" if schema is None else f"{self.quoted(schema)}."
             rows: list[Any] = connection.execute(
-                f"PRAGMA {prefix}{name}({self.quoted(argument)})"
+                f"PRAGMA {prefix}{function}({self.quoted(argument)})"
             ).fetchall()
             return rows
 
@@ -93,7 +93,8 @@ class Sqlite:
         columns = pragma("table_info", name)
         if not columns:
             return None
-        keys = frozenset(column[1] for column in columns if column[5])
+        primary_key = frozenset(column[1] for column in columns if column[5])
+        required = frozenset(column[1] for column in columns if column[3] and column[4] is None)
         unique = [
             frozenset(row[2] for row in pragma("index_info", index[1]))
             for index in pragma("index_list", name)
@@ -101,8 +102,8 @@ class Sqlite:
         ]
         return TableShape(
             {column[1]: column[2] for column in columns},
-            frozenset(column[1] for column in columns if column[3] and column[4] is None) - keys,
-            tuple([keys, *unique] if keys else unique),
+            required - primary_key,
+            tuple([primary_key, *unique] if primary_key else unique),
         )
 
     def begin(self, connection: Any, cursor: Any) -> None:
@@ -117,7 +118,7 @@ class Sqlite:
             connection.execute("ROLLBACK")
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        cursor.executemany(insertion(table, columns, placeholders("?", columns)), rows)
+        cursor.executemany(insert_statement(table, columns, values_clause("?", columns)), rows)
 
     def upsert(
         self,
@@ -128,8 +129,8 @@ class Sqlite:
         *,
         keys: Sequence[str],
     ) -> None:
-        source = placeholders("?", columns) + on_conflict(columns, keys)
-        cursor.executemany(insertion(table, columns, source), rows)
+        source = values_clause("?", columns) + on_conflict(columns, keys)
+        cursor.executemany(insert_statement(table, columns, source), rows)
 
     def delete(
         self,
@@ -140,7 +141,7 @@ class Sqlite:
         *,
         nulls: Sequence[str],
     ) -> None:
-        cursor.executemany(deletion(table, keys, nulls, "?"), rows)
+        cursor.executemany(delete_statement(table, keys, nulls, "?"), rows)
 
     def is_transient(self, error: Exception) -> bool:
         if not isinstance(error, sqlite3.OperationalError):

@@ -15,6 +15,7 @@ from typing import Final
 __all__ = ["TableShape", "describe_mismatch"]
 
 _FAMILIES: Final = {
+    # "int", but not as a part of "point" or "interval".
     "number": r"(?<!po)int(?!erval)|serial|numeric|decimal|real|double|float|money",
     "boolean": "bool",
     "bytes": "bytea|blob|binary",
@@ -60,9 +61,11 @@ def describe_mismatch(
     for name in columns:
         if name not in shape.types:
             return f"it lacks the column {name!r}; its columns are {', '.join(shape.types)}"
-    for name in sorted(shape.required - set(columns)):
+    missing = sorted(shape.required - set(columns))
+    if missing:
         return (
-            f"its column {name!r} needs a value (NOT NULL without default), and the view has none"
+            f"its column {missing[0]!r} needs a value (NOT NULL without default), and the view has "
+            "none"
         )
     for name, type_ in columns.items():
         table_family, view_family = _family(shape.types[name]), _family(type_)

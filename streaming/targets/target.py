@@ -138,7 +138,12 @@ class CheckedTarget(Target, Protocol):
 
 
 def expand_template(template: str, view: str, *, quoted: bool = True) -> str:
-    """Replace ``{view}`` in a path or table name by the name of the view, quoted for a file name.
+    """Replace ``{view}`` in a path or table name by the name of the view.
+
+    Args:
+        template: The path or table name.
+        view: The name of the view.
+        quoted: If True, the name is written as `file_name` returns it; else it is unchanged.
 
     >>> expand_template("out/{view}", "a/b"), expand_template("out", "a/b")
     ('out/a%2Fb', 'out')

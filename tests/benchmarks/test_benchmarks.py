@@ -209,7 +209,8 @@ def test_encoding_and_decoding_are_parts_of_a_step() -> None:
     row = measure_encoding("string", rows=500, steps=2, seed=0, verdict=verdict)
 
     assert (verdict.comparisons, verdict.differences) == (6, [])
-    assert 0 < row["encode ms"] + row["decode ms"] < row["step ms"]
+    assert min(row["encode ms"], row["decode ms"]) > 0
+    assert row["encode ms"] + row["decode ms"] < row["step ms"]
     assert row["steps"] == 4
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from circuits.errors import CircuitError
+from circuits.plan.event_time import EventTime
 from circuits.plan.node import PlanNode
 from circuits.plan.nodes import (
     Aggregate,
@@ -25,6 +26,7 @@ from circuits.plan.nodes import (
     TopK,
     Union,
     Values,
+    columns,
 )
 from circuits.plan.physical_nodes import (
     FinalAggregate,
@@ -170,6 +172,11 @@ def _map(plan: Map, context: OperatorContext) -> Operator:
     return MapOperator(plan.expressions, plan.input.fields, context.codecs)
 
 
+def _event_time(plan: EventTime, context: OperatorContext) -> Operator:
+    expressions = (*columns(plan.input), plan.expression)
+    return MapOperator(expressions, plan.input.fields, context.codecs)
+
+
 def _join(plan: Join, context: OperatorContext) -> Operator:
     return JoinOperator(plan, context.inputs, context.relations, context.join_options)
 
@@ -208,6 +215,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Values: lambda plan, context: ValuesOperator(plan, context.codecs),
     Filter: _filter,
     Map: _map,
+    EventTime: _event_time,
     Union: lambda plan, context: UnionOperator(len(plan.fields)),
     Negate: lambda plan, context: NegateOperator(),
     Distinct: lambda plan, context: DistinctOperator(len(plan.fields), to_set),

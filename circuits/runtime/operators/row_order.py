@@ -42,9 +42,8 @@ class RowOrder:
     Attributes:
         key_count: The number of group columns.
         width: The number of columns of the trace.
-        tie_columns: The number of sort columns up to and including those of the first value whose
-            sort columns are not exact. Rows that are equal in these may be in another order than
-            their values. None if all sort columns are exact.
+        tie_columns: The number of sort columns in which tied rows are equal (see above); None if
+            all sort columns are exact.
         coded_columns: The columns of the trace whose codes come from a dictionary.
     """
 

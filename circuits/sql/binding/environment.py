@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
-from circuits.plan.nodes import Map, PlanNode, Scan, columns
+from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.sql.binding.clause import Clause, Reader, ReaderTable
 from circuits.sql.binding.scope import Domain, Scope
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
@@ -129,7 +129,7 @@ class Environment:
     """
 
     source: SqlSource
-    relations: Mapping[str, Scan]
+    relations: Mapping[str, PlanNode]
     queries: QueryPlanner
     readers: ReaderTable
     common_tables: Mapping[str, CommonTable] = field(default_factory=dict)

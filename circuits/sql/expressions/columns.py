@@ -12,8 +12,10 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.errors import SqlError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.current_time import is_local_timestamp
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
 from circuits.sql.expressions.spark.arithmetic import promote_texts, read_arithmetic
@@ -27,7 +29,16 @@ _BYTE_ORDERS: Final = ("c", "posix", "binary")
 def _read_column(clause: Clause, node: exp.Column) -> Expression:
     if isinstance(node.this, exp.Star):
         raise clause.source.unsupported(node, f"'*' in {clause.name}", "name the columns")
-    return clause.read_column(clause, node)
+    try:
+        return clause.read_column(clause, node)
+    except SqlError as error:
+        if not is_local_timestamp(node) or "unknown column" not in str(error):
+            raise
+    # Spark's dialect of sqlglot parses LOCALTIMESTAMP as a column.
+    clause.source.mark_read(node)
+    local = exp.Localtimestamp()
+    local.meta.update(node.this.meta)
+    return clause.read(local)
 
 
 def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:

@@ -36,7 +36,13 @@ from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
 
-__all__ = ["READERS", "READERS_BY_NAME", "add_temporal_filter", "reads_now"]
+__all__ = [
+    "READERS",
+    "READERS_BY_NAME",
+    "add_temporal_filter",
+    "is_local_timestamp",
+    "reads_now",
+]
 
 #: The number of the column that stands for the time of the step; no relation has as many columns.
 NOW_COLUMN: Final = 1 << 48
@@ -57,10 +63,18 @@ _ADVICE: Final = (
 )
 
 
+def is_local_timestamp(node: exp.Expr) -> bool:
+    """Return whether a node is LOCALTIMESTAMP, unless there is a column of that name."""
+    if not isinstance(node, exp.Column) or node.table or node.this.args.get("quoted"):
+        return False
+    return node.name.casefold() == "localtimestamp"
+
+
 def reads_now(condition: exp.Expr) -> bool:
     """Return whether a condition contains the current time, outside of subqueries."""
     return any(
         isinstance(part, tuple(READERS))
+        or is_local_timestamp(part)
         or (isinstance(part, exp.Anonymous) and part.name.lower() in READERS_BY_NAME)
         for part in condition.walk(prune=lambda part: isinstance(part, exp.Query))
     )

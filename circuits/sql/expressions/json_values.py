@@ -16,7 +16,7 @@ from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.expressions.spark.documents import read_schema
 from circuits.types.ddl import field_of, schema_of_ddl
 
-__all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "is_json"]
+__all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "constant_path", "is_json"]
 
 
 def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
@@ -26,6 +26,12 @@ def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> li
     steps: list[str | int] = []
     if isinstance(path, exp.Literal):
         clause.source.allow_arguments(path, "this", "is_string")
+        if path.is_string and path.this.startswith("$") and "[#-" in path.this:
+            return constant_path(clause, node, path, path.this.replace("[#-", "[-"))
+        if path.is_string and path.this.startswith("/") and not clause.source.is_spark:
+            raise clause.source.unsupported(
+                node, "a path that begins with '/'", "write it as '$.name[0]'"
+            )
         steps = [path.this] if path.is_string else [int(path.this)]
         return [string_literal(json.dumps(steps))]
     if not isinstance(path, exp.JSONPath):
@@ -45,6 +51,27 @@ def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> li
                 node, "a path with wildcards or filters", "write the keys and positions"
             )
     return [string_literal(json.dumps(steps))]
+
+
+def constant_path(
+    clause: Clause, node: exp.Expr, literal: exp.Literal, text: str
+) -> list[Expression]:
+    """Return a constant path as an argument: a JSON text of its steps.
+
+    Args:
+        clause: The clause of the expression.
+        node: The call, for errors.
+        literal: The tree of the path.
+        text: The path; a text that does not begin with ``$`` is a key.
+
+    Raises:
+        UnsupportedSqlError: The path has wildcards or filters.
+    """
+    clause.source.allow_arguments(literal, "this", "is_string")
+    parsed: exp.Expr | None = exp.Literal.string(text)
+    if text.startswith("$"):
+        parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(parsed)
+    return _path_arguments(clause, node, parsed)
 
 
 def _json_reader(function: str) -> Reader:
@@ -84,11 +111,10 @@ def _json_reader_of_name(duckdb_function: str, spark_function: str = "") -> Read
                 raise clause.source.unsupported(
                     node, "a path that is not constant", "write it as '$.name[0]'"
                 )
-            clause.source.allow_arguments(literal, "this", "is_string")
-            parsed: exp.Expr | None = literal
-            if literal.this.startswith("$"):
-                parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(literal)
-            steps = _path_arguments(clause, node, parsed)
+            if literal.is_string:
+                steps = constant_path(clause, node, literal, literal.this)
+            else:
+                steps = _path_arguments(clause, node, literal)
         return clause.call(node, function, clause.read(value), *steps)
 
     return read

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.json_queries import read_is_json
 from circuits.sql.expressions.list_comparisons import (
     compare_with_list,
     is_list_comparison,
@@ -85,6 +86,8 @@ def _read_is(clause: Clause, node: exp.Is) -> Expression:
         if not node.expression.this:
             condition = clause.call(node, "not", condition)
         return clause.call(node, "is_true", condition)
+    if isinstance(node.expression, exp.JSON):
+        return read_is_json(clause, node)
     raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
 
 
@@ -226,6 +229,34 @@ def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
     return clause.call(node, "not", matches) if is_negated else matches
 
 
+def _read_overlaps(clause: Clause, node: exp.Overlaps) -> Expression:
+    """Read ``(start, end) OVERLAPS (start, end)``, as in Flink: the ends belong to the period.
+
+    An end may be an interval, and a start may be after its end.
+    """
+    if not clause.source.is_spark:
+        advice = "compare the ends, or use dialect='spark' for Flink's OVERLAPS"
+        raise clause.source.unsupported(node, f"operator OVERLAPS in {clause.name}", advice)
+    bounds = []
+    for period in (node.this, node.expression):
+        if not isinstance(period, exp.Tuple) or len(period.expressions) != 2:
+            raise clause.source.error(node, "OVERLAPS compares two pairs: (start, end)")
+        start, end = period.expressions
+        if isinstance(end, exp.Interval):
+            end = exp.Add(this=start.copy(), expression=end.copy())
+        values = clause.read(start), clause.read(end)
+        is_ordered = clause.call(node, "le", *values)
+        bounds += [clause.call(node, "case", is_ordered, *pair) for pair in (values, values[::-1])]
+    clause.source.mark_read(node)
+    first_start, first_end, second_start, second_end = bounds
+    return clause.call(
+        node,
+        "and",
+        clause.call(node, "ge", first_end, second_start),
+        clause.call(node, "ge", second_end, first_start),
+    )
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.And: _connective_reader("and"),
     exp.Between: _read_between,
@@ -244,6 +275,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.NEQ: _comparison_reader("ne"),
     exp.Not: _read_not,
     exp.NullSafeEQ: _comparison_reader("same"),
+    exp.Overlaps: _read_overlaps,
     exp.NullSafeNEQ: _read_is_distinct_from,
     exp.Or: _connective_reader("or"),
 }

@@ -21,6 +21,7 @@ from circuits.sql.expressions import (
     duckdb_json,
     duckdb_lists,
     duckdb_texts,
+    json_queries,
     json_values,
     lambdas,
     literals,
@@ -44,6 +45,7 @@ _COMMON_BY_NAME: Final = merge_tables(
     time_buckets.READERS_BY_NAME,
     nested.READERS_BY_NAME,
     lambdas.READERS_BY_NAME,
+    json_queries.READERS_BY_NAME,
     json_values.READERS_BY_NAME,
 )
 READERS: Final = ReaderTable(

@@ -11,7 +11,15 @@ from typing import Final
 
 from circuits.sql.binding.clause import Reader
 from circuits.sql.expressions.named_functions import COMMON, Builder, as_readers, merge_tables
-from circuits.sql.expressions.spark import conversions, dates, documents, lists, numbers, text
+from circuits.sql.expressions.spark import (
+    conversions,
+    dates,
+    documents,
+    flink,
+    lists,
+    numbers,
+    text,
+)
 
 __all__ = ["BUILDERS", "READERS_BY_NAME"]
 
@@ -23,6 +31,7 @@ BUILDERS: Final[dict[str, Builder]] = merge_tables(
     conversions.BUILDERS,
     documents.BUILDERS,
     lists.BUILDERS,
+    flink.BUILDERS,
 )
 
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(spark=True, table=BUILDERS)

@@ -13,7 +13,9 @@ a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same nod
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
 INTERVAL '1 day 02:03'   ``meta[INTERVAL_TEXT]``: the whole text; sqlglot drops a part of it
 EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
+JSON_VALUE(...)          the clauses of the SQL standard (`circuits.sql.syntax.json_syntax`)
 METADATA                 a part of a column in Flink; ``meta[UNCHECKED_COLUMN_PART]``
+GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in most dialects
 FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
@@ -27,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot import Dialect, exp
@@ -36,6 +39,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.array_subqueries import replace_array_subqueries
 from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
+from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
@@ -118,6 +122,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     names = {name.upper() for name in lower_names}
     constraints = {
         **base.CONSTRAINT_PARSERS,
+        "GENERATED": _generated_column_parser(base.CONSTRAINT_PARSERS["GENERATED"]),
         "LATENESS": _parse_lateness,
         "METADATA": _parse_metadata,
         "WATERMARK": _parse_watermark,
@@ -134,6 +139,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         },
         "FUNCTION_PARSERS": {
             **{name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names},
+            **JSON_PARSERS,
             **{
                 name: _rounding_parser(
                     name, is_call=name in names, is_spark_dialect=is_spark_dialect
@@ -317,6 +323,24 @@ class _TextKeepingParser(Parser):
             interval.meta[INTERVAL_TEXT] = literal.text
         return tree
 
+    def _parse_column_def(self, *args: Any, **options: Any) -> exp.Expr | None:
+        first = self._index
+        tree = super()._parse_column_def(*args, **options)
+        words = [token.text.upper() for token in self._tokens[first : self._index]]
+        if isinstance(tree, exp.ColumnDef) and any(
+            isinstance(constraint.kind, exp.ComputedColumnConstraint)
+            and isinstance(constraint.kind.this, exp.Not)
+            for constraint in tree.args.get("constraints") or []
+        ):
+            for word, following in pairwise(range(len(words))):
+                # sqlglot reads ``b AS (a) NOT NULL`` as ``b AS ((a) IS NOT NULL)``.
+                is_not_null = words[word : following + 1] == ["NOT", "NULL"]
+                if is_not_null and words[word - 1] != "IS":
+                    self.raise_error(
+                        "NOT NULL after a computed column; leave it out", self._tokens[first + word]
+                    )
+        return tree
+
     def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
         first = self._curr
         tree = super()._parse_types(*args, **options)
@@ -401,6 +425,21 @@ def _parse_lateness(parser: Any) -> exp.Expr:
         exp.WatermarkColumnConstraint(this=exp.null(), expression=bound)
     )
     return tree
+
+
+def _generated_column_parser(parse_generated: Callable[[Any], exp.Expr]) -> Any:
+    """Return the parser of ``GENERATED ALWAYS AS (a + 1) VIRTUAL`` and of identities."""
+
+    def parse(parser: Any) -> exp.Expr:
+        tree = parse_generated(parser)
+        is_always = isinstance(tree, exp.GeneratedAsIdentityColumnConstraint) and tree.this is True
+        if is_always and tree.args.get("expression") is not None:
+            tree = parser.expression(exp.ComputedColumnConstraint(this=tree.args["expression"]))
+        if isinstance(tree, exp.ComputedColumnConstraint):
+            parser._match_texts(("VIRTUAL", "STORED"))
+        return tree
+
+    return parse
 
 
 def _parse_metadata(parser: Any) -> exp.Expr:

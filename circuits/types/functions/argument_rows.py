@@ -58,11 +58,12 @@ def scatter_rows(positions: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa
 
     All positions together are 0 … n-1, each once.
     """
-    # Arrow cannot concatenate some empty arrays with others: lists of structs of NULLs.
-    filled = [number for number, part in enumerate(parts) if len(part)] or [0]
-    if len(filled) == 1:
-        return parts[filled[0]]
-    positions, parts = [positions[k] for k in filled], [parts[k] for k in filled]
+    # Empty parts are left out, because Arrow cannot concatenate empty lists of structs of NULLs
+    # with others.
+    indices = [index for index, part in enumerate(parts) if len(part)] or [0]
+    if len(indices) == 1:
+        return parts[indices[0]]
+    positions, parts = [positions[i] for i in indices], [parts[i] for i in indices]
     all_positions = np.concatenate([part_positions.to_numpy() for part_positions in positions])
     order = np.empty(len(all_positions), np.int64)
     order[all_positions] = np.arange(len(all_positions))
@@ -102,8 +103,9 @@ def fit_precision(decimals: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
-    limit = relabel_scale(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
-    is_too_long = pc.fill_null(pc.greater(pc.abs(decimals), limit[0]), False)
+    nines = pa.array([10**digits - 1], pa.decimal256(76, 0))
+    greatest = relabel_scale(nines, 76, decimals.type.scale)[0]
+    is_too_long = pc.fill_null(pc.greater(pc.abs(decimals), greatest), False)
     if pc.any(is_too_long).as_py():
         raise pa.ArrowInvalid(f"{decimals.filter(is_too_long)[0]} does not fit {target}")
 
@@ -169,14 +171,16 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
             return pa.nulls(0, result_type)
         columns = [pc.dictionary_encode(fill_rows(p, rows), "encode") for p in parameters]
         sizes = [len(c.dictionary) for c in columns]
-        codes = np.ravel_multi_index([c.indices.to_numpy() for c in columns], sizes)
-        order = np.argsort(codes, kind="stable")
-        distinct, starts = np.unique(codes[order], return_index=True)
+        # The number of the combination of parameters of each row.
+        numbers = np.ravel_multi_index([c.indices.to_numpy() for c in columns], sizes)
+        order = np.argsort(numbers, kind="stable")
+        distinct_numbers, starts = np.unique(numbers[order], return_index=True)
         bounds = [*starts.tolist(), rows]
+        combinations = zip(*np.unravel_index(distinct_numbers, sizes), strict=True)
         positions, parts, total_bytes = [], [], 0
-        for i, combination in enumerate(zip(*np.unravel_index(distinct, sizes), strict=True)):
+        for i, codes in enumerate(combinations):  # one code per parameter
             positions.append(pa.array(order[bounds[i] : bounds[i + 1]]))
-            pairs = zip(columns, combination, strict=True)
+            pairs = zip(columns, codes, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
             parts.append(apply(column.take(positions[-1]), constants, result_type))
             total_bytes += parts[-1].nbytes

@@ -1,10 +1,10 @@
 """Build a typed call of a function by its name: ``call``.
 
 A call with only literals becomes a literal (constant folding). If its evaluation fails, for example
-with an overflow, it remains a call and fails when it is evaluated for a row: the branch of a CASE
-that contains it may never be. It also remains a call if Python cannot represent the value, for
-example a date in the year 20000. Text that an implicit cast cannot parse is an error here
-(`circuits.types.functions.casting.coercion`).
+with an overflow, it remains a call and fails only when it is evaluated for a row. No row may ever
+reach the branch of a CASE that contains it. It also remains a call if Python cannot represent the
+value, for example a date in the year 20000. Text that an implicit cast cannot parse is an error
+here (`circuits.types.functions.casting.coercion`).
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     if type is not None and name not in ("cast", "try_cast"):
         raise FunctionError(f"{name} has no parameter 'type'; cast its result to {type}")
     typed: Arguments
-    typed, result = function.rule(name, arguments, type)
-    if name in ("cast", "try_cast") and typed[0].type == result:
+    typed, result_type = function.rule(name, arguments, type)
+    if name in ("cast", "try_cast") and typed[0].type == result_type:
         return typed[0]
-    return _fold(function, typed, result) or Call(name, typed, result)
+    return _fold(function, typed, result_type) or Call(name, typed, result_type)
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression:
@@ -97,10 +97,10 @@ def _unknown(name: str, count: int) -> FunctionError:
     return FunctionError(f"unknown function {name!r}; {hint}")
 
 
-def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Literal | None:
+def _fold(function: Function, arguments: Arguments, result_type: pa.DataType) -> Literal | None:
     """Evaluate a call of literals; None if an argument is not a literal or evaluation fails."""
     # A literal is a hashable Python value, which lists, structs and maps are not.
-    if function.kernel is None or is_nested(result):
+    if function.kernel is None or is_nested(result_type):
         return None
     values: list[Values] = []
     for argument in arguments:
@@ -110,8 +110,8 @@ def _fold(function: Function, arguments: Arguments, result: pa.DataType) -> Lite
         # An array of one row, which gives the result one row; the other arguments are scalars.
         values.append(array if not values else array[0])
     try:
-        value = function.kernel(values, kernel_type(result))
+        value = function.kernel(values, kernel_type(result_type))
         scalar = value[0] if isinstance(value, pa.Array) else value
-        return Literal(scalar.cast(result).as_py(), result)
+        return Literal(scalar.cast(result_type).as_py(), result_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):
         return None

@@ -46,6 +46,7 @@ def _assert_true(arguments: Sequence[Values], result_type: pa.DataType) -> Value
     return pa.nulls(rows, result_type)
 
 
+# In a signature, b is a condition and t a text.
 FUNCTIONS = (
     Function("try", "a; NULL for the rows for which a fails", _try_rule),
     Function(

@@ -1,13 +1,13 @@
 """The class `Function`: a function of expressions, with its name, its type rule and its kernel.
 
-The *type rule* gets the name of the function and the arguments as expressions, because the type of
-a literal may be adapted, and that of a column may not. Its last parameter is the target type of a
-cast, None for all other functions. It returns the arguments with the casts that the kernel needs,
-and the type of the result.
+The *type rule* gets the name of the function and the arguments. They are expressions, not types: a
+rule may change the type of a literal, but not that of a column. The last parameter is the target
+type of a cast, None for all other functions. The rule returns the arguments with the casts that the
+kernel needs, and the type of the result.
 
 The *kernel* computes the results of all rows. It gets one Arrow array or scalar per argument, at
-least one of them an array, and the type of the result. All types are cast to those of
-`circuits.types.functions.type_rules.kernel_type` before. The result of a row depends on no other
+least one of them an array, and the type of the result. Their types are those that
+`circuits.types.functions.type_rules.kernel_type` returns. The result of a row depends on no other
 row, so a failing row can be found by bisection.
 
 A function without a kernel does not evaluate all its arguments for all rows (case, coalesce); the
@@ -45,7 +45,10 @@ Kernel = Callable[[Sequence[Values], pa.DataType], Values]
 
 @dataclass(frozen=True)
 class Function:
-    """One function: its name, a description, its type rule and its kernel."""
+    """One function: its name, a description, its type rule and its kernel.
+
+    In the description, a, b, c, … are the arguments.
+    """
 
     name: str
     description: str

@@ -57,19 +57,26 @@ Lengths: TypeAlias = npt.NDArray[np.int64]
 def byte_lengths(values: Values, rows: int) -> Lengths:
     """Return the number of bytes of each text, 0 for NULL."""
     if isinstance(values, pa.Scalar):
-        return np.full(rows, upper_bound(values, 1), np.int64)
+        return np.full(rows, _scalar_bytes(values), np.int64)
     return np.asarray(pc.fill_null(pc.binary_length(values), 0).to_numpy(), np.int64)
 
 
 def upper_bound(values: Values, rows: int) -> int:
     """Return an upper bound of the bytes of a column, or of ``rows`` copies of a scalar."""
     if isinstance(values, pa.Scalar):
-        return rows * (len(values.as_buffer()) if values.is_valid else 0)
+        return rows * _scalar_bytes(values)
     return int(values.nbytes)
 
 
+def _scalar_bytes(text: pa.Scalar) -> int:
+    return len(text.as_buffer()) if text.is_valid else 0
+
+
 def check_lengths(lengths: Lengths) -> None:
-    """Check the lengths in bytes of the texts that a function will return, each at most 2**62.
+    """Check the lengths of the texts that a function will return.
+
+    Args:
+        lengths: The bytes of each text; the caller ensures that no product overflowed.
 
     Raises:
         ArrowInvalid: A text is too long.
@@ -92,7 +99,10 @@ def check_lengths(lengths: Lengths) -> None:
 
 
 def check_list_lengths(lengths: npt.NDArray[Any]) -> None:
-    """Check the numbers of elements of the lists that a function will return; floats are allowed.
+    """Check the lengths of the lists that a function will return.
+
+    Args:
+        lengths: The number of elements of each list; floats if it may exceed 64 bits.
 
     Raises:
         ArrowInvalid: A list is too long.

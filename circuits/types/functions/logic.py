@@ -40,8 +40,8 @@ def _connective_rule(
     require(name, arguments, 1, None)
     flat: list[Expression] = []
     for argument in arguments:
-        is_nested = isinstance(argument, Call) and argument.function == name
-        flat.extend(argument.arguments if is_nested else [argument])  # type: ignore[union-attr]
+        is_same_call = isinstance(argument, Call) and argument.function == name  # a and (b and c)
+        flat.extend(argument.arguments if is_same_call else [argument])  # type: ignore[union-attr]
     return tuple(as_condition(name, arguments, argument) for argument in flat), pa.bool_()
 
 

@@ -178,18 +178,23 @@ def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Ke
         rows = row_count(arguments)
         if rows == 0:
             return pa.nulls(0, result_type)
-        scalars = [None if isinstance(a, pa.Array) else a.as_py() for a in arguments]
-        columns = [_encode(a) if isinstance(a, pa.Array) else None for a in arguments]
-        encoded = [column for column in columns if column is not None]
-        distinct_index, first_rows = _distinct_rows([column[0] for column in encoded])
-        lists = [
-            [scalar] * len(first_rows)
-            if column is None
-            else column[1].take(pa.array(column[0][first_rows])).to_pylist()
-            for scalar, column in zip(scalars, columns, strict=True)
-        ]
+        columns = {
+            index: _encode(argument)
+            for index, argument in enumerate(arguments)
+            if isinstance(argument, pa.Array)
+        }
+        distinct_index, first_rows = _distinct_rows([codes for codes, _ in columns.values()])
+        # For each argument, its values in the distinct rows.
+        distinct_values: list[list[Any]] = []
+        for index, argument in enumerate(arguments):
+            if index in columns:
+                codes, dictionary = columns[index]
+                distinct_values.append(dictionary.take(pa.array(codes[first_rows])).to_pylist())
+            else:
+                distinct_values.append([argument.as_py()] * len(first_rows))
         try:
-            results = pa.array([call(*values) for values in zip(*lists, strict=True)], result_type)
+            distinct_rows = zip(*distinct_values, strict=True)
+            results = pa.array([call(*values) for values in distinct_rows], result_type)
         except pa.ArrowException:
             raise
         except (ValueError, OverflowError, ArithmeticError) as error:
@@ -200,7 +205,7 @@ def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Ke
 
 
 def _encode(values: pa.Array) -> tuple[np.ndarray[Any, Any], pa.Array]:
-    """Return codes and the values that they stand for."""
+    """Return the codes of a column, and the dictionary: the value of each code."""
     encoded = pc.dictionary_encode(values, "encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
 

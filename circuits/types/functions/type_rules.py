@@ -169,14 +169,14 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         size = max(signed.bit_width, 2 * other.bit_width) // 8
         return _SIGNED[size] if size <= 8 else pa.decimal128(20, 0)
     (precision, scale), (other_precision, other_scale) = digits_of(left), digits_of(right)
-    widest = max(scale, other_scale)
-    needed = max(precision - scale, other_precision - other_scale) + widest
-    if needed > 76:
+    larger_scale = max(scale, other_scale)
+    digits = max(precision - scale, other_precision - other_scale) + larger_scale
+    if digits > 76:
         raise FunctionError(
-            f"the common type of {left} and {right} needs {needed} digits, a decimal has at most "
+            f"the common type of {left} and {right} needs {digits} digits, a decimal has at most "
             "76; cast one of them to a smaller decimal or to double"
         )
-    return decimal_type(needed, widest)
+    return decimal_type(digits, larger_scale)
 
 
 def _common_temporal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -272,15 +272,16 @@ def _integer_type(argument: pa.DataType) -> pa.DataType | None:
 
 
 def _interpolated_type(argument: pa.DataType) -> pa.DataType | None:
-    is_narrow = arrow.is_decimal(argument) and argument.precision <= 18
+    fits_word = arrow.is_decimal(argument) and argument.precision <= 18  # 64 bits
     is_float = arrow.is_floating(argument)
-    return argument if is_float or is_narrow or arrow.is_temporal(argument) else None
+    return argument if is_float or fits_word or arrow.is_temporal(argument) else None
 
 
 def _argument_type(argument: pa.DataType) -> pa.DataType:
     return argument
 
 
+# The result also has the dictionary encoding of the argument, which the functions below do not see.
 _RESULT_HAS_ARGUMENT_TYPE: Final = frozenset(("min", "max", "first", "mode", "quantile_disc"))
 _AGGREGATES: Final[dict[str, Callable[[pa.DataType], pa.DataType | None]]] = {
     "sum": _sum_type,

@@ -16,6 +16,9 @@ written in order. The unique level is the deeper one of both runs. If two differ
 have a common node at this level, the unique level moves below that node, and the levels above it
 get offsets.
 
+Ranges are found by galloping search. Where they are short, rows are merged one by one
+(`dbsp_wcoj.kernels.storage.alternating_merge`).
+
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
 "Shared Arrangements", PVLDB 13(10), 2020, section 4.2, which calls this proportional merging).
@@ -28,10 +31,39 @@ from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import pointer_to_words
+from dbsp_wcoj.kernels.storage.alternating_merge import (
+    SCRATCH_WORDS,
+    merge_alternating,
+    merge_leaves,
+)
+from dbsp_wcoj.kernels.storage.merge_output import (
+    CURSOR_WORDS,
+    CURSORS,
+    DEPTH,
+    DONE,
+    FILL,
+    LEFT,
+    NEXT_ENTRY,
+    NODES_WRITTEN,
+    PHASE,
+    PIECES,
+    RIGHT,
+    SHORT_RANGES,
+    UNIQUE_LEVEL,
+    WALK,
+    WEIGHTS_START,
+    add_leaves,
+    add_piece,
+    copy_siblings,
+    count_leaves,
+    has_one_weight,
+    level_header,
+    lower_unique_level,
+    write_pieces,
+)
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY_SIZE,
-    LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
     LEVEL_NODES,
     LEVEL_OFFSETS,
@@ -47,50 +79,15 @@ from dbsp_wcoj.kernels.storage.trie import (
     open_directory,
     share_offsets,
 )
-from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
-# state[...]
-PHASE = 0  # WALK (the tries), FILL (the directory) or DONE
-DEPTH = 1  # the level at which the walk is
-NEXT_ENTRY = 2  # in WALK the word where the directory starts, in FILL the entry to fill next
-WEIGHTS_START = 3  # the word where the weights start
-UNIQUE_LEVEL = 4  # from this level on, each node that was written has one leaf
-CURSORS = 5  # CURSOR_WORDS words per level
-CURSOR_WORDS = 5
-# The words of a level: the cursor in a and its end, the cursor in b and its end, and the number of
-# nodes written to out. LEFT and RIGHT, also used as the names of a and b, are not literals, because
-# numba compiles a function again for each literal argument.
-LEFT = np.int64(0)
-RIGHT = np.int64(2)
-NODES_WRITTEN = 4
-
-WALK = 0
-FILL = 1
-DONE = 2
-
-# Ranges of rows that are noted before they are copied; pieces[0] is their number, and each of them
-# has a side (LEFT or RIGHT), its first row, and the row after its last one.
-MAX_PIECES = 256
-PIECE_WORDS = 3
+# A range of at most this many siblings is short. After so many short ranges in a row, siblings are
+# merged one by one. If that is not possible, ranges are copied for longer before it is tried again.
+SHORT_RANGE = 4
+ENOUGH_SHORT_RANGES = 2
+RANGES_BETWEEN_ATTEMPTS = 16
 
 # Enough fuel for any merge.
 UNLIMITED_FUEL = np.int64(1 << 62)
-
-
-@subroutine
-def level_header(level):
-    """Return the header word at which the entry of ``level`` starts."""
-    return LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-
-
-@subroutine
-def start_weights(out, start, rows):
-    """Start to store weights: the ``rows`` leaves written so far have the uniform weight."""
-    total = np.int64(0)
-    for i in range(rows + 1):
-        out[start + i] = total
-        total = wrapping_add(total, out[UNIFORM_WEIGHT])
-    out[WEIGHT_SUMS] = start
 
 
 @subroutine
@@ -100,148 +97,6 @@ def find_unique_level(run):
     while level > 0 and run[level_header(level - 1) + LEVEL_NODES] == run[ROWS]:
         level -= 1
     return level
-
-
-@subroutine
-def copy_siblings(a, b, out, side, level, first, last, state, pieces):
-    """Append the nodes ``[first, last)`` of ``level`` and their descendants to ``out``.
-
-    They are nodes of ``a`` or ``b``, as ``side`` says.
-    """
-    run = a if side == LEFT else b
-    unique_level = state[UNIQUE_LEVEL]
-    for depth in range(level, unique_level):
-        entry = level_header(depth)
-        written = state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN]
-        source = run[entry + LEVEL_VALUES] + first
-        target = out[entry + LEVEL_VALUES] + written
-        count = last - first
-        for i in range(count):
-            out[target + i] = run[source + i]
-        state[CURSORS + CURSOR_WORDS * depth + NODES_WRITTEN] = written + count
-        source = run[entry + LEVEL_OFFSETS]
-        target = out[entry + LEVEL_OFFSETS] + written
-        first_child = run[source + first]
-        last_child = run[source + last]
-        children_written = state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN]
-        for i in range(count):
-            out[target + i] = run[source + first + i] - first_child + children_written
-        first = first_child
-        last = last_child
-    add_piece(a, b, out, side, first, last, state, pieces)
-
-
-@subroutine
-def add_piece(a, b, out, side, first, last, state, pieces):
-    """Note that the rows ``[first, last)`` of ``a`` or ``b`` come next.
-
-    If only the last column is left to copy, it is copied at once.
-    """
-    unique_level = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
-    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = written + last - first
-    if unique_level == a[ARITY] - 1:
-        run = a if side == LEFT else b
-        values = level_header(unique_level) + LEVEL_VALUES
-        source = run[values] + first
-        target = out[values] + written
-        for i in range(last - first):
-            out[target + i] = run[source + i]
-        copy_weights(run, out, first, last, written, state)
-        return
-    position = 1 + PIECE_WORDS * pieces[0]
-    pieces[position] = side
-    pieces[position + 1] = first
-    pieces[position + 2] = last
-    pieces[0] += 1
-    if pieces[0] == MAX_PIECES:
-        write_pieces(a, b, out, state, pieces)
-
-
-@subroutine
-def write_pieces(a, b, out, state, pieces):
-    """Append the rows that are noted to the levels from the unique level on, and forget them."""
-    if pieces[0] == 0:
-        return
-    arity = a[ARITY]
-    unique_level = state[UNIQUE_LEVEL]
-    stop = 1 + PIECE_WORDS * pieces[0]
-    rows = np.int64(0)
-    for piece in range(1, stop, PIECE_WORDS):
-        rows += pieces[piece + 2] - pieces[piece + 1]
-    start = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] - rows
-    for level in range(unique_level, arity):
-        values = level_header(level) + LEVEL_VALUES
-        target = out[values] + start
-        for piece in range(1, stop, PIECE_WORDS):
-            first = pieces[piece + 1]
-            count = pieces[piece + 2] - first
-            if pieces[piece] == LEFT:
-                source = a[values] + first
-                for i in range(count):
-                    out[target + i] = a[source + i]
-            else:
-                source = b[values] + first
-                for i in range(count):
-                    out[target + i] = b[source + i]
-            target += count
-    if unique_level <= arity - 2:
-        target = out[level_header(arity - 2) + LEVEL_OFFSETS]
-        for row in range(start, start + rows):
-            out[target + row] = row
-    for piece in range(1, stop, PIECE_WORDS):
-        first = pieces[piece + 1]
-        last = pieces[piece + 2]
-        if pieces[piece] == LEFT:
-            copy_weights(a, out, first, last, start, state)
-        else:
-            copy_weights(b, out, first, last, start, state)
-        start += last - first
-    pieces[0] = 0
-
-
-@subroutine
-def lower_unique_level(out, state, level):
-    """Give offsets to the levels before ``level``, which becomes the unique level."""
-    arity = out[ARITY]
-    old_level = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * old_level + NODES_WRITTEN]
-    for depth in range(old_level, level):
-        if depth < arity - 2:  # the last but one level always has offsets
-            target = out[level_header(depth) + LEVEL_OFFSETS]
-            for node in range(written):
-                out[target + node] = node
-        state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN] = written
-    state[UNIQUE_LEVEL] = level
-
-
-@subroutine
-def copy_weights(run, out, first, last, written, state):
-    """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
-    source = run[WEIGHT_SUMS]
-    largest = abs(run[UNIFORM_WEIGHT])
-    is_uniform = run[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
-    if source > 0:
-        largest = np.int64(0)
-        is_uniform = True
-        for i in range(first, last):
-            weight = wrapping_subtract(run[source + i + 1], run[source + i])
-            is_uniform &= weight == out[UNIFORM_WEIGHT]
-            largest = max(largest, abs(weight))
-    if not is_uniform and out[WEIGHT_SUMS] == 0 and first < last:
-        start_weights(out, state[WEIGHTS_START], written)
-    out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], largest)
-    target = out[WEIGHT_SUMS]
-    if target > 0:
-        total = out[target + written]
-        if source > 0:
-            shift = wrapping_subtract(total, run[source + first])
-            for i in range(first + 1, last + 1):
-                out[target + written + i - first] = wrapping_add(run[source + i], shift)
-        else:
-            for i in range(1, last - first + 1):
-                total = wrapping_add(total, run[UNIFORM_WEIGHT])
-                out[target + written + i] = total
 
 
 @subroutine
@@ -263,19 +118,6 @@ def gallop(run, position, end, value):
         else:
             high = middle
     return low
-
-
-@subroutine
-def count_leaves(run, level, unique_level, first, last):
-    """Return how many rows lie under the nodes ``[first, last)`` of ``level``.
-
-    From level ``unique_level`` on, each node has one leaf.
-    """
-    for depth in range(level, unique_level):
-        offsets = run[level_header(depth) + LEVEL_OFFSETS]
-        first = run[offsets + first]
-        last = run[offsets + last]
-    return last - first
 
 
 @subroutine
@@ -318,7 +160,13 @@ def init_merge(a, b, out):
 
 
 @subroutine
-def copy_range(a, b, out, level, side, limit, state, pieces, fuel):
+def count_short_ranges(scratch, length):
+    """Count a range as one more short range, or begin to count again after a longer one."""
+    scratch[SHORT_RANGES] = scratch[SHORT_RANGES] + 1 if length <= SHORT_RANGE else 0
+
+
+@subroutine
+def copy_range(a, b, out, level, side, limit, state, scratch, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
     If a single subtree exceeds the fuel, the walk descends into it, where the other run has no
@@ -346,16 +194,17 @@ def copy_range(a, b, out, level, side, limit, state, pieces, fuel):
         state[cursor + side] = first + 1
         state[DEPTH] = level + 1
         return 1
-    copy_siblings(a, b, out, side, level, first, last, state, pieces)
+    copy_siblings(a, b, out, side, level, first, last, state, scratch)
     state[cursor + side] = last
     return rows + 1
 
 
 @subroutine
-def merge_rows(a, b, out, state, pieces, fuel):
+def merge_rows(a, b, out, state, scratch, fuel):
     """Merge siblings of the unique level for about ``fuel`` rows; return the fuel left.
 
-    It ends early if two different rows have a common node; the unique level is then a later one.
+    It ends early after enough short ranges, or if two different rows have a common node; the unique
+    level is then a later one.
     """
     arity = a[ARITY]
     level = state[UNIQUE_LEVEL]
@@ -363,19 +212,24 @@ def merge_rows(a, b, out, state, pieces, fuel):
     values_a = a[level_header(level) + LEVEL_VALUES]
     values_b = b[level_header(level) + LEVEL_VALUES]
     i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
-    while fuel > 0 and (i < end_a or j < end_b):
+    if level == arity - 1 and has_one_weight(a, b, out):
+        fuel -= merge_leaves(a, b, out, state, fuel)
+        i, j = state[cursor], state[cursor + 2]
+    while fuel > 0 and (i < end_a or j < end_b) and scratch[SHORT_RANGES] < ENOUGH_SHORT_RANGES:
         if j == end_b or (i < end_a and a[values_a + i] < b[values_b + j]):
             limit = min(end_a, i + fuel)
             if j < end_b:
                 limit = gallop(a, values_a + i, values_a + limit, b[values_b + j]) - values_a
-            add_piece(a, b, out, LEFT, i, limit, state, pieces)
+            add_piece(a, b, out, LEFT, i, limit, state, scratch)
+            count_short_ranges(scratch, limit - i)
             fuel -= limit - i + 1
             i = limit
         elif i == end_a or b[values_b + j] < a[values_a + i]:
             limit = min(end_b, j + fuel)
             if i < end_a:
                 limit = gallop(b, values_b + j, values_b + limit, a[values_a + i]) - values_b
-            add_piece(a, b, out, RIGHT, j, limit, state, pieces)
+            add_piece(a, b, out, RIGHT, j, limit, state, scratch)
+            count_short_ranges(scratch, limit - j)
             fuel -= limit - j + 1
             j = limit
         else:
@@ -386,10 +240,10 @@ def merge_rows(a, b, out, state, pieces, fuel):
                     break
                 differing_level += 1
             if differing_level < arity:
-                write_pieces(a, b, out, state, pieces)
+                write_pieces(a, b, out, state, scratch)
                 lower_unique_level(out, state, differing_level)
                 break
-            add_leaves(a, b, out, i, j, state, pieces)
+            add_leaves(a, b, out, i, j, state, scratch)
             i += 1
             j += 1
             fuel -= 1
@@ -401,9 +255,9 @@ def merge_rows(a, b, out, state, pieces, fuel):
 @subroutine
 def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
-    max_pieces = MAX_PIECES if state[UNIQUE_LEVEL] < a[ARITY] - 1 else 0
-    pieces = np.empty(1 + PIECE_WORDS * max_pieces, np.int64)
-    pieces[0] = 0
+    scratch = np.empty(SCRATCH_WORDS, np.int64)
+    scratch[PIECES] = 0
+    scratch[SHORT_RANGES] = 0
     while fuel > 0:
         level = state[DEPTH]
         cursor = CURSORS + CURSOR_WORDS * level
@@ -420,21 +274,29 @@ def merge_tries(a, b, out, state, fuel):
                 state[parent_cursor + NODES_WRITTEN] = written + 1
             state[DEPTH] = level - 1
             continue
+        if scratch[SHORT_RANGES] >= ENOUGH_SHORT_RANGES:
+            rows = merge_alternating(a, b, out, level, state, scratch, fuel)
+            if rows > 0:
+                fuel -= rows + 1
+                continue
+            scratch[SHORT_RANGES] = -RANGES_BETWEEN_ATTEMPTS
         if level == state[UNIQUE_LEVEL]:
-            fuel = merge_rows(a, b, out, state, pieces, fuel)
+            fuel = merge_rows(a, b, out, state, scratch, fuel)
             continue
         values_a = a[entry + LEVEL_VALUES]
         values_b = b[entry + LEVEL_VALUES]
         if j == end_b:
-            fuel -= copy_range(a, b, out, level, LEFT, end_a, state, pieces, fuel)
+            fuel -= copy_range(a, b, out, level, LEFT, end_a, state, scratch, fuel)
         elif i == end_a:
-            fuel -= copy_range(a, b, out, level, RIGHT, end_b, state, pieces, fuel)
+            fuel -= copy_range(a, b, out, level, RIGHT, end_b, state, scratch, fuel)
         elif a[values_a + i] < b[values_b + j]:
             limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
-            fuel -= copy_range(a, b, out, level, LEFT, limit, state, pieces, fuel)
+            count_short_ranges(scratch, limit - i)
+            fuel -= copy_range(a, b, out, level, LEFT, limit, state, scratch, fuel)
         elif b[values_b + j] < a[values_a + i]:
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
-            fuel -= copy_range(a, b, out, level, RIGHT, limit, state, pieces, fuel)
+            count_short_ranges(scratch, limit - j)
+            fuel -= copy_range(a, b, out, level, RIGHT, limit, state, scratch, fuel)
         else:
             written = state[cursor + NODES_WRITTEN]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
@@ -449,40 +311,8 @@ def merge_tries(a, b, out, state, fuel):
             state[cursor + CURSOR_WORDS + 2] = b[offsets_b + j]
             state[cursor + CURSOR_WORDS + 3] = b[offsets_b + j + 1]
             state[DEPTH] = level + 1
-    write_pieces(a, b, out, state, pieces)
+    write_pieces(a, b, out, state, scratch)
     return fuel
-
-
-@subroutine
-def add_leaves(a, b, out, i, j, state, pieces):
-    """Write the row that is leaf ``i`` of ``a`` and leaf ``j`` of ``b``, unless the sum is zero.
-
-    The nodes of the row before the unique level are written already.
-    """
-    weight = np.int64(0)
-    for run, leaf in ((a, i), (b, j)):
-        start = run[WEIGHT_SUMS]
-        part = run[UNIFORM_WEIGHT]
-        if start > 0:
-            part = wrapping_subtract(run[start + leaf + 1], run[start + leaf])
-        weight = wrapping_add(weight, part)
-    if weight == 0:
-        return
-    write_pieces(a, b, out, state, pieces)
-    arity = a[ARITY]
-    unique_level = state[UNIQUE_LEVEL]
-    written = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
-    for level in range(unique_level, arity):
-        values = level_header(level) + LEVEL_VALUES
-        out[out[values] + written] = a[a[values] + i]
-    if unique_level <= arity - 2:
-        out[out[level_header(arity - 2) + LEVEL_OFFSETS] + written] = written
-    if weight != out[UNIFORM_WEIGHT] and out[WEIGHT_SUMS] == 0:
-        start_weights(out, state[WEIGHTS_START], written)
-    out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
-    if out[WEIGHT_SUMS] > 0:
-        out[out[WEIGHT_SUMS] + written + 1] = wrapping_add(out[out[WEIGHT_SUMS] + written], weight)
-    state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = written + 1
 
 
 @subroutine

@@ -29,6 +29,9 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
+# Directory entries that `fill_directory` writes for each node without a comparison.
+ENTRIES_AT_ONCE = 8
+
 
 @subroutine
 def directory_shift(lowest, highest, nodes):
@@ -44,7 +47,8 @@ def directory_shift(lowest, highest, nodes):
 def fill_directory(run, entry, fuel):
     """Fill the directory from its entry number ``entry`` on; return the number of the next one.
 
-    ``fuel`` limits the work: the number of entries to write plus the number of nodes to visit.
+    ``fuel`` limits the work, about: the number of entries to write plus the number of nodes to
+    visit.
     """
     values = run[LEVEL_HEADERS + LEVEL_VALUES]
     nodes = run[LEVEL_HEADERS + LEVEL_NODES]
@@ -52,17 +56,36 @@ def fill_directory(run, entry, fuel):
     shift = np.uint64(run[DIRECTORY_SHIFT])
     lowest = np.uint64(run[LOWEST_VALUE])
     size = run[DIRECTORY_SIZE]
-    node = 0 if entry == 0 else run[directory + entry - 1]
-    while entry < size and fuel > 0:
-        while node < nodes and (
-            (np.uint64(run[values + node]) - lowest) >> shift < np.uint64(entry)
-        ):
-            node += 1
-            fuel -= 1
-        run[directory + entry] = node
-        entry += 1
-        fuel -= 1
-    return entry
+    if entry >= size:
+        return size
+    node = np.int64(0) if entry == 0 else run[directory + entry - 1]
+    begin = entry
+    while node < nodes:
+        # The entries before ``stop`` that are not filled are those of this node.
+        stop = np.int64((np.uint64(run[values + node]) - lowest) >> shift) + 1
+        if fuel <= 0 and stop > entry and entry > begin:
+            return entry
+        # A fixed number of entries is written, most often enough, so that no branch depends on the
+        # values. Later nodes overwrite those from ``stop`` on.
+        first = entry
+        if entry + ENTRIES_AT_ONCE <= size:
+            for position in range(entry, entry + ENTRIES_AT_ONCE):
+                run[directory + position] = node
+            first += ENTRIES_AT_ONCE
+        if first < stop:
+            end = min(stop, first + max(fuel, 1))
+            for position in range(first, end):
+                run[directory + position] = node
+            fuel -= end - entry
+            entry = end
+            if end < stop:
+                return entry
+        fuel -= 1 + max(stop - entry, 0)
+        entry = max(entry, stop)
+        node += 1
+    for position in range(entry, size):
+        run[directory + position] = nodes
+    return size
 
 
 @subroutine

@@ -31,7 +31,7 @@ def test_maintained_window_functions_are_what_duckdb_answers(data, overhead):
 
 RUNNING_EXTREMES = [
     "SELECT a, b, s, min(s) OVER (PARTITION BY a ORDER BY b) AS m FROM t",
-    "SELECT a, s, max(s) OVER (ORDER BY a DESC) AS m, lag(a) OVER (ORDER BY a DESC) AS n FROM t",
+    "SELECT a, s, max(s) OVER (ORDER BY a DESC) AS m, lag(a) OVER (ORDER BY a DESC, s) AS n FROM t",
     "SELECT a, x, max(x) OVER (ORDER BY a DESC RANGE BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING)"
     " AS m, min(x) OVER (ORDER BY a DESC) AS n, min(s) OVER (ORDER BY a DESC) AS o FROM u",
 ]

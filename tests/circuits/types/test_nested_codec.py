@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from circuits import compile_sql
 from circuits.errors import SchemaError
 from circuits.types.codecs.codec import NULL, Codecs
 
@@ -144,3 +145,9 @@ def test_elements_under_a_null_do_not_matter():
     column = pa.Array.from_buffers(pa.list_(pa.int64()), 2, buffers, children=[values])
     assert column.to_pylist() == [[1, 2], None]
     assert Codecs().codec(column.type).encode(column).tolist() == [0, NULL]
+
+
+@pytest.mark.parametrize("type", [pa.list_(pa.int64()), pa.map_(pa.string(), pa.list_(pa.int8()))])
+def test_rows_whose_lists_are_all_empty_fit_a_column_of_lists(type):
+    circuit = compile_sql("SELECT l FROM t", {"t": pa.schema([("l", type)])})
+    assert circuit.step({"t": [{"l": []}, {"l": None}]})["view"].num_rows == 2

@@ -24,7 +24,8 @@ def test_the_nearest_rows_have_the_nearest_last_column(arity, data):
     change = data.draw(delta)
     staged = ZSet.from_rows(change.keys(), change.values(), arity=arity)
     searched = data.draw(st.lists(st.tuples(*[st.integers(-1, 5)] * arity), min_size=1, max_size=6))
-    for step, rows in ((None, state), (trace.prepare(staged), state + staged)):
+    next_step = trace.prepare(staged) if len(staged) else None
+    for step, rows in ((None, state), (next_step, state + staged)):
         nearest = NearestRows(trace, step)
         for inclusive in (False, True):
             before = nearest.before(np.array(searched).T, inclusive=inclusive)

@@ -68,6 +68,33 @@ def test_a_merge_in_parts_is_the_sum_and_its_sections_fit(data):
     assert packed.find_damage() == ""
 
 
+@LAW
+@given(st.data())
+def test_a_merge_of_hundreds_of_alternating_rows_is_the_sum(data):
+    """Large enough for the loops without branches, which need many siblings."""
+    arity = data.draw(st.integers(1, 5))
+    highest = [data.draw(st.sampled_from([2, 30, 400, 10**12])) for _ in range(arity)]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+
+    def random_rows(weights: list[int]) -> dict:
+        rows = rng.integers(0, highest, (rng.integers(1, 500), arity)) ** rng.integers(1, 3)
+        return {tuple(row): int(rng.choice(weights)) for row in rows.tolist()}
+
+    weights = st.sampled_from([[1], [-1], [2], [1, -1, 3]])
+    older, newer = (random_rows(data.draw(weights)) for _ in range(2))
+    deleted = rng.random() / 2
+    newer |= {row: -weight for row, weight in older.items() if rng.random() < deleted}
+    merge = Merge(build(older, arity), build(newer, arity))
+    fuel = data.draw(st.sampled_from([1, 9, 50, 300, 10**6]))
+    while (merged := merge.work(fuel)) is None:
+        pass
+    expected = add(older, newer)
+    assert rows_of(merged) == expected
+    assert merged.max_abs_weight == max(map(abs, expected.values()), default=0)
+    assert merged.find_damage() == ""
+    assert rows_of(read_copy(merged.to_words())) == expected
+
+
 def test_wide_rows_share_their_offsets_until_two_rows_have_a_common_prefix():
     rng = np.random.default_rng(5)
     first = {tuple(row): 1 for row in rng.integers(0, 10**9, (700, 6)).tolist()}

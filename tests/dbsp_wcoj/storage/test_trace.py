@@ -221,6 +221,14 @@ def test_huge_weights_in_a_long_stream_are_exact_or_refused(seed):
                 assert run.max_abs_weight >= max(map(abs, part.values()))
 
 
+def test_an_empty_delta_has_no_step():
+    trace = Trace(2)
+    with pytest.raises(ValueError, match="the delta is empty"):
+        trace.prepare(ZSet.empty(2))
+    trace.update(ZSet.empty(2))
+    assert trace.rows == 0
+
+
 def test_a_delta_of_another_arity_is_refused():
     with pytest.raises(ArityError):
         Trace(2).update(ZSet.from_rows([(1, 2, 3)]))

@@ -27,10 +27,12 @@ class Windows(Expressions):
         """Return a call, its window, and the kind of its result.
 
         Functions that depend on the order of equal rows have an order of all columns, the same one
-        in the whole SELECT: two orders may number two equal rows differently.
+        in the whole SELECT: two orders may number two equal rows differently. There are none over
+        rows with a column that cannot be in an order, such as a list.
         """
         self.count("window function")
-        scope = [column for column in scope if column.kind in ORDERED] or [Column("1", "int")]
+        is_total = all(column.kind in ORDERED for column in scope)
+        scope = self.orderable_columns(scope) or [Column("1", "int")]
         column = self.pick(scope)
         partition = f"PARTITION BY {self.pick(scope).text} " if self.chance(60) else ""
         if not self.row_order:
@@ -38,7 +40,8 @@ class Windows(Expressions):
         all_columns = self.row_order
         keys = [self.pick(scope) for _ in range(self.pick([0, 1, 1, 2]))]
         window = f"{partition}ORDER BY {self.order(keys)}" if keys else partition
-        form = self.pick(["rank", "number", "neighbour", "value", "aggregate", "aggregate"])
+        forms = ["rank", "aggregate", "aggregate"]
+        form = self.pick([*forms, "number", "neighbour", "value"] if is_total else forms)
         if form == "rank":
             name = self.pick(["rank", "dense_rank", "percent_rank", "cume_dist"])
             window = window if keys else f"{partition}ORDER BY {self.pick(scope).text}"
@@ -59,8 +62,10 @@ class Windows(Expressions):
                 column.kind,
             )
         frame = ""
-        if keys and self.chance(60):
-            mode = self.pick(["rows", "range", "groups"] if self.dialect == "duckdb" else ["rows"])
+        modes = ["range", "groups"] if self.dialect == "duckdb" else []
+        modes += ["rows"] if is_total else []
+        if keys and modes and self.chance(60):
+            mode = self.pick(modes)
             frame = self.frame(keys, mode)
             window = all_columns if mode == "rows" else window
         name = self.pick(["count", "sum", "avg", "min", "max"])
@@ -94,6 +99,8 @@ class Windows(Expressions):
 
     def select_with_windows(self, source: str, scope: Sequence[Column]) -> tuple[str, list[str]]:
         """Write a SELECT over a source with its WHERE: columns, window functions and QUALIFY."""
+        if self.chance(50):
+            scope = self.orderable_columns(scope) or [Column("1", "int")]
         self.row_order = ""
         columns = [self.expression(scope, 1) for _ in range(self.pick([1, 2]))]
         items = [f"{column.text} AS c{i}" for i, column in enumerate(columns)]

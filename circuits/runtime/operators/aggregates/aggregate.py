@@ -94,8 +94,8 @@ class AggregateOperator:
         )
         # The sets of the values that are aggregated with ``distinct``.
         self._value_sets = value_sets(self.keys, self._linear.distinct_slots, inputs)
-        # The calls by the key of their state, because calls share a state; for each state by the
-        # key of the result, because equal calls are computed once.
+        # By `_state_key`, because calls share a state; then by `_result_key`, because equal calls
+        # are computed once.
         calls_by_state: dict[object, dict[object, AggregateCall]] = {}
         for call in self.calls:
             if call.function not in LINEAR_FUNCTIONS:

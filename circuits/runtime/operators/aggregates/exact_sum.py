@@ -130,9 +130,8 @@ class ExactSum:
         mantissas, exponents = np.zeros(n), np.zeros(n, np.int64)
         # Position 0 counts multiples of 2**unit_exponent.
         unit_exponent = _MIN_EXPONENT if self.is_floating else 0
-        sum_to_floats(
-            *sums, divisors, self.scale, _MIN_EXPONENT - unit_exponent, mantissas, exponents
-        )
+        min_exponent = _MIN_EXPONENT - unit_exponent  # of the least positive float, in this unit
+        sum_to_floats(*sums, divisors, self.scale, min_exponent, mantissas, exponents)
         with np.errstate(over="ignore"):
             values = np.ldexp(mantissas, (exponents + unit_exponent).astype(np.int32))
         if non_finite is not None:

@@ -67,7 +67,7 @@ class WindowOperator:
 
     Args:
         plan: The node; `circuits.plan.window.Window` defines the result.
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Field, Order, Scan

@@ -120,14 +120,14 @@ class WindowFunctions:
 
     Args:
         plan: The node.
-        codecs: The codes of values.
+        codecs: Encode values as int64 codes.
     """
 
     def __init__(self, plan: Window, codecs: Codecs) -> None:
         self._plan = plan
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in plan.input.fields]
-        self._calls = [self._function(call) for call in plan.calls]
+        self._calls = [self._compile(call) for call in plan.calls]
 
     def results(
         self,
@@ -139,9 +139,10 @@ class WindowFunctions:
         """Return the codes of each call's results, shape ``(calls, n)``.
 
         Args:
-            codes: The rows of whole partitions, in order; shape ``(columns, n)``.
-            partition_begins: A mask of the rows that begin a partition.
-            totals: Totals over rows of the partitions before these rows, if there are such rows.
+            codes: The rows of partitions, in order; shape ``(columns, n)``. With ``totals``, they
+                may be without their leading rows.
+            partition_begins: A mask of the first of these rows of each partition.
+            totals: Totals over the leading rows; None if the partitions are whole.
             budget: The limits of the step; None for no limits.
 
         Raises:
@@ -174,7 +175,8 @@ class WindowFunctions:
             values = values_of(values, np.dtype(f"f{value_type.bit_width // 8}")).astype(np.float64)
         return RangeOrder(-values if order.descending else values, present)
 
-    def _function(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+    def _compile(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+        """Return the function that computes the results of a call."""
         function = call.function
         if function in _POSITIONS:
             compute = _POSITIONS[function]
@@ -184,12 +186,12 @@ class WindowFunctions:
         if function in ("first_value", "last_value", "nth_value"):
             return lambda rows: _value_at(call, rows, self._frames(call, rows))
         if call.distinct or function not in ("count", "sum", "avg", "min", "max"):
-            return self._aggregate_by_frame(call)
+            return self._compile_aggregate(call)
         if function == "count":
             return lambda rows: _count(call, rows, self._frames(call, rows))
         if function in ("min", "max"):
-            return self._extreme(call)
-        return self._sum(call)
+            return self._compile_extreme(call)
+        return self._compile_sum(call)
 
     def _frames(self, call: WindowCall, rows: _Rows) -> FrameRanges:
         return frame_ranges(call.frame, rows.partitions, rows.range_order)
@@ -211,7 +213,7 @@ class WindowFunctions:
         default = rows.codes[call.arguments[1]] if len(call.arguments) > 1 else np.int64(NULL)
         return np.where(source_row == _NO_ROW, default, value[source_row])
 
-    def _extreme(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+    def _compile_extreme(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         column = call.arguments[0]
         ordered_column = OrderedColumn(
             column, self._columns[column], descending=call.function == "max"
@@ -245,7 +247,7 @@ class WindowFunctions:
 
         return compute
 
-    def _sum(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+    def _compile_sum(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         column = call.arguments[0]
         exact = ExactSum(self._columns[column])
         aggregate = AggregateCall(call.function, column, call.type, call.name)
@@ -279,7 +281,7 @@ class WindowFunctions:
 
         return compute
 
-    def _aggregate_by_frame(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
+    def _compile_aggregate(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         """Return the function of any aggregate: it groups rows by the number of their frame."""
         fields = (Field("frame", _INT64, nullable=False), *self._plan.input.fields)
         arguments = [column + 1 for column in call.arguments]

@@ -79,7 +79,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return time_of_day(values, target)
     if arrow.is_floating(target):
         return _to_float(values, target)
-    return pc.cast(values, target, safe=not (arrow.is_time(target) or arrow.is_duration(target)))
+    may_lose_digits = arrow.is_time(target) or arrow.is_duration(target)  # of a coarser unit
+    return pc.cast(values, target, safe=not may_lose_digits)
 
 
 def _convert_parts(
@@ -147,7 +148,8 @@ def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Round the product with a power of ten, a float64, half away from zero, as in DuckDB.
 
-    Beyond 53 bits and 18 digits, the exact digits of the float are used; DuckDB's are inexact.
+    If the target has more than 18 digits and the product more than 53 bits, the exact digits of the
+    float are used instead; DuckDB's are inexact.
     """
     floats = pc.cast(values, pa.float64())
     product = pc.multiply(floats, 10.0**target.scale)
@@ -155,6 +157,7 @@ def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     is_in_range = pc.less(pc.abs(product), 2.0**63 if target.precision <= 18 else 2.0**53)
     is_in_range = pc.fill_null(is_in_range, True)
     digits = pc.cast(pc.if_else(is_in_range, whole, 0.0), pa.int64())
+    # 256 bits hold the digits with any scale of the target; the cast checks its precision.
     from_product = relabel_scale(pc.cast(digits, pa.decimal256(19, 0)), 76, target.scale)
     result = pc.cast(from_product, target)
     if pc.all(is_in_range, min_count=0).as_py():

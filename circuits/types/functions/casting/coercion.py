@@ -59,19 +59,15 @@ def constant(literal: Literal, target: pa.DataType) -> Literal:
 
 def adapt(arguments: Sequence[Expression]) -> Arguments:
     """Return the arguments with each literal in the type of the others, if its value fits."""
-    fixed_types = [
-        a.type for a in arguments if not isinstance(a, Literal) and not arrow.is_null(a.type)
-    ]
-    if not fixed_types:
+    typed = [a for a in arguments if not arrow.is_null(a.type)]
+    required_types = [a.type for a in typed if not isinstance(a, Literal)]
+    if not required_types and any(is_text(a.type) for a in typed):
         # Only literals: text literals get the type of the others.
-        other_types = [
-            a.type for a in arguments if not is_text(a.type) and not arrow.is_null(a.type)
-        ]
-        fixed_types = other_types if any(is_text(a.type) for a in arguments) else []
-    if not fixed_types:
+        required_types = [a.type for a in typed if not is_text(a.type)]
+    if not required_types:
         return tuple(arguments)
     try:
-        target = common_type(fixed_types)
+        target = common_type(required_types)
     except FunctionError:
         return tuple(arguments)
     return tuple(_adapt_literal(a, target) if isinstance(a, Literal) else a for a in arguments)

@@ -114,10 +114,7 @@ def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType)
     """Return the text with years outside 1 to 9999 and infinities replaced by DuckDB's format."""
     data_type = values.type
     ticks = ticks_of(values)
-    per_day = 1 if arrow.is_date32(data_type) else 86_400_000
-    if arrow.is_timestamp(data_type):
-        per_day = 86_400 * PER_SECOND[data_type.unit]
-    days = ticks // per_day
+    days = ticks // _ticks_per_day(data_type)
     unusual = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, data_type)
     if not unusual.any():
         return text
@@ -125,13 +122,18 @@ def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType)
     return pc.replace_with_mask(text, pa.array(unusual), pa.array(formatted, target))
 
 
+def _ticks_per_day(data_type: pa.DataType) -> int:
+    """Return the units of a date or timestamp type in a day; the unit of a date64 is 1 ms."""
+    if arrow.is_timestamp(data_type):
+        return 86_400 * PER_SECOND[data_type.unit]
+    return 1 if arrow.is_date32(data_type) else 86_400_000
+
+
 def _format_timestamp(tick: int, data_type: pa.DataType) -> str:
     """Format a date or timestamp of any year."""
     if bool(is_infinite(np.array([tick]), data_type)[0]):
         return "infinity" if tick > 0 else "-infinity"
-    per_second = PER_SECOND[data_type.unit] if arrow.is_timestamp(data_type) else 1000
-    per_day = 1 if arrow.is_date32(data_type) else 86_400 * per_second
-    days, ticks_of_day = divmod(tick, per_day)
+    days, ticks_of_day = divmod(tick, _ticks_per_day(data_type))
     date = np.datetime64(days, "D")
     month = date.astype("datetime64[M]")
     year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
@@ -141,6 +143,7 @@ def _format_timestamp(tick: int, data_type: pa.DataType) -> str:
     text = f"{year if year > 0 else 1 - year:04}-{month_of_year:02}-{day:02}{era}"
     if not arrow.is_timestamp(data_type):
         return text
+    per_second = PER_SECOND[data_type.unit]
     seconds, fraction = divmod(ticks_of_day, per_second)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     digits = f"{fraction:0{len(str(per_second)) - 1}}".rstrip("0") if fraction else ""

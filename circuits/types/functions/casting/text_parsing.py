@@ -126,13 +126,12 @@ def _parse_decimals(values: pa.Array, target: pa.DataType, type_name: str) -> pa
         return pc.replace_with_mask(
             _parse_decimals(without_inexact, target, type_name), is_inexact, parsed
         )
-    wide = pa.decimal256(76, target.scale)
     # The first digit after the scale decides how to round, so the digits after it are cut off.
     scale = min(target.scale + 1, 75)
     shortened = pc.replace_substring_regex(texts, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
     parsed = pc.cast(shortened, pa.decimal256(76, scale))
     rounded = pc.round(parsed, ndigits=target.scale, round_mode="half_towards_infinity")
-    return fit_precision(pc.cast(rounded, wide), target)
+    return fit_precision(pc.cast(rounded, pa.decimal256(76, target.scale)), target)
 
 
 def _is_inexact(values: pa.Array) -> pa.Array:

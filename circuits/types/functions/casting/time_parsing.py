@@ -7,10 +7,11 @@ r"""Parse columns of text as dates, timestamps and times, in the formats that Du
     timestamp  date [("T" | blank) time [Z | +HH[:MM[:SS]] | " UTC"] blanks]
     special    [-]infinity, [-]inf, epoch                     in upper or lower case
 
-Fractional digits beyond the unit of the result are cut off, as in DuckDB; but a timestamp in
-seconds or milliseconds is rounded from microseconds. The offset of a text shifts the result if the
-target type has a time zone, and is ignored if it has none. A text with a date and a time can be
-parsed as a date; its time must be valid and is then ignored.
+Fractional digits beyond the unit of the result are cut off, as in DuckDB. Only a timestamp in
+seconds or milliseconds is rounded to its unit, after its digits beyond microseconds are cut off.
+The offset of a text shifts the result if the target type has a time zone, and is ignored if it has
+none. A text with a date and a time can be parsed as a date; its time must be valid and is then
+ignored.
 
 Deviations from DuckDB: the name of a zone other than UTC and GMT is an error (DuckDB accepts any
 word there, even ``PM``, and ignores it if the target type has no zone); a time followed by other
@@ -29,8 +30,8 @@ import pyarrow.compute as pc
 from circuits.types.functions.casting.time_units import (
     DAY_US,
     INFINITE,
-    MAX_DAY,
-    MAX_DAY_US,
+    INFINITE_DAY,
+    MAX_TIMESTAMP_DAY,
     PER_SECOND,
     from_ticks,
     to_unit,
@@ -73,8 +74,8 @@ def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
     _, _, is_valid_time = _time_of_day(parts)
     is_special, special_ticks = _special(values)
     is_valid &= is_valid_time | ~parts.has("time")
-    is_valid &= (days > -MAX_DAY) & (days < MAX_DAY)
-    days = np.where(is_special, np.clip(special_ticks, -MAX_DAY, MAX_DAY), days)
+    is_valid &= (days > -INFINITE_DAY) & (days < INFINITE_DAY)
+    days = np.where(is_special, np.clip(special_ticks, -INFINITE_DAY, INFINITE_DAY), days)
     is_valid |= is_special
     valid = _check(values, is_valid, "date32", lenient)
     array = pa.array(np.where(is_valid, days, 0).astype(np.int32), pa.int32())
@@ -94,7 +95,7 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
     parts = _Parts(values, _TIMESTAMP)
     ticks_us, nanos, is_valid = _date_and_time(parts)
     is_special, special_ticks = _special(values)
-    is_local = None  # a mask of the texts in the local time of a zone other than UTC
+    is_local = np.zeros(len(values), np.bool_)  # in the local time of a zone other than UTC
     if target.tz is not None:
         offset, has_offset = _offset(parts)
         shifted = ticks_us - offset
@@ -102,7 +103,8 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         is_valid &= ~has_offset | ((shifted > ticks_us) == (offset < 0)) | (offset == 0)
         is_valid &= np.abs(shifted) < INFINITE
         ticks_us = shifted
-        is_local = ~has_offset & ~parts.has("zone") & ~is_special if target.tz != "UTC" else None
+        if target.tz != "UTC":  # Z and UTC are zones without an offset
+            is_local = ~has_offset & ~parts.has("zone") & ~is_special
     ticks, fits = to_unit(ticks_us, "us", target.unit)
     if target.unit == "ns":
         ticks = ticks + np.where(fits, nanos, 0)
@@ -110,7 +112,7 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
     ticks = np.where(is_special, special_ticks, ticks)
     valid = _check(values, (is_valid & fits) | is_special, str(target), lenient)
     array = _with_nulls(pa.array(ticks, pa.int64()), valid)
-    if is_local is None or not is_local.any():
+    if not is_local.any():
         return array.view(target)
     naive = pc.if_else(pa.array(is_local), array, None).view(pa.timestamp(target.unit))
     localized = pc.assume_timezone(naive, target.tz).view(pa.int64())
@@ -188,7 +190,7 @@ def _days(parts: _Parts) -> tuple[Int64s, Bools]:
     is_valid &= ~is_before_christ | (~is_negative & (year > 0))
     year = np.where(is_negative, -year, np.where(is_before_christ, 1 - year, year))
     is_valid &= (month >= 1) & (month <= 12) & (day >= 1)
-    is_valid &= np.abs(year) < 6_000_000  # MAX_DAY is in the year 5,881,580
+    is_valid &= np.abs(year) < 6_000_000  # INFINITE_DAY is in the year 5,881,580
     months = np.where(is_valid, (year - 1970) * 12 + month - 1, 0)
     first = months.astype("datetime64[M]").astype("datetime64[D]")
     days = first + np.where(is_valid, day - 1, 0)
@@ -216,7 +218,7 @@ def _date_and_time(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
     has_time = parts.has("time")
     # Blanks at the end of a bare date belong to dates only.
     is_valid &= np.where(has_time, is_valid_time, parts.text("end") == "")
-    is_valid &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
+    is_valid &= (days >= -MAX_TIMESTAMP_DAY) & (days <= MAX_TIMESTAMP_DAY)
     midnight = np.where(is_valid, days, 0) * DAY_US
     micros = np.where(is_valid & has_time, micros, 0)
     is_valid &= micros < INFINITE - np.maximum(midnight, 0)  # their sum fits in int64

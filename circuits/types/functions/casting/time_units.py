@@ -1,7 +1,8 @@
 """Dates and timestamps as integers: units, infinities, and casts between them.
 
-A date is a number of days, a timestamp a number of ticks since 1970. As in DuckDB, the greatest
-number of each type and its negative are infinities, which remain infinite in every cast.
+A date is a number of days since 1970, a timestamp a number of ticks: seconds, milliseconds,
+microseconds or nanoseconds. As in DuckDB, the greatest number of each type and its negative are
+infinities, which remain infinite in every cast.
 
 ::
 
@@ -24,8 +25,8 @@ from pyarrow import types as arrow
 __all__ = [
     "DAY_US",
     "INFINITE",
-    "MAX_DAY",
-    "MAX_DAY_US",
+    "INFINITE_DAY",
+    "MAX_TIMESTAMP_DAY",
     "PER_SECOND",
     "convert_unit",
     "from_ticks",
@@ -39,10 +40,10 @@ __all__ = [
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-INFINITE: Final = 2**63 - 1
-MAX_DAY: Final = 2**31 - 1  # an infinite date
+INFINITE: Final = 2**63 - 1  # the ticks of an infinite timestamp
+INFINITE_DAY: Final = 2**31 - 1  # the day of an infinite date
 DAY_US: Final = 86_400_000_000
-MAX_DAY_US: Final = 106_751_991  # the last day whose microseconds since 1970 fit 64 bits
+MAX_TIMESTAMP_DAY: Final = 106_751_991  # the last day whose microseconds since 1970 fit 64 bits
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -72,7 +73,7 @@ def from_ticks(ticks: Int64s, target: pa.DataType, nulls_of: pa.Array) -> pa.Arr
 
 def is_infinite(ticks: Int64s, data_type: pa.DataType) -> Bools:
     """Return a mask of the integers of a date or timestamp type that are infinities."""
-    mask: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(data_type) else INFINITE)
+    mask: Bools = np.abs(ticks) == (INFINITE_DAY if arrow.is_date32(data_type) else INFINITE)
     return mask
 
 
@@ -103,7 +104,7 @@ def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
 
 
 def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast dates or timestamps to another date or timestamp type, with the same time of day.
+    """Cast dates or timestamps to another date or timestamp type; time zones are ignored.
 
     Raises:
         ArrowInvalid: The target cannot represent a value.
@@ -112,14 +113,14 @@ def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
     ticks = ticks_of(values)
     infinite = is_infinite(ticks, source)
     if arrow.is_date(source):
-        fits = infinite | (np.abs(ticks) <= MAX_DAY_US)
+        fits = infinite | (np.abs(ticks) <= MAX_TIMESTAMP_DAY)
         days = np.where(fits & ~infinite, ticks, 0)
         result, fits_unit = to_unit(days * DAY_US, "us", target.unit)
         fits &= fits_unit
         result = np.where(infinite, np.sign(ticks) * INFINITE, result)
     elif arrow.is_date(target):
         micros, fits = to_unit(ticks, source.unit, "us")
-        result = np.where(infinite, np.sign(ticks) * MAX_DAY, micros // DAY_US)
+        result = np.where(infinite, np.sign(ticks) * INFINITE_DAY, micros // DAY_US)
     else:
         result, fits = to_unit(ticks, source.unit, target.unit)
     _check(values, fits, target)
@@ -136,11 +137,11 @@ def time_of_day(values: pa.Array, target: pa.DataType) -> pa.Array:
     rounded_ticks, fits = to_unit(ticks, source.unit, unit)
     _check(values, fits & ~is_infinite(ticks, source), target)
     ticks_of_day = rounded_ticks % (86_400 * PER_SECOND[unit])
-    target_per_second, source_per_second = PER_SECOND[target.unit], PER_SECOND[unit]
+    target_per_second, unit_per_second = PER_SECOND[target.unit], PER_SECOND[unit]
     ticks_of_day = (
-        ticks_of_day * (target_per_second // source_per_second)
-        if target_per_second >= source_per_second
-        else ticks_of_day // (source_per_second // target_per_second)
+        ticks_of_day * (target_per_second // unit_per_second)
+        if target_per_second >= unit_per_second
+        else ticks_of_day // (unit_per_second // target_per_second)
     )
     return from_ticks(ticks_of_day, target, values)
 

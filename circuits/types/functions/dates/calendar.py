@@ -101,6 +101,7 @@ def _trunc(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 def _diff(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     unit_argument, start, end = arguments
     unit = (unit_argument[0] if isinstance(unit_argument, pa.Array) else unit_argument).as_py()
+    # The fixed time for weeks is the start, so the start has passed 0 boundaries.
     difference = pc.subtract(_boundaries(end, start, unit), _boundaries(start, start, unit))
     for side in (start, end):
         is_infinite = infinite_rows(fill_rows(side, 1))
@@ -125,10 +126,10 @@ def _boundaries(values: Values, origin: Values, unit: str) -> Values:
     if unit in _MICROSECONDS_PER_UNIT:
         return _ticks(values, unit)
     units_per_year = {"year": 1, "quarter": 4, "month": 12}
-    before_year = pc.multiply(pc.year(values), units_per_year[unit])
+    units_before_year = pc.multiply(pc.year(values), units_per_year[unit])
     if unit == "year":
-        return before_year
-    return pc.add(before_year, (pc.quarter if unit == "quarter" else pc.month)(values))
+        return units_before_year
+    return pc.add(units_before_year, (pc.quarter if unit == "quarter" else pc.month)(values))
 
 
 def _days(values: Values) -> Values:
@@ -142,16 +143,16 @@ def _ticks(values: Values, unit: str) -> Values:
     """
     ticks_per_second = PER_SECOND[values.type.unit]
     ticks = pc.cast(values, pa.int64())
-    # A unit has numerator / denominator ticks.
-    numerator = _MICROSECONDS_PER_UNIT[unit] * ticks_per_second
-    denominator = 1_000_000  # microseconds per second
-    if numerator < denominator:
-        return pc.multiply_checked(ticks, denominator // numerator)
+    microseconds_per_second = 1_000_000
+    # The ticks of a unit, times a million: a whole number, even if a tick is longer than the unit.
+    millionths = _MICROSECONDS_PER_UNIT[unit] * ticks_per_second
+    if millionths < microseconds_per_second:
+        return pc.multiply_checked(ticks, microseconds_per_second // millionths)
     # The remainder has the sign of the dividend, so a negative quotient is corrected downwards.
-    divisor = pa.scalar(numerator // denominator)
-    remainder = pc.remainder(ticks, divisor)
+    ticks_per_unit = pa.scalar(millionths // microseconds_per_second)
+    remainder = pc.remainder(ticks, ticks_per_unit)
     correction = pc.cast(pc.less(remainder, 0), pa.int64())
-    return pc.subtract(pc.divide(pc.subtract(ticks, remainder), divisor), correction)
+    return pc.subtract(pc.divide(pc.subtract(ticks, remainder), ticks_per_unit), correction)
 
 
 def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -179,14 +180,14 @@ def _add_interval(values: pa.Array, months: int, days: int) -> pa.Array:
     date = pc.cast(values, pa.date32())
     midnight = pc.cast(pc.cast(date, values.type), pa.int64())
     time = pc.subtract(pc.cast(values, pa.int64()), midnight)
-    day = pc.fill_null(pc.cast(date, pa.int32()), 0).to_numpy().astype("datetime64[D]")
-    month = day.astype("datetime64[M]")
-    target = month + months
-    days_in_month = (target + 1).astype("datetime64[D]") - target.astype("datetime64[D]")
-    day_of_month = np.minimum(day - month.astype("datetime64[D]"), days_in_month - 1)
-    day = (target.astype("datetime64[D]") + day_of_month + days).astype(np.int64)
+    old_day = pc.fill_null(pc.cast(date, pa.int32()), 0).to_numpy().astype("datetime64[D]")
+    old_month = old_day.astype("datetime64[M]")
+    first_day = (old_month + months).astype("datetime64[D]")  # of the new month
+    days_in_month = (old_month + months + 1).astype("datetime64[D]") - first_day
+    day_of_month = np.minimum(old_day - old_month.astype("datetime64[D]"), days_in_month - 1)
+    new_day = (first_day + day_of_month + days).astype(np.int64)
     per_day = pa.scalar(86_400 * PER_SECOND[values.type.unit])
-    ticks = pc.add_checked(pc.multiply_checked(pa.array(day), per_day), time)
+    ticks = pc.add_checked(pc.multiply_checked(pa.array(new_day), per_day), time)
     return pc.cast(ticks, values.type)
 
 

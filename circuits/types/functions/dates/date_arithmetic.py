@@ -21,7 +21,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
 from circuits.types.functions.casting.coercion import adapt, cast_to
-from circuits.types.functions.casting.time_units import MAX_DAY
+from circuits.types.functions.casting.time_units import INFINITE_DAY
 from circuits.types.functions.function import Arguments, TypedArguments, Values, argument_error
 from circuits.types.functions.type_rules import common_type, is_temporal
 
@@ -35,6 +35,7 @@ def is_date_or_duration(data_type: pa.DataType) -> bool:
 
 def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
     """Type rule of ``add`` and ``subtract`` for dates, timestamps and durations."""
+    # Both sides of a difference may be dates, so only there a text literal becomes a date.
     left, right = adapt(arguments) if name == "subtract" else arguments
     if name == "add" and not is_temporal(left.type):
         left, right = right, left
@@ -79,9 +80,9 @@ def add_days(function: Any, left: Values, right: Values, result_type: pa.DataTyp
     days = _days(left)
     if arrow.is_date(right.type):
         return function(days, _days(right))
-    is_infinite = pc.equal(pc.abs(days), MAX_DAY)
+    is_infinite = pc.equal(pc.abs(days), INFINITE_DAY)
     sums = function(pc.if_else(is_infinite, 0, days), pc.if_else(is_infinite, 0, right))
-    if pc.any(pc.greater_equal(pc.abs(sums), MAX_DAY)).as_py():
+    if pc.any(pc.greater_equal(pc.abs(sums), INFINITE_DAY)).as_py():
         raise pa.ArrowInvalid("the date is out of range")
     return pc.cast(pc.cast(pc.if_else(is_infinite, days, sums), pa.int32()), result_type)
 

@@ -97,6 +97,7 @@ def _null_for_infinite(function: Callable[[pa.Array], pa.Array]) -> Callable[[pa
 
 
 def _micros(values: pa.Array) -> pa.Array:
+    """Return timestamps as microseconds since 1970, intervals as their microseconds."""
     return pc.cast(values, _INT)
 
 
@@ -157,16 +158,16 @@ def _julian(values: pa.Array) -> pa.Array:
     )
 
 
-_DAYS = pa.array(DAYS)
-_MONTHS = pa.array(MONTHS)
+_DAY_NAMES = pa.array(DAYS)
+_MONTH_NAMES = pa.array(MONTHS)
 
 
 def _day_name(values: pa.Array) -> pa.Array:
-    return _DAYS.take(pc.day_of_week(values))
+    return _DAY_NAMES.take(pc.day_of_week(values))
 
 
 def _month_name(values: pa.Array) -> pa.Array:
-    return _MONTHS.take(pc.subtract(pc.month(values), 1))
+    return _MONTH_NAMES.take(pc.subtract(pc.month(values), 1))
 
 
 def _iso_weekday(values: pa.Array) -> pa.Array:
@@ -217,6 +218,7 @@ def _field(
     )
 
 
+# In a signature, m is a timestamp.
 FUNCTIONS = (
     Function("year", "the year", _date_rule, _arrow_kernel(pc.year)),
     Function("quarter", "the quarter of the year, 1 to 4", _date_rule, _arrow_kernel(pc.quarter)),

@@ -124,7 +124,8 @@ def _format_kernel(compile_format: Callable[[str], tuple[FormatField, ...]]) -> 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values, pattern = arguments
         if isinstance(values, pa.Array) and isinstance(pattern, pa.Scalar) and pattern.is_valid:
-            with suppress(ValueError):  # of a wrong pattern; `write` raises it for the first row
+            # A wrong pattern is an error only if there is a row: then `write` raises it.
+            with suppress(ValueError):
                 values = _truncate(values, compile_format(pattern.as_py()))
         return format_distinct((values, pattern), result_type)
 
@@ -163,7 +164,8 @@ def _field_expression(field: FormatField, strict: bool, is_before_digits: bool) 
 
     Args:
         field: The field.
-        strict: True for the digits that the pattern says, as Java requires; False for fewer, too.
+        strict: If True, as in Java, a text must have as many digits as the pattern says. If False,
+            it may have fewer.
         is_before_digits: True if another field follows without a text between them.
     """
     name, width = field.name, field.width
@@ -178,6 +180,7 @@ def _field_expression(field: FormatField, strict: bool, is_before_digits: bool) 
     elif name == "year2":
         expression = r"\d{2}"
     elif name == "year" and is_before_digits and width in (1, 4):
+        # A year of one to four digits would take digits of the field that follows.
         expression = r"\d{4}"
     elif name == "year":
         expression = rf"[+-]?\d{{{width},{max(4, width)}}}" if strict else r"[+-]?\d{1,4}"
@@ -225,10 +228,11 @@ _MAX_OFFSET: Final = timedelta(hours=18)
 def _parse_fields(
     fields: tuple[FormatField, ...], text: str, strict: bool, use_zone: bool = True
 ) -> datetime:
-    """Parse a text; ``strict`` means the rules of Spark, else those of DuckDB.
+    """Parse a text by the rules of Spark, if ``strict``, or those of DuckDB.
 
-    They differ in the year of a format without one (1970, 1900), and in the century of a year of
-    two digits: 2000 to 2099 in Spark, 1969 to 2068 in DuckDB.
+    The rules differ in the numbers of digits, in the year of a format without one (1970 in Spark,
+    1900 in DuckDB), and in the century of a year of two digits: 2000 to 2099 in Spark, 1969 to 2068
+    in DuckDB. If ``use_zone`` is False, the zone in a text is ignored.
     """
     match = _parser_expression(fields, strict).fullmatch(text)
     if match is None:
@@ -329,6 +333,7 @@ def _parse_function(
     return Function(name, description, _PARSE_RULE, per_distinct_row(parser))
 
 
+# In a signature, m is a timestamp and t a text.
 FUNCTIONS = (
     Function(
         "date_format",

@@ -1,8 +1,7 @@
 """Functions that compute dates and timestamps: add months, next Monday, months between, make_date.
 
 The number of months, days or microseconds may be a column. The kernels compute with numpy arrays of
-days and of microseconds since 1970. Years are those of numpy's calendar. ``months_between`` counts
-31 days per month, as Spark does.
+days and of microseconds since 1970. ``months_between`` counts 31 days per month, as Spark does.
 """
 
 from __future__ import annotations
@@ -76,15 +75,20 @@ def _next_day(values: pa.Array, name: str) -> pa.Array:
     weekdays = [i for i, day in enumerate(_WEEKDAYS) if word in (day, day[:3], day[:2])]
     if not weekdays:
         raise pa.ArrowInvalid(f"{name!r} is no day of the week; write one as 'Mon'")
-    # Day 0, 1970-01-01, is a Thursday: (days + 4) % 7 is the weekday of the next day, Monday is 0.
-    return array_function(lambda days: days + 1 + (weekdays[0] - (days + 4)) % 7, _DATE)(values)
+
+    def next_day(days: Numbers) -> Numbers:
+        tomorrow = days + 1
+        weekday = (tomorrow + 3) % 7  # 0 is Monday; day 0, 1970-01-01, is a Thursday
+        return np.asarray(tomorrow + (weekdays[0] - weekday) % 7)
+
+    return array_function(next_day, _DATE)(values)
 
 
-def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
+def _months_between(end: Numbers, start: Numbers, is_rounded: Numbers) -> Numbers:
     """Return the months between timestamps, with a fraction in months of 31 days.
 
-    The result is whole for two last days of a month, and for equal days of a month. If ``rounded``
-    is not 0, the result has 8 digits after the point.
+    The result is whole if both are the same day of their months, or both the last day. Where
+    ``is_rounded`` is not 0, the result has 8 digits after the point.
     """
     end_day, end_time = np.divmod(end, _DAY_US)
     start_day, start_time = np.divmod(start, _DAY_US)
@@ -99,7 +103,7 @@ def _months_between(end: Numbers, start: Numbers, rounded: Numbers) -> Numbers:
         - (start_time // 1_000_000)
     )
     exact = months + seconds / (31 * 86_400.0)
-    fractional = np.where(rounded != 0, np.round(exact * 1e8) / 1e8, exact)
+    fractional = np.where(is_rounded != 0, np.round(exact * 1e8) / 1e8, exact)
     return np.where(is_whole, months, fractional)
 
 
@@ -144,6 +148,8 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
     unit_us = {"week": 7 * _DAY_US, "day": _DAY_US, "hour": 3_600_000_000, "minute": 60_000_000}
     unit_us |= {"second": 1_000_000, "millisecond": 1000, "microsecond": 1}
     unit_months = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
+    if unit not in unit_us and unit not in unit_months:
+        raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*unit_months, *unit_us])}")
 
     def count_units(start: Numbers, end: Numbers) -> Numbers:
         if unit in unit_us:
@@ -151,17 +157,15 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
             return np.asarray(np.sign(difference) * (np.abs(difference) // unit_us[unit]))
         start_month, start_day_of_month = _split_days(start // _DAY_US)
         end_month, end_day_of_month = _split_days(end // _DAY_US)
-        start_in_month = start_day_of_month * _DAY_US + start % _DAY_US
-        end_in_month = end_day_of_month * _DAY_US + end % _DAY_US
+        start_us_of_month = start_day_of_month * _DAY_US + start % _DAY_US
+        end_us_of_month = end_day_of_month * _DAY_US + end % _DAY_US
         months = end_month - start_month
         # The last month does not count if it is incomplete.
-        is_incomplete_forwards = (months > 0) & (end_in_month < start_in_month)
-        is_incomplete_backwards = (months < 0) & (end_in_month > start_in_month)
+        is_incomplete_forwards = (months > 0) & (end_us_of_month < start_us_of_month)
+        is_incomplete_backwards = (months < 0) & (end_us_of_month > start_us_of_month)
         whole_months = months - is_incomplete_forwards + is_incomplete_backwards
         return np.asarray(np.sign(whole_months) * (np.abs(whole_months) // unit_months[unit]))
 
-    if unit not in unit_us and unit not in unit_months:
-        raise pa.ArrowInvalid(f"no unit {unit!r}; there are {', '.join([*unit_months, *unit_us])}")
     return count_units
 
 
@@ -208,6 +212,7 @@ def _duration_rule(
 def _function(
     name: str, description: str, parameters: str, result: pa.DataType, function: Callable[..., Any]
 ) -> Function:
+    # NULL is computed as 1, which is a valid year, month, day, hour, minute and second.
     return Function(
         name,
         description,
@@ -230,6 +235,7 @@ def _time_on_date(days: pa.Array, clocks: pa.Array) -> pa.Array:
     return pc.add(pc.cast(days, _TIMESTAMP), pc.cast(pc.cast(clocks, _INT), pa.duration("us")))
 
 
+# In a signature, b is a condition, d a date, f a float, i an integer, m a timestamp and t a text.
 FUNCTIONS = (
     Function(
         "time_on_date",
@@ -300,7 +306,7 @@ FUNCTIONS = (
     _function("complete_months", "the whole months from b to a", "mm", _INT, _complete_months),
     Function(
         "elapsed_units",
-        "the whole units c from b to a",
+        "the number of whole units of length c from b to a",
         Signature("mmt", _INT),
         column_kernel(_elapsed_units),
     ),

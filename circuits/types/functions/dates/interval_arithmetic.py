@@ -95,10 +95,10 @@ def _text(interval: timedelta, first: str, last: str) -> str:
         parts.append(str(number) if name == "DAY" else f"{number:02}")
     if last == "SECOND" and remaining:
         parts[-1] += f".{remaining:06}".rstrip("0")
-    days, clock = (parts[:1], parts[1:]) if first == "DAY" else ([], parts)
-    body = " ".join([*days, *([":".join(clock)] if clock else [])])
+    separators = [" " if name == "DAY" else ":" for name in names[:-1]]
+    value = "".join(part + end for part, end in zip(parts, [*separators, ""], strict=True))
     fields = first if first == last else f"{first} TO {last}"
-    return f"INTERVAL '{'-' if micros < 0 else ''}{body}' {fields}"
+    return f"INTERVAL '{'-' if micros < 0 else ''}{value}' {fields}"
 
 
 FUNCTIONS = (

@@ -23,7 +23,7 @@ from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.casting.time_units import (
     INFINITE,
-    MAX_DAY,
+    INFINITE_DAY,
     Bools,
     Int64s,
     from_ticks,
@@ -80,8 +80,8 @@ def _infinite_mask(values: pa.Array, ticks: Int64s) -> Bools:
     return is_infinite(ticks, values.type)
 
 
-def _python_values(values: Sequence[Values]) -> list[int]:
-    return [(v[0] if isinstance(v, pa.Array) else v).as_py() for v in values]
+def _constants(arguments: Sequence[Values]) -> list[int]:
+    return [(a[0] if isinstance(a, pa.Array) else a).as_py() for a in arguments]
 
 
 def _replace_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> Values:
@@ -94,7 +94,7 @@ def _replace_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> V
     """
     if not arrow.is_integer(values.type):
         ticks = np.where(_infinite_mask(values, original_ticks), original_ticks, ticks)
-        limit = MAX_DAY if arrow.is_date32(values.type) else INFINITE
+        limit = INFINITE_DAY if arrow.is_date32(values.type) else INFINITE
         if (np.abs(ticks) > limit).any():
             raise pa.ArrowInvalid(f"the result is out of range of {values.type}")
     return from_ticks(ticks, values.type, values)
@@ -102,26 +102,28 @@ def _replace_ticks(values: pa.Array, ticks: Int64s, original_ticks: Int64s) -> V
 
 def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     values = fill_rows(arguments[0], row_count(arguments))
-    size, offset = _python_values(arguments[1:])
+    size, offset = _constants(arguments[1:])
     ticks = ticks_of(values)
     is_infinite_value = _infinite_mask(values, ticks)
-    limit = INFINITE - size
-    if size > limit or ((np.abs(ticks) > limit) & ~is_infinite_value).any():
+    max_ticks = INFINITE - size  # within these, no sum or difference with the size overflows
+    if size > max_ticks or ((np.abs(ticks) > max_ticks) & ~is_infinite_value).any():
         raise pa.ArrowInvalid(f"a bucket of {size} is out of range of {values.type}")
-    finite = np.where(is_infinite_value, 0, ticks)
-    return _replace_ticks(values, finite - (finite - offset % size) % size, ticks)
+    finite_ticks = np.where(is_infinite_value, 0, ticks)
+    first_start = offset % size  # the first start of a bucket at or after 0
+    ticks_since_start = (finite_ticks - first_start) % size
+    return _replace_ticks(values, finite_ticks - ticks_since_start, ticks)
 
 
 def _month_bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     values = fill_rows(arguments[0], row_count(arguments))
-    size, offset = _python_values(arguments[1:])
+    size, offset = _constants(arguments[1:])
     ticks = ticks_of(values)
     is_infinite_value = _infinite_mask(values, ticks)
     unit = "D" if arrow.is_date32(values.type) else values.type.unit
     timestamps = np.where(is_infinite_value, 0, ticks).astype(f"datetime64[{unit}]")
-    month = timestamps.astype("datetime64[M]").astype(np.int64)
-    month -= (month - offset) % size
-    starts = month.astype("datetime64[M]").astype(f"datetime64[{unit}]").astype(np.int64)
+    months = timestamps.astype("datetime64[M]").astype(np.int64)  # since January 1970
+    months -= (months - offset) % size
+    starts = months.astype("datetime64[M]").astype(f"datetime64[{unit}]").astype(np.int64)
     return _replace_ticks(values, starts, ticks)
 
 

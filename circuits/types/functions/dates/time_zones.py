@@ -67,6 +67,7 @@ def _zone(name: str) -> str:
     return full_name
 
 
+# In a signature, m is a timestamp and t a text.
 FUNCTIONS = (
     Function(
         "to_zone",

@@ -43,26 +43,26 @@ def _micros_of_time(hour: int, minute: int, second: Decimal | float) -> int:
     return (hour * 60 + minute) * 60_000_000 + micros
 
 
-def _rule(kinds: str, result: pa.DataType) -> Rule:
-    """Return the rule of a function with the kinds: u for a unit, t for a time of day."""
+def _rule(parameters: str, result: pa.DataType) -> Rule:
+    """Return the rule of a function: a letter per parameter, u for a unit, t for a time of day."""
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-        require(name, arguments, len(kinds), len(kinds))
+        require(name, arguments, len(parameters), len(parameters))
         targets = {"u": pa.string(), "t": _TIME}
         tests = {"u": arrow.is_string, "t": arrow.is_time}
         typed: list[Expression] = []
-        for kind, argument in zip(kinds, arguments, strict=True):
-            if not tests[kind](argument.type) and not arrow.is_null(argument.type):
+        for letter, argument in zip(parameters, arguments, strict=True):
+            if not tests[letter](argument.type) and not arrow.is_null(argument.type):
                 raise argument_error(
-                    name, arguments, f"argument {len(typed) + 1} is a {targets[kind]}"
+                    name, arguments, f"argument {len(typed) + 1} is a {targets[letter]}"
                 )
-            typed.append(cast_to(argument, targets[kind]))
+            typed.append(cast_to(argument, targets[letter]))
         return tuple(typed), result
 
     return rule
 
 
-def _units(names: pa.Array) -> pa.Array:
+def _unit_micros(names: pa.Array) -> pa.Array:
     """Return the microseconds of units by their names."""
     upper = pc.utf8_upper(names)
     indices = pc.index_in(upper, pa.array(list(_UNITS)))
@@ -73,21 +73,23 @@ def _units(names: pa.Array) -> pa.Array:
 
 
 def _truncate(units: pa.Array, times: pa.Array) -> pa.Array:
-    micros, sizes = pc.cast(times, _INT), _units(units)
-    return pc.cast(pc.subtract(micros, _modulo(micros, sizes)), _TIME)
+    micros = pc.cast(times, _INT)
+    return pc.cast(pc.subtract(micros, _modulo(micros, _unit_micros(units))), _TIME)
 
 
 def _difference(units: pa.Array, starts: pa.Array, ends: pa.Array) -> pa.Array:
-    return pc.divide(pc.subtract(pc.cast(ends, _INT), pc.cast(starts, _INT)), _units(units))
+    micros = pc.subtract(pc.cast(ends, _INT), pc.cast(starts, _INT))
+    return pc.divide(micros, _unit_micros(units))
 
 
 def _modulo(values: pa.Array, divisors: pa.Array) -> pa.Array:
     valid = pc.and_(values.is_valid(), divisors.is_valid())
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
-    sizes = pc.fill_null(divisors, 1).to_numpy(zero_copy_only=False)
-    return pc.if_else(valid, pa.array(np.mod(numbers, sizes)), None)
+    non_null_divisors = pc.fill_null(divisors, 1).to_numpy(zero_copy_only=False)
+    return pc.if_else(valid, pa.array(np.mod(numbers, non_null_divisors)), None)
 
 
+# In a signature, i is an integer and n a number.
 FUNCTIONS = (
     Function(
         "micros_of_time",

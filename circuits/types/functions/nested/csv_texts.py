@@ -48,7 +48,7 @@ class _Options:
         quote: Encloses fields that contain special characters.
         escape: Precedes a quote within such a field.
         null: The text of NULL.
-        empty: The text of an empty text; None for an empty field in quotes.
+        empty: How an empty text is written; None to write it as two quotes.
         quotes_all: True if all fields are written in quotes.
         trims_start: True if blanks before a field are dropped.
         trims_end: True if blanks after a field are dropped.
@@ -71,30 +71,32 @@ class _Options:
 
     @classmethod
     def of(cls, options_json: str, *, trims: bool) -> _Options:
-        """Read the options from JSON; ``trims`` is the default of the two options of blanks."""
+        """Read the options from JSON; ``trims`` is the default of trims_start and trims_end."""
         options = json.loads(options_json)
 
         def flag(name: str, default: bool) -> bool:
             return str(options.get(name, default)).lower() == "true"
 
         separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
-        one_character = (separator, options.get("quote", '"'), options.get("escape", "\\"))
-        if any(len(character) != 1 for character in one_character):
+        quote, escape = options.get("quote", '"'), options.get("escape", "\\")
+        if any(len(character) != 1 for character in (separator, quote, escape)):
             raise ValueError("sep, quote and escape of CSV are one character each")
         return cls(
-            *one_character,
-            options.get("nullvalue", ""),
-            options.get("emptyvalue"),
-            flag("quoteall", False),
-            flag("ignoreleadingwhitespace", trims),
-            flag("ignoretrailingwhitespace", trims),
-            options.get("dateformat"),
-            options.get("timestampformat"),
-            options.get("mode", "").upper() == "FAILFAST",
+            separator=separator,
+            quote=quote,
+            escape=escape,
+            null=options.get("nullvalue", ""),
+            empty=options.get("emptyvalue"),
+            quotes_all=flag("quoteall", False),
+            trims_start=flag("ignoreleadingwhitespace", trims),
+            trims_end=flag("ignoretrailingwhitespace", trims),
+            date_format=options.get("dateformat"),
+            timestamp_format=options.get("timestampformat"),
+            fails_if_malformed=options.get("mode", "").upper() == "FAILFAST",
         )
 
 
-def _fields(text: str, options: _Options = _Options()) -> list[str]:
+def _fields(text: str, options: _Options) -> list[str]:
     rows = csv.reader(
         [text], delimiter=options.separator, quotechar=options.quote, escapechar=options.escape
     )
@@ -189,31 +191,35 @@ def _texts(values: pa.Array, options: _Options) -> pa.Array:
     """Return the texts of a column of a CSV row."""
     data_type = values.type
     if arrow.is_timestamp(data_type):
-        zone = "XXX" if data_type.tz else ""
-        # The option timestampFormat is that of timestamps with a zone.
-        given_format = options.timestamp_format if data_type.tz else None
-        pattern = given_format or f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"
+        # In Spark, the option timestampFormat has no effect on timestamps without a zone.
+        pattern = "yyyy-MM-dd'T'HH:mm:ss.SSS"
+        if data_type.tz:
+            pattern = options.timestamp_format or f"{pattern}XXX"
         return format_java(convert(values, pa.timestamp("us")), pattern)
     if arrow.is_date(data_type) and options.date_format:
         return format_java(convert(values, pa.timestamp("us")), options.date_format)
     if is_binary(data_type):
         return _byte_texts([values], pa.string())
     texts = spark_texts(values)
-    if is_nested(data_type):  # NULL within a value is written as nothing
+    if is_nested(data_type):
+        # NULL within a value is written as nothing, without the blank before it.
         texts = pc.replace_substring_regex(texts, r"(^|[\[{ ])null([,\]}]|$)", r"\1\2")
         texts = pc.replace_substring_regex(texts, r", ([,\]}])", r",\1")
     return texts
 
 
 def _cells(texts: pa.Array, options: _Options) -> pa.Array:
-    """Return the cells of texts; that of NULL is in quotes only if all cells are."""
+    """Return the cells of texts; the cell of NULL has quotes only with the option quoteAll."""
     if options.quotes_all:
         return _quote(pc.fill_null(texts, options.null), options)
     return pc.fill_null(_quote(texts, options), options.null)
 
 
 def _quote(texts: pa.Array, options: _Options) -> pa.Array:
-    """Return texts without outer blanks; in quotes if empty, or with a comma, quote or line."""
+    """Return texts without outer blanks, if the options say so, and with quotes where needed.
+
+    Quotes are needed for an empty text and one with a separator, a quote or the end of a line.
+    """
     if options.trims_start:
         texts = pc.utf8_ltrim(texts, " \t")
     if options.trims_end:
@@ -252,6 +258,7 @@ def _integer_type(value: int) -> str:
     return "BIGINT" if -(2**63) <= value < 2**63 else f"DECIMAL({len(str(abs(value)))},0)"
 
 
+# In a signature, t is a text.
 FUNCTIONS = (
     Function("from_csv", "the row of the CSV text a, as a struct", _from_csv_rule, _from_csv),
     Function("to_csv", "the struct a as a CSV text", _to_csv_rule, _to_csv),

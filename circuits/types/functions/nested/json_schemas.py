@@ -33,9 +33,10 @@ def _infer(value: Any) -> _Type:
         case bool():
             return "BOOLEAN"
         case int():
+            if -(2**63) <= value < 2**63:
+                return "BIGINT"
             digits = len(str(abs(value)))
-            is_long = -(2**63) <= value < 2**63
-            return "BIGINT" if is_long else digits if digits <= _MAX_DIGITS else "DOUBLE"
+            return digits if digits <= _MAX_DIGITS else "DOUBLE"
         case Decimal() | float():
             return "DOUBLE"
         case dict():
@@ -50,7 +51,7 @@ def _infer(value: Any) -> _Type:
 
 
 def _merge(left: _Type, right: _Type) -> _Type:
-    """Return the type that has the values of two types; texts have all values."""
+    """Return the type that has the values of two types: STRING, if no other type has them."""
     if left is None or left == right:
         return right
     if right is None:
@@ -80,6 +81,7 @@ def _write(data_type: _Type) -> str:
         case list():
             return f"ARRAY<{_write(data_type[0])}>"
         case dict():
+            # As in Spark, a field whose type is a STRUCT without fields is left out.
             fields = ((name, part) for name, part in data_type.items() if part != {})
             return (
                 f"STRUCT<{', '.join(f'{_quote(name)}: {_write(part)}' for name, part in fields)}>"
@@ -93,6 +95,7 @@ def _quote(name: str) -> str:
     return name if is_plain else f"`{name.replace('`', '``')}`"
 
 
+# In a signature, t is a text.
 FUNCTIONS = (
     Function(
         "schema_of_json",

@@ -112,6 +112,32 @@ def _type_of(value: Any) -> str | None:
     return names[type(value)]
 
 
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return "object"
+    return "array" if isinstance(value, list) else "scalar"
+
+
+def _kind(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    array = fill_rows(arguments[0], row_count(arguments))
+    steps = _steps_of(arguments) or []
+
+    def find(text: str) -> str:
+        document = _parse(text)
+        if document is _MISSING:
+            return "invalid"
+        value = _follow(document, steps)
+        return "missing" if value is _MISSING else _kind_of(value)
+
+    return map_distinct(array, find, result_type)
+
+
+def _scalar_text_of(value: Any) -> str | None:
+    return None if isinstance(value, dict | list) else _text_of(value)
+
+
 def _keys_of(value: Any) -> list[str] | None:
     return list(value) if isinstance(value, dict) else None
 
@@ -131,16 +157,24 @@ def _path_rule(result: pa.DataType) -> Rule:
     return rule
 
 
+def _steps_of(arguments: Sequence[Values]) -> list[str | int] | None:
+    """Return the steps of the path; none without a path, None for NULL."""
+    if len(arguments) < 2:
+        return []
+    path = arguments[1]
+    text = path.as_py() if isinstance(path, pa.Scalar) else path[0].as_py()
+    steps: list[str | int] | None = None if text is None else json.loads(text)
+    return steps
+
+
 def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
+    """Return a kernel that follows a path in each text and returns ``read(value)``."""
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = fill_rows(arguments[0], row_count(arguments))
-        steps: list[str | int] = []
-        if len(arguments) > 1:
-            path = arguments[1]
-            text = path.as_py() if isinstance(path, pa.Scalar) else path[0].as_py()
-            if text is None:
-                return pa.nulls(len(array), result_type)
-            steps = json.loads(text)
+        steps = _steps_of(arguments)
+        if steps is None:
+            return pa.nulls(len(array), result_type)
 
         def find(text: str) -> Any:
             value = _parse(text)
@@ -223,6 +257,7 @@ def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
             rounded = Decimal(str(value)).quantize(_unit(data_type), ROUND_HALF_UP)
             return pa.scalar(rounded, data_type).as_py()
         if arrow.is_timestamp(data_type) and data_type.tz is not None and isinstance(value, int):
+            # As in Spark, a number is a time in seconds.
             return pa.scalar(value * 1_000_000, pa.int64()).cast(data_type).as_py()
         if is_binary(data_type):
             return base64.b64decode(value, validate=True) if isinstance(value, str) else None
@@ -318,6 +353,18 @@ FUNCTIONS = (
         "the value at the path b in the JSON text a, as JSON",
         _path_rule(pa.string()),
         _path_kernel(_json_of),
+    ),
+    Function(
+        "json_scalar",
+        "the scalar at the path b in the JSON text a as text; NULL for another value",
+        _path_rule(pa.string()),
+        _path_kernel(_scalar_text_of),
+    ),
+    Function(
+        "json_kind",
+        "object, array, scalar or null: the value at the path b in a; else missing or invalid",
+        _path_rule(pa.string()),
+        _kind,
     ),
     Function(
         "json_array_length",

@@ -6,14 +6,14 @@
     list_filter(a, body, …)        the elements for which the body is true
     list_exists(a, body, …)        true if the body is true for an element
     list_forall(a, body, …)        true if the body is true for all elements
-    list_reduce(a, body, start, …) the last value: from start, the body computes the next value for
-                                   each element
+    list_reduce(a, body, start, …) the last value of a sequence that begins with start: for each
+                                   element, the body computes the next value from the one before
     list_sort_by(a, body, …)       the elements in the order of the comparisons of the body
 
 The body is a literal whose value is an expression. Its columns 0 and 1 are the element and its
 position; in `list_reduce`, the value so far and the element; in `list_sort_by`, two elements. Its
-other columns are the arguments ``…``, which are the columns of the row that the body reads. A
-rewrite rule that replaces columns of the row replaces these arguments; it does not look into the
+other columns are the arguments ``…``, which are the columns of the row that the body reads. So a
+rewrite rule that replaces columns of the row need only replace arguments, and never changes the
 body. The evaluator computes the body for the elements of all lists at once
 (`circuits.runtime.evaluation`).
 """
@@ -88,14 +88,14 @@ def lambda_call(
         return Column(2 + captured.setdefault(column, len(captured)), column.type)
 
     body = substitute(body, renumber)
-    result = pa.list_(body.type)
+    result_type = pa.list_(body.type)
     if name in ("list_filter", "list_sort_by"):
-        result = pa.list_(values.type.value_type)
+        result_type = pa.list_(values.type.value_type)
     elif name in ("list_exists", "list_forall"):
-        result = pa.bool_()
+        result_type = pa.bool_()
     elif start is not None:
-        result = start.type
-        body = cast_to(body, result)
+        result_type = start.type
+        body = cast_to(body, result_type)
     if name in ("list_filter", "list_exists", "list_forall"):
         if pa.types.is_null(body.type):
             body = Literal(None, pa.bool_())
@@ -104,7 +104,7 @@ def lambda_call(
     if name == "list_sort_by":
         body = cast_to(body, pa.int64())
     more_arguments = [*([start] if start is not None else []), *captured]
-    return Call(name, (values, Literal(body, pa.null()), *more_arguments), result)
+    return Call(name, (values, Literal(body, pa.null()), *more_arguments), result_type)
 
 
 def apply_lambda(name: str, lists: Lists, values: pa.Array, result_type: pa.DataType) -> pa.Array:
@@ -161,9 +161,10 @@ class Pairs:
             raise pa.ArrowInvalid(f"lists to sort have more than {MAX_PAIRS:,} pairs of elements")
         pair_counts = lengths * lengths
         owners = np.repeat(np.arange(len(lengths)), pair_counts)
-        numbers = element_positions(pair_counts)  # of the pairs of each list, from 0
-        starts, widths = lists.starts[owners], lengths[owners]
-        return cls(starts + numbers // widths, starts + numbers % widths, owners)
+        pair_numbers = element_positions(pair_counts)  # from 0 in each list
+        starts, list_lengths = lists.starts[owners], lengths[owners]
+        left, right = np.divmod(pair_numbers, list_lengths)  # positions in the list
+        return cls(starts + left, starts + right, owners)
 
 
 def sort_by_comparisons(
@@ -177,9 +178,9 @@ def sort_by_comparisons(
     if comparisons.null_count:
         raise pa.ArrowInvalid("the comparison of two elements is NULL")
     signs = comparisons.to_numpy(zero_copy_only=False)
-    is_before = (signs > 0) | ((signs == 0) & (pairs.right < pairs.left))
+    right_is_before = (signs > 0) | ((signs == 0) & (pairs.right < pairs.left))
     new_positions = np.zeros(len(lists.values), np.int64)
-    np.add.at(new_positions, pairs.left[is_before], 1)
+    np.add.at(new_positions, pairs.left[right_is_before], 1)
     order = np.lexsort((new_positions, lists.owners))
     return list_array(result_type, lists.lengths, [lists.values.take(pa.array(order))], lists.valid)
 

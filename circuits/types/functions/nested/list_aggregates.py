@@ -40,7 +40,8 @@ __all__ = ["FUNCTIONS"]
 _INT: Final = pa.int64()
 _FLOAT: Final = pa.float64()
 _TypeTest = Callable[[pa.DataType], bool]
-# Its arguments: the lists, a mask of their elements that are not NULL, the type of the result.
+# Its arguments: the lists; `present`, the mask of their elements that are not NULL; and the type of
+# the result.
 _Aggregate = Callable[[Lists, BoolArray, pa.DataType], pa.Array]
 
 
@@ -104,15 +105,15 @@ def _element_kernel(*, last: bool, skip_nulls: bool) -> Kernel:
     """Return a kernel for the first or the last element, of those that are not NULL or of all."""
 
     def element(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
-        chosen = np.flatnonzero(present) if skip_nulls else np.arange(len(present))
-        owners = lists.owners[chosen]
-        positions = np.zeros(len(lists.lengths), np.int64)
+        candidates = np.flatnonzero(present) if skip_nulls else np.arange(len(present))
+        owners = lists.owners[candidates]
+        indices = np.zeros(len(lists.lengths), np.int64)  # the element of each list
         is_missing = np.ones(len(lists.lengths), np.bool_)
-        # Of several assignments to one position, numpy keeps the last one.
+        # If several elements are assigned to one list, numpy keeps the last one.
         order = slice(None) if last else slice(None, None, -1)
-        positions[owners[order]] = chosen[order]
+        indices[owners[order]] = candidates[order]
         is_missing[owners] = False
-        return lists.values.take(pa.array(positions, mask=is_missing))
+        return lists.values.take(pa.array(indices, mask=is_missing))
 
     return _kernel(element)
 
@@ -178,8 +179,8 @@ def _sorted_present(lists: Lists, present: BoolArray) -> tuple[Int64Array, Int64
     """Sort the elements of each list that are not NULL.
 
     Returns:
-        The indices of these elements in ``lists.values``, list after list and sorted in each; the
-        row of the list of each; and their number in each list.
+        For each of these elements, its index in ``lists.values`` and the row of its list; list
+        after list, and sorted within a list. For each list, the number of these elements.
     """
     present_indices = np.flatnonzero(present)
     keys = ranks(lists.values, Codecs())[present_indices]
@@ -229,13 +230,13 @@ def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Ar
     is_empty = counts == 0
     if not len(present_indices):
         return pa.nulls(len(counts), result_type)
-    indices = [np.where(is_empty, 0, starts + (counts - 1 + side) // 2) for side in (0, 1)]
-    low, high = (
-        lists.values.take(
-            pa.array(present_indices[np.minimum(index, len(present_indices) - 1)], mask=is_empty)
-        )
-        for index in indices
-    )
+    # The two middle elements are the same one for an odd count. The index of an empty list is not
+    # used, but must be valid.
+    last = len(present_indices) - 1
+    low_indices = present_indices[np.minimum(starts + np.maximum(counts - 1, 0) // 2, last)]
+    high_indices = present_indices[np.minimum(starts + counts // 2, last)]
+    low = lists.values.take(pa.array(low_indices, mask=is_empty))
+    high = lists.values.take(pa.array(high_indices, mask=is_empty))
     if not arrow.is_floating(result_type):
         return low
     low, high = convert(low, _FLOAT), convert(high, _FLOAT)
@@ -247,14 +248,15 @@ def _mode(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Arra
     keys = ranks(lists.values, Codecs())[present_indices]
     is_first = np.ones(len(present_indices), np.bool_)
     is_first[1:] = (owners[1:] != owners[:-1]) | (keys[1:] != keys[:-1])
-    starts = np.flatnonzero(is_first)
-    lengths = np.diff(np.append(starts, len(present_indices)))
+    # A run is a sequence of equal elements of one sorted list.
+    run_starts = np.flatnonzero(is_first)
+    run_lengths = np.diff(np.append(run_starts, len(present_indices)))
     # The longest run of each list, and of several the one with the least value.
-    order = np.lexsort((starts, -lengths, owners[starts]))
-    lists_with_run, first = np.unique(owners[starts][order], return_index=True)
-    result = np.zeros(len(counts), np.int64)
-    result[lists_with_run] = present_indices[starts[order][first]]
-    return lists.values.take(pa.array(result, mask=counts == 0))
+    order = np.lexsort((run_starts, -run_lengths, owners[run_starts]))
+    rows, first = np.unique(owners[run_starts][order], return_index=True)
+    indices = np.zeros(len(counts), np.int64)
+    indices[rows] = present_indices[run_starts[order][first]]
+    return lists.values.take(pa.array(indices, mask=counts == 0))
 
 
 def _deviation_function(name: str, function: str, ddof: int, description: str) -> Function:

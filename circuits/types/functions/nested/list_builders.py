@@ -41,7 +41,7 @@ def _make_list_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     if not arguments:
-        # A call without arguments gets one, a BOOLEAN that the kernel takes the row count from.
+        # A kernel needs an argument to know the number of rows, so a call without any gets a NULL.
         return (Literal(None, pa.bool_()),), pa.list_(pa.null())
     typed, element_type = unify(arguments)
     return typed, pa.list_(element_type)
@@ -98,18 +98,21 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
             raise pa.ArrowInvalid("the step does not lead from the start to the stop")
         # The distance may exceed int64; floats suffice to find that there are too many elements.
         nonzero_step = np.where(is_zero, 1, step)
-        float_distance = (stop.astype(float) - start) / nonzero_step
+        approximate_lengths = (stop.astype(float) - start) / nonzero_step
         if valid is not None:
-            float_distance = np.where(valid, float_distance, 0)
-        check_list_lengths(np.maximum(float_distance, 0))
+            approximate_lengths = np.where(valid, approximate_lengths, 0)
+        check_list_lengths(np.maximum(approximate_lengths, 0))
         distance = (stop - start) * np.sign(nonzero_step)
-        width = np.abs(nonzero_step)
-        lengths = (distance + width - 1) // width if exclusive else distance // width + 1
+        step_size = np.abs(nonzero_step)
+        if exclusive:
+            lengths = (distance + step_size - 1) // step_size
+        else:
+            lengths = distance // step_size + 1
         lengths = np.maximum(lengths, 0)
         if valid is not None:
             lengths = np.where(valid, lengths, 0)
-        steps = element_positions(lengths) * np.repeat(nonzero_step, lengths)
-        values = np.repeat(start, lengths) + steps
+        offsets = element_positions(lengths) * np.repeat(nonzero_step, lengths)
+        values = np.repeat(start, lengths) + offsets
         return list_array(result_type, lengths, [pa.array(values)], valid)
 
     return kernel

@@ -1,7 +1,7 @@
 """Functions that combine lists: concatenate, add an element, flatten, zip, join to a text.
 
-Where DuckDB and Spark differ for NULL, there are two functions, and the reader of the SQL dialect
-chooses one.
+Where DuckDB and Spark differ for NULL, there are two functions, and the SQL front end chooses the
+one of the dialect.
 
 Cost: O(elements of the result), and O(elements * log) to concatenate.
 """
@@ -31,6 +31,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.length_limits import byte_lengths, check_lengths
 from circuits.types.functions.nested.list_masks import (
+    filter_elements,
     has_any,
     null_mask,
     set_nulls,
@@ -40,9 +41,9 @@ from circuits.types.functions.nested.list_rules import (
     is_list,
     item_rule,
     list_rule,
-    lists_rule,
     require_lists,
     type_null_lists,
+    unified_lists_rule,
 )
 from circuits.types.functions.type_rules import is_text
 
@@ -96,10 +97,10 @@ def _add_item(*, first: bool, skip_nulls: bool) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         array, items = (fill_rows(values, rows) for values in arguments)
-        single = list_array(
+        item_lists = list_array(  # each with one element
             result_type, np.ones(rows, np.int64), [convert(items, result_type.value_type)], None
         )
-        return concat([single, array] if first else [array, single], result_type)
+        return concat([item_lists, array] if first else [array, item_lists], result_type)
 
     return kernel
 
@@ -184,10 +185,10 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     values = lists.values.cast(pa.string())
     if len(arrays) == 3:
         values = pc.coalesce(values, arrays[2].take(pa.array(lists.owners)))
-    kept = ~null_mask(values)
-    lengths = np.bincount(lists.owners[kept], minlength=rows)
     _check_joined(values, separators, lists.owners, rows)
-    texts = list_array(pa.list_(pa.string()), lengths, [values.filter(pa.array(kept))], lists.valid)
+    texts = filter_elements(
+        Lists(lists.lengths, values, lists.valid), ~null_mask(values), pa.list_(pa.string())
+    )
     return set_nulls(pc.binary_join(texts, separators), valid_all(arrays))
 
 
@@ -203,13 +204,13 @@ FUNCTIONS = (
     Function(
         "list_concat",
         "the elements of all lists; a list that is NULL has none",
-        lists_rule(),
+        unified_lists_rule(),
         _concat(skip_nulls=True),
     ),
     Function(
         "list_concat_or_null",
         "the elements of all lists; NULL if a list is NULL",
-        lists_rule(),
+        unified_lists_rule(),
         _concat(skip_nulls=False),
     ),
     Function(

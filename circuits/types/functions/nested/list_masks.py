@@ -64,10 +64,10 @@ def has_any(lists: Lists, mask: BoolArray) -> BoolArray:
     return result
 
 
-def filter_elements(lists: Lists, kept: BoolArray, data_type: pa.DataType) -> pa.Array:
-    """Return the lists with only the elements for which the mask ``kept`` is true."""
-    lengths = np.bincount(lists.owners[kept], minlength=len(lists.lengths))
-    return list_array(data_type, lengths, [lists.values.filter(pa.array(kept))], lists.valid)
+def filter_elements(lists: Lists, is_kept: BoolArray, data_type: pa.DataType) -> pa.Array:
+    """Return the lists with only the elements for which the mask ``is_kept`` is true."""
+    lengths = np.bincount(lists.owners[is_kept], minlength=len(lists.lengths))
+    return list_array(data_type, lengths, [lists.values.filter(pa.array(is_kept))], lists.valid)
 
 
 def encode_together(*arrays: pa.Array) -> list[Int64Array]:
@@ -91,8 +91,9 @@ def is_pair_in(
     rows: Int64Array, codes: Int64Array, other_rows: Int64Array, other_codes: Int64Array
 ) -> BoolArray:
     """Return a mask of the pairs of a row and a code that are among the other pairs."""
-    _, ids = np.unique(np.concatenate([codes, other_codes]), return_inverse=True)
-    width = int(ids.max(initial=0)) + 1
-    pair_ids, other_ids = ids[: len(codes)], ids[len(codes) :]
-    is_in: BoolArray = np.isin(rows * width + pair_ids, other_rows * width + other_ids)
+    # Number the codes from 0, so that a row and the number of its code fit one integer.
+    _, numbers = np.unique(np.concatenate([codes, other_codes]), return_inverse=True)
+    code_count = int(numbers.max(initial=0)) + 1
+    pairs = np.concatenate([rows, other_rows]) * code_count + numbers
+    is_in: BoolArray = np.isin(pairs[: len(codes)], pairs[len(codes) :])
     return is_in

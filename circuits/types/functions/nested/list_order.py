@@ -25,7 +25,7 @@ def _sorted_elements(lists: Lists, *, descending: bool, nulls_first: bool) -> In
 
     Equal elements stay in their order.
     """
-    keys = ranks(lists.values, Codecs())
+    keys = ranks(lists.values, Codecs())  # 0 to len(keys)
     keys = -keys if descending else keys
     keys[null_mask(lists.values)] = -len(keys) - 1 if nulls_first else len(keys) + 1
     return np.lexsort((lists.positions, keys, lists.owners))

@@ -27,9 +27,9 @@ __all__ = [
     "is_list",
     "item_rule",
     "list_rule",
-    "lists_rule",
     "require_lists",
     "type_null_lists",
+    "unified_lists_rule",
 ]
 
 _INT: Final = pa.int64()
@@ -98,10 +98,11 @@ def item_rule(result: pa.DataType | None = None, *, first: bool = False) -> Rule
     return rule
 
 
-def lists_rule(result: pa.DataType | None = None) -> Rule:
+def unified_lists_rule(result: pa.DataType | None = None) -> Rule:
     """Return the rule of a function of several lists, which are cast to a common type."""
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+        # Only a function that returns a list, such as list_concat, has a result for one list.
         require(name, arguments, 1 if result is None else 2, None)
         require_lists(name, arguments, len(arguments))
         typed = type_null_lists(arguments)

@@ -2,8 +2,8 @@
 
 The result is NULL if the list or the value is NULL. Only ``list_position`` looks for a NULL: it
 returns the position of the first NULL in the list. DuckDB and Spark differ in the result for a
-value that is not in the list; therefore there are two functions each, and the reader of the SQL
-dialect chooses one.
+value that is not in the list. Therefore ``list_contains`` and ``list_position`` have a second
+function for Spark, and the SQL front end chooses the one of the dialect.
 
 Cost: O(elements).
 """

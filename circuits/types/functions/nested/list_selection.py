@@ -1,7 +1,7 @@
 """Functions that select elements of lists: by position, by a mask, or as a slice.
 
 The result is NULL if the list is NULL. Where DuckDB and Spark differ, there are two functions, and
-the reader of the SQL dialect chooses one.
+the SQL front end chooses the one of the dialect.
 
 Cost: O(elements of the arguments and of the result).
 """
@@ -100,13 +100,13 @@ def _select_elements(
 
     Args:
         lists: The lists with the elements.
-        owners: The list of each element of the result, in rising order.
-        positions: Its position in that list, from 0.
-        valid: A mask of the lists that are not NULL; None if all are not.
+        owners: For each element of the result, the row of its list; in rising order.
+        positions: For each element of the result, its position in that list, from 0.
+        valid: A mask of the rows whose result is not NULL; None if no result is NULL.
     """
     if valid is not None:
-        kept = valid[owners]
-        owners, positions = owners[kept], positions[kept]
+        is_kept = valid[owners]
+        owners, positions = owners[is_kept], positions[is_kept]
     is_missing = (positions < 0) | (positions >= lists.lengths[owners])
     indices = np.where(is_missing, 0, lists.starts[owners] + positions)
     values = lists.values.take(pa.array(indices, mask=is_missing))
@@ -126,11 +126,11 @@ def _selector_rule(selector_type: pa.DataType, description: str) -> Rule:
         require(name, arguments, 2, 2)
         require_lists(name, arguments, 2)
         values, selectors = type_null_lists(arguments)
-        given = selectors.type.value_type
-        is_accepted = given == selector_type or (
-            arrow.is_integer(given) and arrow.is_integer(selector_type)
+        element_type = selectors.type.value_type
+        is_accepted = element_type == selector_type or (
+            arrow.is_integer(element_type) and arrow.is_integer(selector_type)
         )
-        if not is_accepted and not arrow.is_null(given):
+        if not is_accepted and not arrow.is_null(element_type):
             raise argument_error(name, arguments, f"the second list has {description}")
         return (values, cast_to(selectors, pa.list_(selector_type))), _same_type(values.type)
 
@@ -153,8 +153,9 @@ def _where(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     lists, mask = (Lists.of(array) for array in arrays)
     if mask.values.null_count:
         raise pa.ArrowInvalid("a condition of the second list is NULL")
-    kept = mask.values.to_numpy(zero_copy_only=False)
-    return _select_elements(lists, mask.owners[kept], mask.positions[kept], valid_all(arrays))
+    is_true = mask.values.to_numpy(zero_copy_only=False)
+    owners, positions = mask.owners[is_true], mask.positions[is_true]
+    return _select_elements(lists, owners, positions, valid_all(arrays))
 
 
 def _resize_rule(
@@ -186,9 +187,10 @@ def _resize(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     if not items:
         return _select_elements(lists, owners, positions, lists.valid)
     is_added = positions >= lists.lengths[owners]
-    sources = pa.concat_arrays([lists.values, items[0]])
+    # The elements of all lists, and after them the item that is added to each list.
+    candidates = pa.concat_arrays([lists.values, items[0]])
     indices = np.where(is_added, len(lists.values) + owners, lists.starts[owners] + positions)
-    return list_array(result_type, lengths, [sources.take(pa.array(indices))], lists.valid)
+    return list_array(result_type, lengths, [candidates.take(pa.array(indices))], lists.valid)
 
 
 def _slice_bounds(
@@ -196,8 +198,8 @@ def _slice_bounds(
 ) -> tuple[Int64Array, Int64Array]:
     """Return the offsets, from 0, at which the elements ``first`` to ``last`` begin and end.
 
-    Position 1 is the first element of a list, position -1 the last. The slice is cut off at the
-    ends of the list; it is empty if its begin is not below its end.
+    Position 1 is the first element of a list, position -1 the last. A slice that reaches beyond the
+    list is cut off. If the end is at or before the begin, the slice is empty.
     """
     begin = np.where(first < 0, np.maximum(lengths + first, 0), np.maximum(first - 1, 0))
     end = np.where(last < 0, lengths + last + 1, np.minimum(last, lengths))
@@ -209,8 +211,8 @@ def _elements_between(
 ) -> pa.Array:
     """Return the elements of each list from the offset ``begin`` to before ``end``."""
     positions, owners = lists.positions, lists.owners
-    kept = (positions >= begin[owners]) & (positions < end[owners])
-    return filter_elements(lists, kept, data_type)
+    is_between = (positions >= begin[owners]) & (positions < end[owners])
+    return filter_elements(lists, is_between, data_type)
 
 
 def _slice(arguments: Sequence[Values], result_type: pa.DataType) -> Values:

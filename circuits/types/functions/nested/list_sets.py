@@ -30,7 +30,7 @@ from circuits.types.functions.nested.list_masks import (
     set_nulls,
     valid_all,
 )
-from circuits.types.functions.nested.list_rules import SAME_TYPE_RULE, lists_rule
+from circuits.types.functions.nested.list_rules import SAME_TYPE_RULE, unified_lists_rule
 
 __all__ = ["FUNCTIONS"]
 
@@ -70,8 +70,8 @@ def _elements_by_membership(*, in_right: bool) -> Kernel:
         left, right = (Lists.of(array) for array in arrays)
         left_codes, right_codes = encode_together(left.values, right.values)
         is_in_right = is_pair_in(left.owners, left_codes, right.owners, right_codes)
-        kept = is_first_occurrence(left, left_codes) & (is_in_right == in_right)
-        return set_nulls(filter_elements(left, kept, result_type), valid_all(arrays))
+        is_kept = is_first_occurrence(left, left_codes) & (is_in_right == in_right)
+        return set_nulls(filter_elements(left, is_kept, result_type), valid_all(arrays))
 
     return kernel
 
@@ -124,35 +124,37 @@ FUNCTIONS = (
         SAME_TYPE_RULE,
         _distinct_with_null,
     ),
-    Function("list_union", "the different elements of the lists a and b", lists_rule(), _union),
+    Function(
+        "list_union", "the different elements of the lists a and b", unified_lists_rule(), _union
+    ),
     Function(
         "list_except",
         "the different elements of the list a that b does not have",
-        lists_rule(),
+        unified_lists_rule(),
         _elements_by_membership(in_right=False),
     ),
     Function(
         "list_intersect",
         "the different elements of the list a that b has",
-        lists_rule(),
+        unified_lists_rule(),
         _elements_by_membership(in_right=True),
     ),
     Function(
         "list_overlaps",
         "true if the lists a and b share an element",
-        lists_rule(pa.bool_()),
+        unified_lists_rule(pa.bool_()),
         _overlap(null_if_unknown=False),
     ),
     Function(
         "list_overlaps_or_null",
         "true if the lists a and b share an element; as in Spark",
-        lists_rule(pa.bool_()),
+        unified_lists_rule(pa.bool_()),
         _overlap(null_if_unknown=True),
     ),
     Function(
         "list_contains_all",
         "true if the list a has all elements of the list b",
-        lists_rule(pa.bool_()),
+        unified_lists_rule(pa.bool_()),
         _contains_all,
     ),
 )

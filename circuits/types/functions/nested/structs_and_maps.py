@@ -29,7 +29,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.nested.list_masks import array_with_nulls, valid_all
+from circuits.types.functions.nested.list_masks import array_with_nulls, null_mask, valid_all
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import common_type
 
@@ -116,11 +116,11 @@ def _make_map_rule(
     require(name, arguments, 2, 2)
     if not all(is_list(a.type) for a in arguments):
         raise argument_error(name, arguments, "it takes a list of keys and a list of values")
-    keys, values = (a.type.value_type for a in arguments)
-    if arrow.is_null(keys):
-        keys = pa.string()
-        arguments = (cast_to(arguments[0], pa.list_(keys)), arguments[1])
-    return arguments, pa.map_(keys, values)
+    key_type, value_type = (a.type.value_type for a in arguments)
+    if arrow.is_null(key_type):
+        key_type = pa.string()
+        arguments = (cast_to(arguments[0], pa.list_(key_type)), arguments[1])
+    return arguments, pa.map_(key_type, value_type)
 
 
 def _check_keys(lengths: np.ndarray, keys: pa.Array) -> None:
@@ -175,10 +175,10 @@ def _from_entries_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     require(name, arguments, 1, 1)
-    entry = arguments[0].type.value_type if is_list(arguments[0].type) else pa.null()
-    if not arrow.is_struct(entry) or entry.num_fields != 2:
+    entry_type = arguments[0].type.value_type if is_list(arguments[0].type) else pa.null()
+    if not arrow.is_struct(entry_type) or entry_type.num_fields != 2:
         raise argument_error(name, arguments, "it takes a list of structs with two fields")
-    return arguments, pa.map_(entry.field(0).type, entry.field(1).type)
+    return arguments, pa.map_(entry_type.field(0).type, entry_type.field(1).type)
 
 
 def _from_entries(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -196,16 +196,21 @@ def _map_size(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _key_rule(result: pa.DataType | None) -> Rule:
-    """Return the rule of a function of a map and a key; None for a result of the value's type."""
+    """Return the rule of a function of a map and a key.
+
+    Args:
+        result: The type of the result; None for the type of the map's values.
+    """
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         require(name, arguments, 2, 2)
-        value, key = arguments
-        if not arrow.is_map(value.type):
+        map_argument, key = arguments
+        if not arrow.is_map(map_argument.type):
             raise argument_error(name, arguments, "it takes a map and a key")
-        common = common_type((value.type.key_type, key.type))
-        target = pa.map_(common, value.type.item_type)
-        return (cast_to(value, target), cast_to(key, common)), result or value.type.item_type
+        value_type = map_argument.type.item_type
+        key_type = common_type((map_argument.type.key_type, key.type))
+        typed = cast_to(map_argument, pa.map_(key_type, value_type)), cast_to(key, key_type)
+        return typed, result or value_type
 
     return rule
 
@@ -230,8 +235,9 @@ def _find_key(arguments: Sequence[Values]) -> tuple[list[pa.Array], np.ndarray, 
 
 
 def _map_value(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    arrays, positions, has_key = _find_key(arguments)
-    return list_parts(arrays[0])[1][1].take(pa.array(positions, mask=~has_key))
+    (maps, _), positions, has_key = _find_key(arguments)
+    _, (_, values) = list_parts(maps)
+    return values.take(pa.array(positions, mask=~has_key))
 
 
 def _map_contains(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -290,17 +296,15 @@ def _map_merge(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     order = np.lexsort((codes, map_rows))  # stable: the entries of a key stay in their order
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (np.diff(codes[order]) != 0) | (np.diff(map_rows[order]) != 0)
-    starts = np.flatnonzero(is_first)
-    ends = np.append(starts[1:], len(order)) - 1
-    first, last = order[starts], order[ends[: len(starts)]]
+    is_last = np.append(is_first[1:], is_first[:1])
+    first, last = order[is_first], order[is_last]  # the first and last entry of each key
     by_position = np.argsort(first)
     first, last = first[by_position], last[by_position]
-    is_null = np.logical_and.reduce(
-        [array.is_null().to_numpy(zero_copy_only=False) for array in arrays]
-    )
     parts = [keys.take(pa.array(first)), values.take(pa.array(last))]
     merged_counts = np.bincount(map_rows[first], minlength=rows)
-    return list_array(result_type, merged_counts, parts, ~is_null if is_null.any() else None)
+    are_all_null = np.logical_and.reduce([null_mask(array) for array in arrays])
+    valid = ~are_all_null if are_all_null.any() else None
+    return list_array(result_type, merged_counts, parts, valid)
 
 
 def _histogram_rule(

@@ -28,10 +28,10 @@ from circuits.types.functions.type_rules import common_type, digits_of
 __all__ = ["FUNCTIONS", "adjusted_decimal", "ansi_rule", "spark_digits"]
 
 _MAX_DIGITS, _MIN_SCALE = 38, 6
-# A decimal of Arrow has at most 76 digits. Arrow computes the precision of a result from the
-# declared precisions of the operands: their sum plus 1 for a product, the larger one plus 1 for a
-# sum. So it rejects a product of 38 and 38 digits, although the 76 digits of the values fit. The
-# operands therefore declare fewer digits.
+# The precisions that the operands declare in 256 bits (`_widen`), in place of their own. A decimal
+# of Arrow has at most 76 digits. Arrow computes the precision of a result from the declared ones of
+# the operands: their sum plus 1 for a product, the larger one plus 1 for a sum. So it would reject
+# a product of 38 and 38 digits, although the 76 digits of the values fit.
 _FACTOR_DIGITS = (38, 37)
 _SUMMAND_DIGITS = 75
 
@@ -48,7 +48,10 @@ def spark_digits(argument: Expression) -> tuple[int, int]:
 
 
 def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return a decimal of at most 38 digits, with at least six of its digits after the point."""
+    """Return a decimal of at most 38 digits; to fit, it keeps six or more digits after the point.
+
+    A decimal with fewer than six digits after the point keeps them all.
+    """
     if precision > _MAX_DIGITS:
         whole = precision - scale
         scale = max(_MAX_DIGITS - whole, min(scale, _MIN_SCALE))

@@ -1,8 +1,8 @@
 """Division as ANSI SQL and Spark have it: an error for zero, and decimals stay exact.
 
-The quotient of decimals has the scale ``max(6, s1 + p2 + 1)`` and the precision
-``p1 - s1 + s2 + scale``, reduced to 38 digits with at least six of them after the point [1]. It is
-rounded half up.
+Decimals with the precisions p1 and p2 and the scales s1 and s2 have a quotient with the scale
+``max(6, s1 + p2 + 1)`` and the precision ``p1 - s1 + s2 + scale``, reduced to 38 digits with at
+least six of them after the point [1]. It is rounded half up.
 
 References:
     [1] Apache Spark, DecimalPrecision and DecimalType.adjustPrecisionScale.
@@ -71,8 +71,9 @@ def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     left, right = arguments[0], null_if_zero(arguments[1])
     if arrow.is_floating(result_type):
         return pc.divide(left, right)
-    # Arrow truncates the quotient to the scale s1 + p2 - s2 + 1. The cast of the dividend makes
-    # this one digit more than the result has, and this digit decides how to round.
+    # Arrow truncates the quotient to the scale s1 + p2 - s2 + 1. The dividend is first cast to the
+    # scale s1 with which the quotient has one digit more than the result. The last digit decides
+    # how to round.
     precision, divisor_scale = right.type.precision, right.type.scale
     scale = max(result_type.scale + divisor_scale - precision, left.type.scale)
     dividend_digits = left.type.precision + scale - left.type.scale

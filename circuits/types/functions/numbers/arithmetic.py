@@ -126,8 +126,6 @@ def _subtract(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 def _add_or_subtract(function: Any, arguments: Sequence[Values], data_type: pa.DataType) -> Values:
     left, right = arguments
     if arrow.is_decimal(data_type):
-        # An operand of 38 digits that is scaled up to 38 fractional digits needs 76 digits, and a
-        # sum needs one digit more than its larger operand.
         left, right = (
             pc.cast(side, _scaled_type(side.type, data_type.scale)) for side in (left, right)
         )
@@ -138,7 +136,11 @@ def _add_or_subtract(function: Any, arguments: Sequence[Values], data_type: pa.D
 
 
 def _scaled_type(data_type: pa.DataType, scale: int) -> pa.DataType:
-    """Return the decimal type for values of a type after scaling them up."""
+    """Return the type of an operand of a sum, for decimals of a type that are scaled up.
+
+    It has at most 75 digits, because Arrow declares one digit more for the sum, and 76 are the
+    maximum. A value that needs all 76 digits is an error.
+    """
     digits = min(data_type.precision - data_type.scale + scale, 75)
     return (pa.decimal128 if digits < _MAX_DIGITS else pa.decimal256)(digits, scale)
 

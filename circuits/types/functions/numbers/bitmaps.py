@@ -2,8 +2,11 @@
 
 Number n > 0 has the bucket ``1 + (n - 1) / 32768`` and the position ``(n - 1) % 32768`` in it. Bit
 p of a bitmap is bit ``p % 8`` of byte ``p / 8``. A bitmap that is shorter or longer than 4,096
-bytes is filled with zeros or cut. The aggregates of SQL, such as ``bitmap_or_agg``, are functions
-of the list of a group's bitmaps here; each runs once per group that changes, in numpy.
+bytes is filled with zeros or cut. A number n <= 0 has the bucket ``n / 32768``, rounded towards
+zero, and the position ``-n % 32768``.
+
+An aggregate of SQL, such as ``bitmap_or_agg``, collects the bitmaps of a group in a list and calls
+a function of this list, such as ``bitmap_or``. It runs once per group that changes, in numpy.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def _count(bitmap: bytes) -> int:
     return int.from_bytes(bitmap, "big").bit_count()
 
 
-def _of_positions(positions: list[int]) -> bytes:
+def _bitmap_of_positions(positions: list[int]) -> bytes:
     bits = np.zeros(_BITS, np.uint8)
     if any(not 0 <= position < _BITS for position in positions):
         raise ValueError(f"the position of a bitmap is from 0 to {_BITS - 1}")
@@ -102,6 +105,7 @@ def _list_rule(*, of_bytes: bool) -> Rule:
     return rule
 
 
+# In a signature, i is an integer and y a text or bytes.
 FUNCTIONS = (
     Function(
         "bitmap_bit_position",
@@ -125,7 +129,7 @@ FUNCTIONS = (
         "bitmap_of_positions",
         "the bitmap that has the positions in the list a",
         _list_rule(of_bytes=False),
-        _per_list(_of_positions),
+        _per_list(_bitmap_of_positions),
     ),
     Function(
         "bitmap_or",

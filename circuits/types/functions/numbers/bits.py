@@ -75,6 +75,7 @@ def _lcm(left: int, right: int) -> int:
     return math.lcm(left, right)
 
 
+# In a signature, i is an integer, t a text and y a text or bytes.
 FUNCTIONS = (
     _function("bit_and_of", "a & b", "ii", np.bitwise_and),
     _function("bit_or_of", "a | b", "ii", np.bitwise_or),

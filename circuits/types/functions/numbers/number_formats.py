@@ -33,11 +33,12 @@ from circuits.types.functions.type_rules import is_number, is_text
 __all__ = ["FUNCTIONS", "exact_decimal", "java_float", "java_floats"]
 
 _TEXT: Final = pa.string()
+# The groups are the width and the precision of a directive of C; * is a size that is an argument.
 _C_SIZES: Final = re.compile(r"%(?:\(\w*\))?[-#+ 0]*(\d+|\*)?(?:\.(\d+|\*))?")
 _DIRECTIVE: Final = re.compile(r"%(\d+\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
 
 
-def _too_long() -> ValueError:
+def _too_long_error() -> ValueError:
     return ValueError(
         f"the result would be longer than {MAX_STRING_BYTES:,} bytes, which is the limit of texts "
         "that functions return"
@@ -130,7 +131,8 @@ def java_float(value: float, shortest: str = "") -> str:
 def java_floats(floats: pa.Array) -> pa.Array:
     """Return a column of floats as `java_float` writes them."""
     encoded = pc.dictionary_encode(floats)
-    values = encoded.dictionary.to_numpy(zero_copy_only=False)  # of numpy's type for 32 bits, too
+    # str() of a float32 of numpy is its shortest text; repr() of it as a float of Python is longer.
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
     texts = [java_float(float(value), str(value)) for value in values]
     return pa.array(texts, _TEXT).take(encoded.indices)
 
@@ -163,7 +165,7 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
         end = match.end()
         position, flags, width, precision, conversion = match.groups()
         if max(int(width or 0), int(precision or 0)) + length > MAX_STRING_BYTES:
-            raise _too_long()
+            raise _too_long_error()
         if conversion in "%n":
             pieces.append(("%" if conversion == "%" else "\n").rjust(int(width or 0)))
             continue
@@ -173,14 +175,17 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
             index, next_index = next_index, next_index + 1
         if not 0 <= index < len(values):
             raise ValueError(f"{match[0]} in {pattern!r} has no argument")
-        pieces.append(_directive(values[index], flags, int(width or 0), precision, conversion))
-        length += len(pieces[-1])
+        text = _format_directive(values[index], flags, int(width or 0), precision, conversion)
+        pieces.append(text)
+        length += len(text)
     if "%" in pattern[end:]:
         raise ValueError(f"{pattern!r} has an incomplete % directive")
     return "".join([*pieces, pattern[end:]])
 
 
-def _directive(value: Any, flags: str, width: int, precision: str | None, conversion: str) -> str:
+def _format_directive(
+    value: Any, flags: str, width: int, precision: str | None, conversion: str
+) -> str:
     """Format one value; ``conversion`` is the letter at the end of the directive."""
     lower = conversion.lower()
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
@@ -235,10 +240,10 @@ def _c_printf(pattern: str, *values: Any) -> str:
     """Format as C's printf."""
     sizes = [part for match in _C_SIZES.finditer(pattern) for part in match.groups() if part]
     length = sum(int(size) for size in sizes if size != "*")
-    if "*" in sizes:  # each is one of the values
+    if "*" in sizes:  # a size may be any of the integers
         length += sum(abs(value) for value in values if isinstance(value, int))
     if length > MAX_STRING_BYTES:
-        raise _too_long()
+        raise _too_long_error()
     try:
         return pattern % values
     except (TypeError, KeyError) as error:

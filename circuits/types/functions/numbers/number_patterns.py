@@ -90,9 +90,11 @@ def _parse_pattern(pattern: str) -> _Pattern:
 
 
 def _to_char(value: Any, pattern: str) -> str:
-    """Format a number as Spark does: signs move to the digits, a point without digits is a blank.
+    """Format a number as Spark does.
 
-    A number that does not fit the pattern is shown as signs #.
+    A sign stands next to the digits: before or after the blanks that replace leading zeros. A point
+    at the end of the pattern is written as a blank. If a number does not fit the pattern, each of
+    its digits is written as ``#``.
     """
     parts = _parse_pattern(pattern)
     exact = exact_decimal(value)
@@ -113,15 +115,17 @@ def _to_char(value: Any, pattern: str) -> str:
     text += "$" if parts.has_dollar else ""
     index = 0
     for symbol in parts.integer_part:
-        character = "," if index and digits[index - 1].isdigit() else " "
         if symbol != ",":
             character, index = digits[index], index + 1
+        else:  # a comma after blanks is a blank, too
+            character = "," if index and digits[index - 1].isdigit() else " "
         text = _append_before_digits(text, character)
     if parts.has_point:
         # A number without digits before the point has a zero there, if there is a blank for it.
         text = text[:-1] + "0" if text.endswith(" ") else text
         text += f".{fraction_digits}" if parts.fraction else " "
     if parts.trailing_sign == "PR":
+        # A number that is not negative has blanks in the place of < and >.
         return _append_before_blanks(text, ">") if is_negative else text + "  "
     if parts.trailing_sign:
         return _append_before_blanks(text, _sign(parts.trailing_sign, is_negative))
@@ -146,13 +150,14 @@ def _append_before_blanks(text: str, character: str) -> str:
 
 def _to_number(text: str, pattern: str) -> Decimal | None:
     parts = _parse_pattern(pattern)
+    # Groups: 1 the sign at the start, 2 the digits before the point, 3 those after it, 4 the end.
     sign = r"([+-])?"
-    expression = (
-        (sign if parts.leading_sign else "()")
-        + (r"\$" if parts.has_dollar else "")
-        + r"([\d,]*)(?:\.(\d*))?"
-        + (r"(>)?" if parts.trailing_sign == "PR" else sign if parts.trailing_sign else "()")
-    )
+    start = sign if parts.leading_sign else "()"
+    dollar = r"\$" if parts.has_dollar else ""
+    end = sign if parts.trailing_sign else "()"
+    if parts.trailing_sign == "PR":
+        end = r"(>)?"
+    expression = rf"{start}{dollar}([\d,]*)(?:\.(\d*))?{end}"
     trimmed = text.strip()
     in_brackets = trimmed.startswith("<")
     if parts.trailing_sign == "PR" and in_brackets:
@@ -207,6 +212,7 @@ def _to_number_rule(
     return typed, pa.decimal128(min(digits, 38), len(parts.fraction))
 
 
+# In a signature, n is a number and t a text.
 FUNCTIONS = (
     Function(
         "to_char",

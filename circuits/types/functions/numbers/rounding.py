@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ def _rounding_rule(
     elif arrow.is_decimal(value.type):
         scale = min(max(digits.value, 0), value.type.scale)
         integer_digits = value.type.precision - value.type.scale
-        # Rounding up may add a digit: 99 to 100. With b < 0, the result has -b zeros at the end.
+        # Rounding up may add a digit: 99 to 100. Rounding 7 up to -3 digits makes 1000.
         precision = min(38, max(integer_digits + 1 + scale, 1 - digits.value))
         target = pa.decimal128(precision, scale)
         return (value, Literal(digits.value, pa.int64())), target
@@ -65,12 +65,13 @@ def _rounding_kernel(mode: str) -> Kernel:
             if digits >= 0:
                 return values
             decimals = pc.cast(values, pa.decimal256(40, 0))
-            # An int64 has 19 digits, so rounding to fewer than -30 digits is rounding to -30.
+            # An int64 has 19 digits. At -30 digits or below the result is 0, or it overflows.
             digits = max(digits, -30)
             return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
         scale = values.type.scale
         decimals = pc.cast(values, pa.decimal256(76, scale))
-        # Arrow cannot round off all 76 digits. A decimal of up to 38 digits needs no more than 75.
+        # Arrow cannot round off all 76 digits of the type. The value has at most 38 of them, so the
+        # result is the same if 75 are rounded off.
         digits = min(max(digits, scale - 75), scale)
         return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
 
@@ -82,19 +83,19 @@ def _round_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
         return pc.round(values, round_mode=mode)
     if digits > 308:
         return values
-    if digits < -308:  # finite values are less than half of 10**309: they become 0 or overflow
-        rounded = pc.round(pc.multiply(values, 1e-309), round_mode=mode)
-        return pc.if_else(pc.equal(rounded, 0.0), rounded, pc.multiply(rounded, math.inf))
+    if digits < -308:  # 10**-digits is above the greatest float: a value becomes 0 or infinite
+        quotient = pc.round(pc.multiply(values, 1e-309), round_mode=mode)
+        return pc.if_else(pc.equal(quotient, 0.0), quotient, pc.multiply(quotient, math.inf))
     return pc.divide(pc.round(pc.multiply(values, 10.0**digits), round_mode=mode), 10.0**digits)
 
 
-def _round_text(rounding: str) -> Callable[[float, int], float]:
+def _decimal_rounder(rounding: str) -> Callable[[float, int], float]:
     """Return a function that rounds the shortest decimal text of a float, as BigDecimal of Java.
 
     Doubles have exponents from -324 to 308: beyond 330 digits there is nothing to round.
     """
 
-    def apply(value: float, digits: int) -> float:
+    def round_decimal(value: float, digits: int) -> float:
         if not math.isfinite(value) or digits > 330:
             return value
         if digits < -330:
@@ -104,7 +105,7 @@ def _round_text(rounding: str) -> Callable[[float, int], float]:
             unit = Decimal(1).scaleb(-digits)
             return float(Decimal(repr(value)).quantize(unit, rounding=rounding))
 
-    return apply
+    return round_decimal
 
 
 def _bucket(value: Any, low: Any, high: Any, count: Any) -> Any:
@@ -125,6 +126,7 @@ def _bucket_domain(value: Any, low: Any, high: Any, count: Any) -> Any:
     return (count > 0) & (low != high) & np.isfinite(low) & np.isfinite(high) & ~np.isnan(value)
 
 
+# In a signature, f is a float and i an integer.
 FUNCTIONS = (
     Function(
         "round_half_even",
@@ -135,16 +137,28 @@ FUNCTIONS = (
     Function("round_up", "a rounded up to b digits", _rounding_rule, _rounding_kernel("up")),
     Function("round_down", "a rounded down to b digits", _rounding_rule, _rounding_kernel("down")),
     Function(
+        "round_to_zero",
+        "a rounded to b digits, towards zero",
+        _rounding_rule,
+        _rounding_kernel("towards_zero"),
+    ),
+    Function(
+        "round_text_to_zero",
+        "as round_text_half_up, towards zero",
+        Signature("fi", pa.float64()),
+        per_distinct_row(_decimal_rounder(ROUND_DOWN)),
+    ),
+    Function(
         "round_text_half_up",
         "the shortest decimal text of the float a rounded to b digits, half away from zero",
         Signature("fi", pa.float64()),
-        per_distinct_row(_round_text(ROUND_HALF_UP)),
+        per_distinct_row(_decimal_rounder(ROUND_HALF_UP)),
     ),
     Function(
         "round_text_half_even",
         "as round_text_half_up, half to even",
         Signature("fi", pa.float64()),
-        per_distinct_row(_round_text(ROUND_HALF_EVEN)),
+        per_distinct_row(_decimal_rounder(ROUND_HALF_EVEN)),
     ),
     Function(
         "width_bucket",

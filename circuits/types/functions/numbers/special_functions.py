@@ -44,6 +44,7 @@ def _log_gamma(value: float) -> float:
         return math.inf
 
 
+# In a signature, f is a float.
 FUNCTIONS = (
     Function(
         "even",

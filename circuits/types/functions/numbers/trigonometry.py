@@ -59,6 +59,7 @@ def _log(base: Any, value: Any) -> Any:
     return np.log(value) / np.log(base)
 
 
+# In a signature, f is a float.
 FUNCTIONS = (
     _unary("sin", "the sine of a, in radians", np.sin),
     _unary("cos", "the cosine of a, in radians", np.cos),

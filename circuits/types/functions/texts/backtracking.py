@@ -1,10 +1,10 @@
 r"""The work of backtracking: how long a text may be, so that a search in it ends.
 
 Python's ``re`` tries every combination of choices of a pattern until one matches. A combination is
-a start in the text, an end for each repetition, and a branch for each alternative. Starts and ends
-do not decrease from left to right. So for a text of n characters and a pattern with k repetitions
-there are about C(n + k + 1, k + 1) combinations (a binomial coefficient), times the branches:
-``(?<=x) +$`` has n²/2, ``\w+.*\w+$`` n⁴/24.
+a start in the text, an end for each repetition, and a branch for each alternative. No end is before
+the start or before the end of an earlier repetition. So for a text of n characters and a pattern
+with k repetitions there are about C(n + k + 1, k + 1) combinations (a binomial coefficient), times
+the branches: ``(?<=x) +$`` has n²/2, ``\w+.*\w+$`` n⁴/24.
 
 Some repetitions have only one possible end: all repeated characters must be read, because the
 character that comes next in the pattern is different from all of them. They are not counted, so
@@ -152,7 +152,7 @@ def count_choices(pattern: str, flags: int) -> Choices:
             continue
         atom = pattern[start:index]
         index = quantifier.end()
-        if not is_group_end and knows_flags and _never_gives_back(atom, pattern, index, flags):
+        if not is_group_end and knows_flags and _has_one_end(atom, pattern, index, flags):
             uncounted_follows_counted |= any(scope.repetitions for scope in scopes)
             continue
         span = _span(quantifier)
@@ -169,7 +169,7 @@ def count_choices(pattern: str, flags: int) -> Choices:
 
 
 def _span(quantifier: re.Match[str]) -> int | None:
-    """Return the maximum minus the minimum of a quantifier; None without a maximum."""
+    """Return the maximum minus the minimum of a quantifier: 2 for ``{2,4}``; None without limit."""
     whole, low, comma, high = quantifier.groups()
     if whole in ("*", "+") or (comma and not high):
         return None
@@ -181,8 +181,11 @@ def _minimum(quantifier: re.Match[str]) -> int:
     return 1 if quantifier[1] == "+" else int(quantifier[2] or 0)
 
 
-def _never_gives_back(atom: str, pattern: str, index: int, flags: int) -> bool:
-    """Return True if the character that follows at ``index`` never matches the repeated atom."""
+def _has_one_end(atom: str, pattern: str, index: int, flags: int) -> bool:
+    """Return True if the repetition of an atom that ends before ``index`` has one possible end.
+
+    This is so if the character that follows in the pattern never matches the atom.
+    """
     while pattern[index : index + 1] == ")":
         index += 1
         if _QUANTIFIER.match(pattern, index):

@@ -26,13 +26,10 @@ _HASHES = {"SHA-1": "sha1", "SHA1": "sha1", "SHA-224": "sha224", "SHA224": "sha2
 }
 
 
-# The letters of a `Signature`: y is text or bytes, i an integer. A text stands for its UTF-8 bytes.
-
-
 def _slice(value: str | bytes, start: int, length: int = 2**62) -> bytes:
     """Return bytes from a position, which counts from 1, or from the end if it is negative."""
     data = as_bytes(value)
-    begin = start - 1 if start > 0 else len(data) + start if start < 0 else 0
+    begin = len(data) + start if start < 0 else max(start - 1, 0)
     return data[max(begin, 0) : max(begin + length, 0)]
 
 
@@ -107,9 +104,12 @@ def _decode_utf8(value: str | bytes, errors: str = "strict") -> str:
         return value
     if errors not in ("strict", "replace", "ignore"):
         raise ValueError(f"{errors!r} is not strict, replace or ignore")
-    return value.decode("utf-8", errors).replace("\ufffd", "?" if errors == "replace" else "\ufffd")
+    text = value.decode("utf-8", errors)
+    return text.replace("\ufffd", "?") if errors == "replace" else text
 
 
+# In a signature, i is an integer, t a text and y a text or bytes; parameters after | are optional,
+# and * repeats the last one.
 FUNCTIONS = (
     Function(
         "unescape_bytes",

@@ -14,6 +14,7 @@ def _initcap(text: str) -> str:
     return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
 
 
+# In a signature, t is a text.
 FUNCTIONS = (
     Function(
         "initcap",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ _CHARACTER_SETS: Final = (
     "utf-32",
 )
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_2_TO_64: Final = 2**64
+_WORD_VALUES: Final = 2**64  # the number of values of 64 bits
 
 
 def as_bytes(value: str | bytes) -> bytes:
@@ -34,7 +35,7 @@ def as_bytes(value: str | bytes) -> bytes:
 
 
 def _hex_integer(value: int) -> str:
-    return f"{value % _2_TO_64:X}"
+    return f"{value % _WORD_VALUES:X}"
 
 
 def _hex(value: str | bytes) -> str:
@@ -140,7 +141,7 @@ def _try_parse_url(url: str, part: str, key: str | None = None) -> str | None:
 
 
 def _binary_digits(value: int) -> str:
-    return f"{value % _2_TO_64:b}"
+    return f"{value % _WORD_VALUES:b}"
 
 
 def _convert_base(value: str, source: int, target: int) -> str | None:
@@ -161,15 +162,16 @@ def _convert_base(value: str, source: int, target: int) -> str | None:
         if not 0 <= digit < source:
             break
         number = number * source + digit
-    if number >= _2_TO_64:
+    if number >= _WORD_VALUES:
         raise ValueError(f"{value!r} in base {source} does not fit 64 bits")
     if is_negative and target > 0:
-        # Two's complement. A number below the least int64 becomes 2**64 - 1, as in Java.
-        number = -number % _2_TO_64 if number < _2_TO_64 // 2 else _2_TO_64 - 1
+        # Unsigned: the two's complement. Below the least int64 it is 2**64 - 1, as in Java.
+        number = -number % _WORD_VALUES if number < _WORD_VALUES // 2 else _WORD_VALUES - 1
     has_minus = False
     if target < 0:
+        # A number of 2**63 or more is the negative number with the same 64 bits.
         signed = -number if is_negative else number
-        signed = signed - _2_TO_64 if signed >= _2_TO_64 // 2 else signed
+        signed = signed - _WORD_VALUES if signed >= _WORD_VALUES // 2 else signed
         has_minus, number = signed < 0, abs(signed)
     digits = ""
     while number or not digits:
@@ -198,11 +200,12 @@ def _is_utf8(value: str | bytes) -> bool:
 
 
 def _function(
-    name: str, description: str, parameters: str, result: pa.DataType, python: object
+    name: str, description: str, parameters: str, result: pa.DataType, function: Callable[..., Any]
 ) -> Function:
-    return Function(name, description, Signature(parameters, result), per_distinct_row(python))  # type: ignore[arg-type]
+    return Function(name, description, Signature(parameters, result), per_distinct_row(function))
 
 
+# In a signature, i is an integer, t a text and y a text or bytes; parameters after | are optional.
 FUNCTIONS = (
     _function("hex", "the bytes of a in hexadecimal", "y", _TEXT, _hex),
     _function("hex_integer", "the 64 bits of an integer in hexadecimal", "i", _TEXT, _hex_integer),

@@ -81,9 +81,9 @@ def _hash_column(values: pa.Array, seeds: Array) -> None:
     if arrow.is_floating(data_type):
         numbers = pc.add(pc.fill_null(values, 0.0), 0.0)  # -0.0 is 0.0
         is_64_bit = not arrow.is_float32(data_type)
-        bits = numbers.to_numpy(zero_copy_only=False).copy()
-        bits[np.isnan(bits)] = np.nan
-        bits = bits.view(np.int64 if is_64_bit else np.int32)
+        floats = numbers.to_numpy(zero_copy_only=False).copy()
+        floats[np.isnan(floats)] = np.nan  # all NaNs get the same bits
+        bits = floats.view(np.int64 if is_64_bit else np.int32)
     elif arrow.is_decimal(data_type):
         bits = pc.cast(pc.fill_null(unscaled_digits(values), 0), pa.int64()).to_numpy()
     else:
@@ -120,7 +120,7 @@ def _hash_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Value
     return pa.array(seeds.view(np.int32 if result_type == pa.int32() else np.int64))
 
 
-# In a signature, y is text or bytes, and i an integer.
+# In a signature, i is an integer and y a text or bytes.
 FUNCTIONS = (
     Function(
         "md5", "the MD5 hash in hexadecimal", Signature("y", pa.string()), per_distinct_row(_md5)

@@ -35,7 +35,7 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         lengths.append(len(parts) * byte_lengths(separator, rows))
         check_lengths(np.sum(lengths, axis=0))
     parts = [pc.cast(part, result_type) for part in parts]
-    # Arrow leaves out a row whose parts are all NULL, so such a row gets an empty first part.
+    # Arrow's result lacks rows whose parts are all NULL, so such a row gets an empty first part.
     has_no_part = reduce(pc.and_, map(pc.is_null, parts))
     parts[0] = pc.if_else(has_no_part, pa.scalar("", result_type), parts[0])
     return pc.binary_join_element_wise(
@@ -43,6 +43,7 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     )
 
 
+# In a signature, t is a text; parameters after | are optional, and * repeats the last one.
 FUNCTIONS = (
     Function(
         "concat_ws",

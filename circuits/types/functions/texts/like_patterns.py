@@ -23,8 +23,9 @@ from circuits.types.functions.texts.text_functions import text_rule
 
 __all__ = ["FUNCTIONS", "glob_to_regex"]
 
-# A part of a GLOB pattern: a class, an escaped character, or any other character. In a class are
-# ranges and characters; those that would be read differently by different systems are left out.
+# A part of a GLOB pattern: a class, an escaped character, or any other character. A class has
+# ranges and characters. Characters that systems read differently, such as loose hyphens, are not
+# supported.
 _RANGE: Final = "[A-Za-z0-9]-[A-Za-z0-9]"
 _GLOB_PART: Final = re.compile(
     rf"\[(?P<negation>!?)(?P<items>(?:{_RANGE}|[\x01-\x7f])+?)\]|\\(?P<escaped>.)|(?P<other>[^\[\\])",
@@ -65,8 +66,8 @@ def glob_to_regex(pattern: str) -> str:
     r"""Return the regular expression over bytes for a pattern of GLOB.
 
     Raises:
-        ArrowInvalid: The pattern has a class that is empty, not closed, or has characters other
-            than ASCII without brackets, backslashes and loose hyphens.
+        ArrowInvalid: A class is empty or not closed, or it has a character that is not supported:
+            one that is not ASCII, a bracket, a backslash or a loose hyphen.
 
     >>> print(glob_to_regex("a[!b-d^]?*\\*"))
     (?s)\Aa[^b-d\^]..*\*\z
@@ -78,7 +79,7 @@ def glob_to_regex(pattern: str) -> str:
         if part is None:
             raise _glob_error(pattern)
         if part["items"] is not None:
-            items = _split_class(pattern, part["items"])
+            items = _convert_class(pattern, part["items"])
             parts.append(f"[{'^' * bool(part['negation'])}{items}]")
         elif part["escaped"] is not None:
             parts.append(re.escape(part["escaped"]))
@@ -88,7 +89,7 @@ def glob_to_regex(pattern: str) -> str:
     return "".join(parts) + "\\z"
 
 
-def _split_class(pattern: str, items: str) -> str:
+def _convert_class(pattern: str, items: str) -> str:
     """Return the items of a class of GLOB as those of a regular expression."""
     parts: list[str] = []
     index = 0

@@ -59,7 +59,7 @@ def _decimal_bytes(number: int) -> str:
 
 
 def _bar(value: float, low: float, high: float, width: float = 80.0) -> str:
-    """Return a bar of ``width`` characters, filled by the position of a value in a range."""
+    """Return a bar of ``width`` characters, of which (value - low) / (high - low) are filled."""
     if not 1 <= width <= _MAX_WIDTH:
         raise ValueError(f"a bar of {width} characters; it has 1 to {_MAX_WIDTH}")
     if math.isnan(value) or math.isnan(low) or math.isnan(high) or value <= low:
@@ -77,6 +77,8 @@ def _bar(value: float, low: float, high: float, width: float = 80.0) -> str:
 
 # A field of a template, such as {}, {1} or {:>8.2f}; or a brace that stands for itself.
 _FIELD: Final = re.compile(r"\{\{|\}\}|\{(\d*)(?::([^{}]*))?\}|[{}]")
+# The options of a field: those of ``format()`` of Python, and ``t`` with a character by which
+# thousands are separated, such as ``t.``.
 _OPTIONS: Final = re.compile(
     r"(?:.?[<>^=])?[-+ ]?#?0?(?P<width>\d*)(?:[,_]|(?P<separator>t.))?(?:\.(?P<digits>\d+))?"
     r"[bdeEfFgGosxX]?"
@@ -84,12 +86,14 @@ _OPTIONS: Final = re.compile(
 
 
 def _format_value(value: Any, options: str) -> str:
-    """Write a value as ``format()`` of DuckDB does; ``t.`` separates thousands by a point."""
+    """Write a value as ``format()`` of DuckDB does."""
     match = _OPTIONS.fullmatch(options)
     if match is None:
         raise ValueError(f"unknown option {options!r} of a format")
     if max(int(match["width"] or 0), int(match["digits"] or 0)) > MAX_STRING_BYTES:
-        raise ValueError(f"a format with the width {options!r}")
+        raise ValueError(
+            f"the format {options!r} makes a text of more than {MAX_STRING_BYTES:,} bytes"
+        )
     if isinstance(value, bool) and not options:
         return "true" if value else "false"
     if match["separator"] is None:
@@ -108,7 +112,7 @@ def count_values(template: str) -> int:
     >>> count_values("{} {{}} {2:>5}")
     3
     """
-    needed, count = 0, 0
+    value_count, next_index = 0, 0
     for match in _FIELD.finditer(template):
         if match[0] in ("{{", "}}"):
             continue
@@ -116,15 +120,16 @@ def count_values(template: str) -> int:
             raise ValueError(f"{template!r} has a single brace; write it twice")
         if _OPTIONS.fullmatch(match[2] or "") is None:
             raise ValueError(f"unknown option {match[2]!r} of a format")
-        needed = max(needed, (int(match[1]) if match[1] else count) + 1)
-        count += not match[1]
-    return needed
+        index = int(match[1]) if match[1] else next_index
+        next_index += not match[1]
+        value_count = max(value_count, index + 1)
+    return value_count
 
 
 def _format_template(template: str, *values: Any) -> str:
-    """Write values into the fields of a template, which have the options of Python and ``t.``."""
+    """Write values into the fields of a template."""
     parts: list[str] = []
-    position, count = 0, 0
+    position, next_index = 0, 0
     for match in _FIELD.finditer(template):
         parts.append(template[position : match.start()])
         position = match.end()
@@ -133,8 +138,8 @@ def _format_template(template: str, *values: Any) -> str:
             continue
         if match[0] in ("{", "}"):
             raise ValueError(f"{template!r} has a single brace; write it twice")
-        index = int(match[1]) if match[1] else count
-        count += not match[1]
+        index = int(match[1]) if match[1] else next_index
+        next_index += not match[1]
         if index >= len(values):
             raise ValueError(
                 f"{template!r} has a field {index}, but there are {len(values)} values"
@@ -143,6 +148,8 @@ def _format_template(template: str, *values: Any) -> str:
     return "".join(parts) + template[position:]
 
 
+# In a signature, f is a float, i an integer, t a text and v any value; parameters after | are
+# optional, and * repeats the last one.
 FUNCTIONS = (
     Function(
         "format_template",

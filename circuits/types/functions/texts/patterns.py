@@ -12,8 +12,8 @@ it. Therefore:
 Both find the same matches: ``\d``, ``\w``, ``\s`` and ``\b`` are about ASCII characters only, as in
 RE2 and in Java.
 
-Arrow has no function that returns the matches of RE2. `_find_linear` replaces each match by itself
-between marks, and splits the result at the marks.
+Arrow has no function that returns the matches of RE2. Therefore a replacement puts marks around
+each match, and the result is split at the marks (`Pattern.find_all`).
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ class Pattern:
     is_nested: bool
     max_characters: int
 
+    @property
+    def group_count(self) -> int:
+        """The number of groups in the pattern."""
+        return self.compiled.groups
+
     def find_all(self, text: str) -> Iterator[Match]:
         """Return all matches in a text, from left to right.
 
@@ -105,7 +110,7 @@ class Pattern:
 
         The errors are those of `find_all`.
         """
-        self._is_backtracked(text)
+        self._require_backtracking(text)
         return self.compiled.fullmatch(text) is not None
 
     def replace(self, text: str, template: str, count: int) -> str:
@@ -114,22 +119,29 @@ class Pattern:
         It is for patterns that RE2 does not accept. The template is one of `re.sub`, and the errors
         are those of `find_all`.
         """
-        self._is_backtracked(text)
+        self._require_backtracking(text)
         try:
             return self.compiled.sub(template, text, count=count)
         except re.error as error:
             raise pa.ArrowInvalid(f"{template!r} is no replacement: {error}") from error
 
     def _is_backtracked(self, text: str) -> bool:
-        """Return True if Python's ``re`` can search the text in time, False if only RE2 can.
+        """Return True if Python's ``re`` searches the text, False if RE2 does.
 
         Raises:
-            ArrowInvalid: Neither can.
+            ArrowInvalid: Neither can do it in time.
         """
-        is_safe = not self.is_nested and len(text) <= self.max_characters
-        if not is_safe and not self.is_re2:
+        if not self.is_re2:
+            self._require_backtracking(text)
+        return self._can_backtrack(text)
+
+    def _require_backtracking(self, text: str) -> None:
+        """Raise ArrowInvalid if Python's ``re`` could take too long for the text."""
+        if not self._can_backtrack(text):
             raise self._error(text)
-        return is_safe
+
+    def _can_backtrack(self, text: str) -> bool:
+        return not self.is_nested and len(text) <= self.max_characters
 
     def _error(self, text: str) -> pa.ArrowInvalid:
         if self.is_nested:
@@ -146,7 +158,7 @@ class Pattern:
 
     def _find_linear(self, text: str, limit: int | None) -> Iterator[Match]:
         """Return the first ``limit`` matches of RE2, all if it is None."""
-        groups = self.compiled.groups
+        groups = self.group_count
         if groups > _MAX_GROUPS:
             raise pa.ArrowInvalid(
                 f"the pattern {self.text!r} has {groups} groups, and the maximum is {_MAX_GROUPS} "
@@ -155,17 +167,19 @@ class Pattern:
         mark = next((mark for mark in map(chr, _MARKS) if mark not in text), None)
         if mark is None:
             raise pa.ArrowInvalid("the text contains every character of private use")
+        # A match becomes: mark, the match, mark, group 1, mark, group 2, ..., mark.
         template = mark + mark.join(f"\\{group}" for group in range(groups + 1)) + mark
         marked = pc.replace_substring_regex(
             pa.array([text], pa.large_string()), self.text, template, max_replacements=limit
         )
+        # For each match: the text since the previous match, the match, its groups.
         parts = marked[0].as_py().split(mark)
-        position = 0
+        end = 0
         for index in range(0, len(parts) - 1, groups + 2):
-            start = position + len(parts[index])
+            start = end + len(parts[index])
             texts = tuple(parts[index + 1 : index + groups + 2])
-            position = start + len(texts[0])
-            yield Match(start, position, texts)
+            end = start + len(texts[0])
+            yield Match(start, end, texts)
 
 
 @lru_cache(maxsize=1024)
@@ -237,11 +251,11 @@ def _has_nested_repetition(pattern: str) -> bool:
     >>> [_has_nested_repetition(p) for p in (r"(\(a+\))?[(a+)+]*", "(ab)*(a+){1}", "[]a+)]*")]
     [False, False, False]
     """
-    varies = [False]  # for each open group: True if it contains a repetition or an alternative
+    has_choice = [False]  # for each open group: True if it contains a repetition or an alternative
     index = 0
     while index < len(pattern):
         character = pattern[index]
-        group_varies = False
+        closed_has_choice = False  # of the group that ends here
         if character == "\\":
             index += 2
         elif character == "[":
@@ -249,21 +263,21 @@ def _has_nested_repetition(pattern: str) -> bool:
         else:
             index += 1
         if character == "(":
-            varies.append(False)
+            has_choice.append(False)
             index += pattern[index : index + 1] == "?"
             continue
         if character == "|":
-            varies[-1] = True
+            has_choice[-1] = True
             continue
-        if character == ")" and len(varies) > 1:
-            group_varies = varies.pop()
+        if character == ")" and len(has_choice) > 1:
+            closed_has_choice = has_choice.pop()
         quantifier = _QUANTIFIER.match(pattern, index)
         if quantifier:
             index = quantifier.end()
-            if group_varies and not _ONCE.fullmatch(quantifier[0]):
+            if closed_has_choice and not _ONCE.fullmatch(quantifier[0]):
                 return True
             # A lazy or possessive repetition ends with a second character.
             index += pattern[index : index + 1] in ("?", "+")
-            varies[-1] = True
-        varies[-1] |= group_varies
+            has_choice[-1] = True
+        has_choice[-1] |= closed_has_choice
     return False

@@ -32,7 +32,8 @@ __all__ = ["FUNCTIONS"]
 
 _MARK: Final = "\0"
 _GROUP_REFERENCE: Final = re.compile(r"\\\d")
-#: A replacement with more references to groups than this is limited as if each were the whole text.
+#: The number of references to groups in a replacement that are counted as empty texts when the
+#: length of a result is checked; each further one is counted as a copy of the whole text.
 MAX_REFERENCES: Final = 16
 # The flags of Python and RE2 for the options of DuckDB: n and p are other names of m; c (case
 # matters) is the default; g is read by the replacing functions; l has no effect on a pattern.
@@ -101,9 +102,10 @@ def _name_groups(pattern: str) -> tuple[str, int]:
         if character == "[" and not in_class:
             in_class = True
             if pattern[index + 1 : index + 2] in ("]", "^"):
-                width = 3 if pattern[index + 1 : index + 3] == "^]" else 2
-                parts.append(pattern[index : index + width])
-                index += width
+                # A bracket right after [ or [^ does not end the class.
+                start_length = 3 if pattern[index + 1 : index + 3] == "^]" else 2
+                parts.append(pattern[index : index + start_length])
+                index += start_length
                 continue
         elif character == "]":
             in_class = False
@@ -132,8 +134,8 @@ def _extract(values: pa.Array, pattern: str, group: int = 0, options: str = "") 
             texts = pc.fill_null(pc.struct_field(parts, f"g{group}"), "")
             return pc.if_else(pc.is_valid(values), pc.if_else(parts.is_valid(), texts, ""), None)
     compiled = compile_pattern(flagged)
-    if not 0 <= group <= compiled.compiled.groups:
-        raise pa.ArrowInvalid(f"{pattern!r} has {compiled.compiled.groups} groups, not {group}")
+    if not 0 <= group <= compiled.group_count:
+        raise pa.ArrowInvalid(f"{pattern!r} has {compiled.group_count} groups, not {group}")
 
     def extract(value: str) -> str:
         match = compiled.find(value)
@@ -163,6 +165,7 @@ def _replacer(*, first_only: bool) -> Callable[..., pa.Array]:
                 values, lambda value: compiled.replace(value, template, count), values.type
             )
 
+        # Only if a replacement of every byte could be too long, the matches are counted.
         if upper_bound(values, len(values)) * len(new) > MAX_STRING_BYTES:
             _check_replacements(values, replace_by(_MARK), new)
         return replace_by(new)
@@ -176,7 +179,7 @@ def _check_replacements(values: pa.Array, marked: pa.Array, new: str) -> None:
     matches = np.asarray(pc.fill_null(counts, 0).to_numpy(), np.int64)
     literal_bytes = len(_GROUP_REFERENCE.sub("", new).encode())
     references = len(_GROUP_REFERENCE.findall(new))
-    # A group can be empty, so references count only if they are more than a replacement needs.
+    # The lengths of the groups are not known: see MAX_REFERENCES.
     surplus = max(references - MAX_REFERENCES, 0) * byte_lengths(values, len(values))
     check_lengths(matches * literal_bytes + surplus)
 
@@ -235,6 +238,7 @@ def _similar(values: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
 
 _TEST_RULE = text_rule("ttt", 2, pa.bool_())  # three texts (t), of which the third is optional
 
+# In a signature, i is an integer and t a text; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "regexp_matches",

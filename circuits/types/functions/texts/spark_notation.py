@@ -6,8 +6,8 @@ without a day or month, a sign ``+``, control characters around a text, and zone
 and ``Europe/Paris``. It does not read ``infinity``, other separators than ``-``, and integers with
 a fraction or an exponent; such a text is changed into one that no parser accepts.
 
-Cost: one regular expression over the column; the others run over the texts that do not match it.
-The zone of a region is computed in Python, once per distinct text.
+Cost: one regular expression over the column finds the texts that need no change. The others run
+over the remaining texts. The zone of a region is computed in Python, once per distinct text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ __all__ = ["FUNCTIONS"]
 
 _TEXT: Final = pa.string()
 _OUTER_CONTROLS: Final = r"^[\x00-\x20\x7f]+|[\x00-\x20\x7f]+$"
+# The common notation of a date or timestamp, which needs no change.
 _COMMON_DATE: Final = r"^\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"
-_AFTER_DATE: Final = r"^(\d{4,7}-\d{1,2}-\d{1,2})[ T].*$"
+_DATE_AND_TIME: Final = r"^(\d{4,7}-\d{1,2}-\d{1,2})[ T].*$"
 _TIME_END: Final = r"(:\d{1,2}(?:\.\d*)?)"
 _DATE_REPLACEMENTS: Final = (
     (_OUTER_CONTROLS, ""),
@@ -61,7 +62,7 @@ def _replace_region(text: str) -> str:
 
 
 def _replace_uncommon(common: str, replace: Callable[[pa.Array], pa.Array]) -> Kernel:
-    """Return a kernel that replaces the texts that do not match a pattern."""
+    """Return a kernel that replaces the texts that do not match the pattern ``common``."""
 
     def kernel(texts: pa.Array) -> pa.Array:
         texts = pc.cast(texts, _TEXT)
@@ -75,7 +76,7 @@ def _replace_uncommon(common: str, replace: Callable[[pa.Array], pa.Array]) -> K
 
 def _replace_dates(texts: pa.Array) -> pa.Array:
     """Leave out the part of a text after its date: Spark ignores it, whatever it is."""
-    return pc.replace_substring_regex(_replace_timestamps(texts), _AFTER_DATE, r"\1")
+    return pc.replace_substring_regex(_replace_timestamps(texts), _DATE_AND_TIME, r"\1")
 
 
 def _replace_timestamps(texts: pa.Array) -> pa.Array:
@@ -91,10 +92,11 @@ def _replace_timestamps(texts: pa.Array) -> pa.Array:
 def _replace_integers(texts: pa.Array) -> pa.Array:
     texts = pc.replace_substring_regex(texts, _OUTER_CONTROLS, "")
     is_integer = pc.match_substring_regex(texts, _COMMON_INTEGER)
-    invalid = pc.binary_join_element_wise(texts, "(no integer)", " ")
+    invalid = pc.binary_join_element_wise(texts, "(no integer)", " ")  # no cast accepts this
     return pc.if_else(is_integer, texts, invalid)
 
 
+# In a signature, t is a text.
 FUNCTIONS = (
     Function(
         "spark_date_text",

@@ -17,7 +17,7 @@ from circuits.types.functions.signatures import Signature, per_distinct_row
 __all__ = ["FUNCTIONS"]
 
 _SOUNDS: Final = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623010202", strict=True))
-_SILENT: Final = "HW"  # they are skipped, so their numbers in _SOUNDS are not used
+_SILENT: Final = "HW"  # letters that are skipped; their numbers in _SOUNDS are not used
 
 
 def _levenshtein(left: str, right: str, limit: int | None = None) -> int:
@@ -41,12 +41,13 @@ def _damerau_levenshtein(left: str, right: str) -> int:
     Source: Lowrance, Wagner, An Extension of the String-to-String Correction Problem, JACM 1975.
     """
     last_row: dict[str, int] = {}  # the latest row of each character
-    bound = len(left) + len(right)
-    table = {(-1, -1): bound}
+    # Row and column -1 stand for a transposition that has no beginning.
+    max_distance = len(left) + len(right)
+    table = {(-1, -1): max_distance}
     for i in range(len(left) + 1):
-        table[i, -1], table[i, 0] = bound, i
+        table[i, -1], table[i, 0] = max_distance, i
     for j in range(len(right) + 1):
-        table[-1, j], table[0, j] = bound, j
+        table[-1, j], table[0, j] = max_distance, j
     for i in range(1, len(left) + 1):
         last_column = 0
         for j in range(1, len(right) + 1):
@@ -133,8 +134,8 @@ def _jaro(left: Sequence[Any], right: Sequence[Any]) -> float:
                 break
     if not matches:
         return 0.0
-    # The matched letters of both texts, each in the order of its text; two that differ in place
-    # are one transposition.
+    # The matched letters of both texts are compared in their orders; two places with different
+    # letters are one transposition.
     right_matches = [letter for letter, flag in zip(right, is_matched, strict=True) if flag]
     transpositions = sum(a != b for a, b in zip(matches, right_matches, strict=True)) // 2
     count = len(matches)
@@ -161,7 +162,7 @@ def _jaro_winkler_of_duckdb(left: str, right: str) -> float:
     return _add_prefix_bonus(left, right, jaro) if jaro > _MIN_SIMILARITY_FOR_PREFIX else jaro
 
 
-# The letters of a `Signature`: t is a text, i an integer; parameters after | are optional.
+# In a signature, i is an integer and t a text; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "jaro_winkler",

@@ -15,8 +15,8 @@ def _luhn_check(text: str) -> bool:
         return False
     total = 0
     for index, character in enumerate(reversed(text)):
-        digit = int(character) << (index % 2)
-        total += digit - 9 * (digit > 9)  # the sum of the digits of 10 to 18
+        digit = int(character) * (2 if index % 2 else 1)
+        total += digit - 9 * (digit > 9)  # the sum of the digits, for 10 to 18
     return total % 10 == 0
 
 
@@ -64,6 +64,7 @@ def _try_validate(value: str | bytes) -> str | None:
 
 _TEXT = pa.string()
 
+# In a signature, t is a text and y a text or bytes; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "luhn_check",

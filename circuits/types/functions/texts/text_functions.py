@@ -2,8 +2,9 @@
 
 Deviations from DuckDB: ``reverse`` reverses code points, not grapheme clusters; ``lpad`` and
 ``rpad`` pad with a space by default; ``concat`` with a NULL is NULL, as ``||`` is. Positions,
-search texts and padding may be columns; the cost is one pass per distinct value. A result that is
-longer than `circuits.types.functions.length_limits` allows is an error of its row.
+search texts and padding may be columns; the cost is one Arrow call per distinct combination of
+them. A result that is longer than `circuits.types.functions.length_limits` allows is an error of
+its row.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _substring(values: pa.Array, start: int, length: int | None = None) -> pa.Ar
     begin, end = (offset, offset + length) if length >= 0 else (offset + length, offset)
     if start == 0:
         begin, end = begin - 1, end - 1
-    if start < 0:
+    if start < 0:  # an offset from the end; the slice ends with the text if that is 0 or more
         return _slice(values, begin, None if end >= 0 else end)
     return _slice(values, max(begin, 0), max(end, 0)) if end > 0 else _empty(values)
 
@@ -185,20 +186,20 @@ def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
 def _pad_kernel(*, before: bool) -> Kernel:
     def pad(values: pa.Array, length: int, padding: str = " ") -> pa.Array:
         length = max(length, 0)
-        missing = pc.subtract(pa.scalar(length), pc.cast(pc.utf8_length(values), pa.int64()))
-        missing = np.maximum(pc.fill_null(missing, 0).to_numpy(), 0)
-        if not padding and missing.any():
+        differences = pc.subtract(pa.scalar(length), pc.cast(pc.utf8_length(values), pa.int64()))
+        missing_counts = np.maximum(pc.fill_null(differences, 0).to_numpy(), 0)
+        if not padding and missing_counts.any():
             raise pa.ArrowInvalid(
-                f"the padding is empty, but {missing.max()} characters are missing"
+                f"the padding is empty, but {missing_counts.max()} characters are missing"
             )
         shortened = _slice(values, 0, length)
-        distinct, distinct_index = np.unique(
-            np.minimum(missing, MAX_STRING_BYTES + 1), return_inverse=True
+        counts, row_indices = np.unique(  # each padding is made once
+            np.minimum(missing_counts, MAX_STRING_BYTES + 1), return_inverse=True
         )
-        added_bytes = np.array([_padding_bytes(padding, int(n)) for n in distinct], np.int64)
-        check_lengths(byte_lengths(shortened, len(shortened)) + added_bytes[distinct_index])
-        paddings = [(padding * (int(n) // max(len(padding), 1) + 1))[: int(n)] for n in distinct]
-        added = pa.array(paddings, values.type).take(pa.array(distinct_index))
+        added_bytes = np.array([_padding_bytes(padding, int(n)) for n in counts], np.int64)
+        check_lengths(byte_lengths(shortened, len(shortened)) + added_bytes[row_indices])
+        paddings = [(padding * (int(n) // max(len(padding), 1) + 1))[: int(n)] for n in counts]
+        added = pa.array(paddings, values.type).take(pa.array(row_indices))
         pair = (added, shortened) if before else (shortened, added)
         return pc.binary_join_element_wise(*pair, pa.scalar("", values.type))
 
@@ -230,14 +231,17 @@ def _is_valid(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 _BOOL, _INT = pa.bool_(), pa.int64()
-_ONE = text_rule("t", 1)
-_TEST = text_rule("tt", 2, _BOOL)
+_ONE_TEXT_RULE = text_rule("t", 1)
+_TEST_RULE = text_rule("tt", 2, _BOOL)
 
+# In a signature, i is an integer and t a text.
 FUNCTIONS = (
     Function("concat", "the arguments joined to one string", _concat_rule, _concat),
-    Function("lower", "in lower case", _ONE, _unary_kernel(pc.utf8_lower)),
-    Function("upper", "in upper case", _ONE, _unary_kernel(pc.utf8_upper)),
-    Function("reverse", "the characters in reverse order", _ONE, _unary_kernel(pc.utf8_reverse)),
+    Function("lower", "in lower case", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_lower)),
+    Function("upper", "in upper case", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_upper)),
+    Function(
+        "reverse", "the characters in reverse order", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_reverse)
+    ),
     Function(
         "length", "the number of characters", text_rule("t", 1, _INT), _unary_kernel(pc.utf8_length)
     ),
@@ -260,9 +264,9 @@ FUNCTIONS = (
     ),
     Function("rtrim", "as trim, at the end only", text_rule("tt", 1), _trim_kernel(pc.utf8_rtrim)),
     Function("replace", "a with each b replaced by c", text_rule("ttt", 3), by_constants(_replace)),
-    Function("starts_with", "true if a starts with b", _TEST, _test_kernel(pc.starts_with)),
-    Function("ends_with", "true if a ends with b", _TEST, _test_kernel(pc.ends_with)),
-    Function("contains", "true if a contains b", _TEST, _test_kernel(pc.match_substring)),
+    Function("starts_with", "true if a starts with b", _TEST_RULE, _test_kernel(pc.starts_with)),
+    Function("ends_with", "true if a ends with b", _TEST_RULE, _test_kernel(pc.ends_with)),
+    Function("contains", "true if a contains b", _TEST_RULE, _test_kernel(pc.match_substring)),
     Function(
         "position",
         "the position of the first b in a, from 1; 0 if there is none",

@@ -52,8 +52,8 @@ def _to_map(text: str, entry_end: str, key_end: str) -> list[tuple[str, str | No
 
 def _extract_all(text: str, pattern: str, group: int) -> list[str]:
     compiled = compile_pattern(pattern)
-    if not 0 <= group <= compiled.compiled.groups:
-        raise ValueError(f"group {group} of a pattern with {compiled.compiled.groups} groups")
+    if not 0 <= group <= compiled.group_count:
+        raise ValueError(f"group {group} of a pattern with {compiled.group_count} groups")
     return [match.groups[group] for match in compiled.find_all(text)]
 
 
@@ -62,6 +62,7 @@ def _sentences(text: str) -> list[list[str]]:
     return [sentence for sentence in words if sentence]
 
 
+# In a signature, i is an integer and t a text.
 FUNCTIONS = (
     Function(
         "split_limit",

@@ -30,14 +30,14 @@ def _substring_index(text: str, separator: str, count: int) -> str:
     if not separator or not count:
         return ""
     if count > 0:
-        # Searches from the left restart one character after a hit, as Spark's do.
+        # As in Spark, a search starts one character after the previous hit, so hits may overlap.
         position = -1
         for _ in range(count):
             position = text.find(separator, position + 1)
             if position < 0:
                 return text
         return text[:position]
-    # From the right, occurrences may overlap, too: the next one begins before the last.
+    # From the right, hits may overlap, too: each begins before the previous one.
     position = len(text) - len(separator) + 1
     for _ in range(-count):
         position = text.rfind(separator, 0, position - 1 + len(separator)) if position > 0 else -1
@@ -102,7 +102,7 @@ def _normalize(values: pa.Array) -> pa.Array:
 
 
 def _escape_pattern(values: pa.Array) -> pa.Array:
-    """Put a backslash before each character that is not a letter, a digit, ``_`` or not ASCII."""
+    """Put a backslash before each ASCII character except letters, digits and ``_``."""
     return pc.replace_substring_regex(values, r"([^0-9A-Za-z_\x{80}-\x{10FFFF}])", r"\\\1")
 
 
@@ -114,6 +114,7 @@ def _split_part_checked(text: str, separator: str, index: int) -> str:
     return parts[position] if 0 <= position < len(parts) else ""
 
 
+# In a signature, i is an integer, t a text and y a text or bytes; parameters after | are optional.
 FUNCTIONS = (
     Function(
         "strip_accents",

@@ -1,0 +1,101 @@
+"""The parser of JSON_VALUE, JSON_QUERY and JSON_EXISTS with the clauses of the SQL standard.
+
+::
+
+    JSON_VALUE(doc, path [RETURNING type] [behavior ON EMPTY] [behavior ON ERROR])
+    JSON_QUERY(doc, path [RETURNING type] [wrapper] [behavior ON EMPTY] [behavior ON ERROR])
+    JSON_EXISTS(doc, path [behavior ON ERROR])
+
+    behavior    NULL, ERROR, DEFAULT value, EMPTY ARRAY, EMPTY OBJECT, TRUE, FALSE, UNKNOWN
+    wrapper     WITHOUT [ARRAY] WRAPPER, WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER
+
+A call without clauses is a call by name with its arguments. With clauses, further arguments stand
+for them, and ``meta[HAS_JSON_CLAUSES]`` is set: the type, the wrapper, and for ON EMPTY and ON
+ERROR a word and a value. A clause that is absent is NULL.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+
+__all__ = ["FUNCTION_PARSERS", "HAS_JSON_CLAUSES"]
+
+#: A key of ``meta`` of a call: its arguments after the path stand for clauses.
+HAS_JSON_CLAUSES: Final = "has_json_clauses"
+_BEHAVIORS: Final = ("NULL", "ERROR", "TRUE", "FALSE", "UNKNOWN")
+
+
+def _function_parser(name: str) -> Any:
+    def parse(parser: Any) -> exp.Expr:
+        arguments = parser._parse_csv(parser._parse_lambda)
+        call = exp.Anonymous(this=name, expressions=arguments)
+        first = parser._index
+        clauses = [_parse_type(parser), _parse_wrapper(parser), *_parse_behaviors(parser)]
+        if parser._index > first:
+            if len(arguments) != 2:
+                parser.raise_error(f"{name.upper()}() takes a JSON text and a path before clauses")
+            for clause in clauses:
+                call.append("expressions", clause)
+            call.meta[HAS_JSON_CLAUSES] = True
+        return call
+
+    return parse
+
+
+def _parse_type(parser: Any) -> exp.Expr:
+    if not parser._match_text_seq("RETURNING"):
+        return exp.null()
+    data_type = parser._parse_types()
+    if data_type is None:
+        parser.raise_error("RETURNING takes a type")
+    return exp.cast(exp.null(), data_type, copy=False)
+
+
+def _parse_wrapper(parser: Any) -> exp.Expr:
+    if parser._match_text_seq("WITHOUT"):
+        wrapper = "without"
+    elif parser._match_text_seq("WITH"):
+        wrapper = "conditional" if parser._match_text_seq("CONDITIONAL") else "unconditional"
+        if wrapper == "unconditional":
+            parser._match_text_seq("UNCONDITIONAL")
+    else:
+        return exp.null()
+    parser._match_text_seq("ARRAY")
+    if not parser._match_text_seq("WRAPPER"):
+        parser.raise_error("WITH or WITHOUT takes ARRAY WRAPPER")
+    return exp.Literal.string(wrapper)
+
+
+def _parse_behaviors(parser: Any) -> list[exp.Expr]:
+    """Return the word and the value of ON EMPTY, and those of ON ERROR."""
+    parts: dict[str, list[exp.Expr]] = {}
+    while (behavior := _parse_behavior(parser)) is not None:
+        parser._match_text_seq("ON")
+        event = parser._curr.text.upper() if parser._curr else ""
+        if event not in ("EMPTY", "ERROR") or event in parts:
+            parser.raise_error("write each of ON EMPTY and ON ERROR at most once")
+        parser._advance()
+        parts[event] = behavior
+    absent = [exp.null(), exp.null()]
+    return [*parts.get("EMPTY", absent), *parts.get("ERROR", [part.copy() for part in absent])]
+
+
+def _parse_behavior(parser: Any) -> list[exp.Expr] | None:
+    if parser._match_text_seq("DEFAULT"):
+        return [exp.Literal.string("default"), parser._parse_bitwise()]
+    if parser._match_text_seq("EMPTY"):
+        kind = "object" if parser._match_text_seq("OBJECT") else "array"
+        parser._match_text_seq("ARRAY")
+        return [exp.Literal.string(kind), exp.null()]
+    for word in _BEHAVIORS:
+        if parser._match_text_seq(word):
+            return [exp.Literal.string(word.lower()), exp.null()]
+    return None
+
+
+#: The parsers of the functions, by their upper-case names.
+FUNCTION_PARSERS: Final = {
+    name.upper(): _function_parser(name) for name in ("json_value", "json_query", "json_exists")
+}

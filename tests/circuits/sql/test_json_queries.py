@@ -1,0 +1,174 @@
+"""JSON_VALUE, JSON_QUERY, JSON_EXISTS and IS JSON, against DuckDB and a table of the standard."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import EvaluationError, compile_sql
+from circuits.errors import SqlError
+
+SCHEMA = {"t": pa.schema([("d", pa.string())])}
+DOCUMENT = '{"a": {"b": 1}, "s": "x", "n": null, "l": [1, 2], "f": 1.5, "t": true, "z y": "2"}'
+
+
+def values_of(expression: str, documents: list[str | None], dialect: str = "spark") -> list:
+    """Return the value of an expression over d for each document."""
+    circuit = compile_sql(f"SELECT d, {expression} AS v FROM t", SCHEMA, dialect=dialect)
+    table = circuit.step({"t": pa.table({"d": pa.array(documents, pa.string())})})["view"]
+    values = {row["d"]: row["v"] for row in table.to_pylist()}
+    return [values[document] for document in documents]
+
+
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.5, "", "x", "ü"])
+keys = st.sampled_from(["a", "b"])
+trees = st.recursive(
+    scalars,
+    lambda parts: st.lists(parts, max_size=3) | st.dictionaries(keys, parts, max_size=2),
+    max_leaves=6,
+)
+PATHS = ["$", "$.a", "$.b.a", "$[0]", "$.a[1]", "a", "$.a[#-1]", "$[#-2]"]
+IN_DUCKDB = [
+    f"{function}(d, '{path}')" for function in ("json_value", "json_exists") for path in PATHS
+]
+CIRCUIT = compile_sql(
+    f"SELECT d, {', '.join(f'{text} AS v{i}' for i, text in enumerate(IN_DUCKDB))} FROM t", SCHEMA
+)
+DATABASE = duckdb.connect(config={"threads": 1})
+
+
+@settings(max_examples=60)
+@given(st.lists(st.none() | trees.map(json.dumps), min_size=1, max_size=5, unique=True))
+def test_values_and_existence_are_those_of_duckdb(documents):
+    texts = pa.table({"d": pa.array(documents, pa.string())})
+    step = CIRCUIT.prepare({"t": texts})
+    rows = {tuple(row.values())[:-1] for row in step.outputs["view"].to_pylist()}
+    step.abandon()
+    expected = DATABASE.execute(f"SELECT d, {', '.join(IN_DUCKDB)} FROM texts").fetchall()
+    assert rows == set(expected)
+
+
+# The value of a call for DOCUMENT, for a text that is no JSON, and for NULL.
+STANDARD = [
+    ("JSON_VALUE(d, '$.s')", "x", None, None),
+    ("JSON_VALUE(d, '$.f')", "1.5", None, None),
+    ("JSON_VALUE(d, '$.t')", "true", None, None),
+    ("""JSON_VALUE(d, '$["z y"]' RETURNING INT)""", 2, None, None),
+    ("JSON_VALUE(d, '$.a.b' RETURNING INT)", 1, None, None),
+    ("JSON_VALUE(d, '$.f' RETURNING DOUBLE)", 1.5, None, None),
+    ("JSON_VALUE(d, '$.t' RETURNING BOOLEAN)", True, None, None),
+    ("JSON_VALUE(d, '$.s' RETURNING INT)", None, None, None),
+    ("JSON_VALUE(d, '$.s' RETURNING INT DEFAULT -1 ON ERROR)", -1, -1, None),
+    ("JSON_VALUE(d, '$.a.b' RETURNING INT DEFAULT 2 + 5 ON ERROR)", 1, 7, None),
+    ("JSON_VALUE(d, '$.l' DEFAULT 'e' ON EMPTY DEFAULT 'f' ON ERROR)", "f", "f", None),
+    ("JSON_VALUE(d, 'lax $.l' DEFAULT 'e' ON EMPTY DEFAULT 'f' ON ERROR)", "e", "e", None),
+    ("JSON_VALUE(d, '$.zz' DEFAULT 'e' ON EMPTY DEFAULT 'f' ON ERROR)", "f", "f", None),
+    ("JSON_VALUE(d, 'LAX $.zz' DEFAULT 'e' ON EMPTY)", "e", "e", None),
+    ("JSON_VALUE(d, 'lax $.zz' DEFAULT 'f' ON ERROR)", None, None, None),
+    ("JSON_VALUE(d, '$.n' DEFAULT 'e' ON EMPTY DEFAULT 'f' ON ERROR)", "e", "f", None),
+    ("JSON_VALUE(d, 'strict $.n' NULL ON EMPTY DEFAULT d ON ERROR)", None, "nope", None),
+    ("JSON_QUERY(d, '$.a')", '{"b":1}', None, None),
+    ("JSON_QUERY(d, '$.l' RETURNING VARCHAR)", "[1,2]", None, None),
+    ("JSON_QUERY(d, '$.s')", None, None, None),
+    ("JSON_QUERY(d, '$.s' WITH WRAPPER)", '["x"]', None, None),
+    ("JSON_QUERY(d, '$.n' WITH ARRAY WRAPPER EMPTY ARRAY ON EMPTY)", "[]", None, None),
+    ("JSON_QUERY(d, '$.l' WITH UNCONDITIONAL ARRAY WRAPPER)", "[[1,2]]", None, None),
+    ("JSON_QUERY(d, '$.l' WITH CONDITIONAL ARRAY WRAPPER)", "[1,2]", None, None),
+    ("JSON_QUERY(d, '$.a' WITH CONDITIONAL WRAPPER)", '[{"b":1}]', None, None),
+    ("JSON_QUERY(d, '$.a' WITHOUT ARRAY WRAPPER)", '{"b":1}', None, None),
+    ("JSON_QUERY(d, '$.s' EMPTY OBJECT ON EMPTY EMPTY ARRAY ON ERROR)", "[]", "[]", None),
+    ("JSON_QUERY(d, 'lax $.s' EMPTY OBJECT ON EMPTY)", "{}", "{}", None),
+    ("JSON_EXISTS(d, '$.a.b')", True, False, None),
+    ("JSON_EXISTS(d, '$.zz')", False, False, None),
+    ("JSON_EXISTS(d, '$.n')", False, False, None),
+    ("JSON_EXISTS(d, '$.zz' TRUE ON ERROR)", True, True, None),
+    ("JSON_EXISTS(d, 'lax $.zz' TRUE ON ERROR)", False, False, None),
+    ("JSON_EXISTS(d, '$.s' UNKNOWN ON ERROR)", True, None, None),
+    ("d IS JSON", True, False, False),
+    ("d IS NOT JSON", False, True, True),
+    ("d IS JSON VALUE", True, False, False),
+    ("d IS JSON OBJECT", True, False, False),
+    ("d IS JSON ARRAY", False, False, False),
+    ("d IS NOT JSON SCALAR", True, True, True),
+]
+
+
+@pytest.mark.parametrize(("call", "value", "of_no_json", "of_null"), STANDARD)
+def test_a_call_of_the_standard_has_the_value_of_flink(call, value, of_no_json, of_null):
+    assert values_of(call, [DOCUMENT, "nope", None]) == [value, of_no_json, of_null]
+
+
+def test_texts_are_json_of_one_kind():
+    documents = ["{}", "[1]", "1", '"a"', "null", "", "[1", "NaN"]
+    for kind, expected in {
+        "": [1, 1, 1, 1, 1, 0, 0, 0],
+        "OBJECT": [1, 0, 0, 0, 0, 0, 0, 0],
+        "ARRAY": [0, 1, 0, 0, 0, 0, 0, 0],
+        "SCALAR": [0, 0, 1, 1, 1, 0, 0, 0],
+    }.items():
+        assert values_of(f"d IS JSON {kind}", documents, "duckdb") == list(map(bool, expected))
+    assert values_of("d IS JSON", [None], "duckdb") == [None]
+
+
+def test_a_row_with_error_on_error_fails_alone():
+    circuit = compile_sql(
+        "SELECT JSON_VALUE(d, '$.a' RETURNING INT ERROR ON EMPTY ERROR ON ERROR) AS v FROM t",
+        SCHEMA,
+        dialect="spark",
+    )
+    assert circuit.step({"t": [{"d": '{"a": 1}'}, {}]})["view"].num_rows == 2
+    for document in ('{"a": null}', '{"a": "x"}', '{"a": []}', "{}", "["):
+        with pytest.raises(EvaluationError, match=r"JSON_VALUE\(\) has no value: ERROR ON"):
+            circuit.step({"t": [{"d": document}]})
+
+
+def test_a_call_groups_rows_and_is_taken_back_by_a_deletion():
+    circuit = compile_sql(
+        "SELECT JSON_VALUE(d, '$.a' DEFAULT 'none' ON ERROR) AS v, count(*) AS n FROM t "
+        "GROUP BY JSON_VALUE(d, '$.a' DEFAULT 'none' ON ERROR)",
+        SCHEMA,
+        dialect="spark",
+    )
+    circuit.step({"t": [{"d": '{"a": 1}'}, {"d": '{"a":1}'}, {"d": "[]"}]})
+    deleted = circuit.step({"t": [{"d": "[]", "weight": -1}, {"d": '{"a":1}', "weight": -1}]})
+    rows = sorted(tuple(row.values()) for row in deleted["view"].to_pylist())
+    assert rows == [("1", 1, 1), ("1", 2, -1), ("none", 1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("call", "dialect", "words"),
+    [
+        ("JSON_VALUE(d, '$.a' NULL ON EMPTY)", "duckdb", "with clauses is not supported"),
+        ("JSON_VALUE(d, d)", "spark", "a path that is not constant"),
+        ("JSON_VALUE(d, '$.a[*]')", "spark", "a path with wildcards"),
+        ("JSON_VALUE(d)", "spark", "takes a JSON text and a path"),
+        ("JSON_VALUE(d, '$.a' WITH WRAPPER)", "spark", "has no WRAPPER"),
+        ("JSON_VALUE(d, '$.a' TRUE ON EMPTY)", "spark", "TRUE ON EMPTY of JSON_VALUE()"),
+        ("JSON_VALUE(d, '$.a' NULL ON EMPTY NULL ON EMPTY)", "spark", "at most once"),
+        ("JSON_QUERY(d, '$.a' RETURNING ARRAY<INT>)", "spark", "RETURNING"),
+        ("JSON_EXISTS(d, '$.a' NULL ON EMPTY)", "spark", "has only ON ERROR"),
+        ("d IS JSON WITH UNIQUE KEYS", "spark", "WITH in JSON is not supported"),
+        ("json_exists(d, '/a')", "duckdb", "a path that begins with '/'"),
+        ("d->'/a'", "duckdb", "a path that begins with '/'"),
+    ],
+)
+def test_a_call_that_is_not_supported_is_refused(call, dialect, words):
+    with pytest.raises(SqlError) as caught:
+        compile_sql(f"SELECT {call} AS v FROM t", SCHEMA, dialect=dialect)
+    assert words in str(caught.value)
+
+
+def test_an_arrow_counts_positions_from_the_end_as_duckdb_does():
+    documents = ["[1, 2]", "[]", '{"[#-1]": 5}']
+    calls = ("d->'$[#-1]'", "d->>'$[#-2]'", "d->'[#-1]'")
+    for call in calls:
+        rows = [
+            DATABASE.execute(f"SELECT {call} FROM (SELECT ?::VARCHAR AS d)", [d]).fetchone()
+            for d in documents
+        ]
+        assert values_of(call, documents, "duckdb") == [row[0] for row in rows]
