@@ -51,7 +51,7 @@ class Partial:
 
 
 class SplitDelta(NamedTuple):
-    """The delta of a relation, sorted in a column order."""
+    """The delta whose rows are divided among threads, sorted in a column order."""
 
     name: str
     order: ColumnOrder

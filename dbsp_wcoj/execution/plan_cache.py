@@ -88,7 +88,8 @@ class PlanCache:
         # The formula selection that measures the current step; None if the step is not measured.
         self._measuring: AdaptiveFormula | None = None
         # The slot in `deltas` for each (relation or partial delta, column order); and the same by
-        # relation or partial delta.
+        # relation or partial delta. A partial delta is the result of a term that is an input of
+        # other terms; its name is a number, not a text.
         self._slots: dict[tuple[str | int, ColumnOrder], int] = {}
         self._slots_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
         self._buffers = JoinBuffers()
@@ -264,9 +265,10 @@ class PlanCache:
     def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[DeltaTerm]:
         """Yield the terms to plan before the first step.
 
-        These are all terms, unless there are too many. In a ring, and if there are too many, these
-        are also the terms of a step that changes one relation, for each relation that only one atom
-        reads. They read the unchanged relations as old, not as new (`DeltaTerm.simplify_for`).
+        These are all terms, unless there are too many. If there are too many, or if the query is a
+        ring (a cycle of more than four variables), the terms of a step that changes one relation
+        are planned, for each relation that only one atom reads. They read the unchanged relations
+        as old, not as new (`DeltaTerm.simplify_for`).
         """
         relations = [atom.relation for atom in self._query.body]
         if self._is_planned_ahead:

@@ -150,7 +150,8 @@ def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
     nulls = pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
     columns = [nulls] * len(relation.fields)
     for position, key in enumerate(relation.keys):
-        # The export has values in place of dictionary codes; other columns are encoded already.
+        # Exported columns of texts and the like have values, not codes, and are encoded here. The
+        # others, such as integers, already are as they are sent.
         columns[key] = encode_column(rows.column(position))
     return columns
 

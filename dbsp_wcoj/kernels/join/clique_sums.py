@@ -13,6 +13,8 @@ scanned against a bitmap or searched by galloping. Computed without the product,
 intersect k - 1 lists for each clique of size k - 1.
 
 A product of more than `LIST_WORDS` values is processed in pieces, because the sum is linear in it.
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 import numpy as np
@@ -32,8 +34,8 @@ from dbsp_wcoj.kernels.join.intersect import count_common, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BITMAP_BITS,
     BLOCKS,
-    CELL_BYTES,
     COUNTER_BYTES,
+    CURSOR_BYTES,
     END,
     FIRST_LIST,
     FIRST_SLOT,
@@ -71,7 +73,7 @@ from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
 @subroutine
-def collect_piece(program, state, cells, level_states, fixed_block, proposer, product, counters):
+def collect_piece(program, state, cursors, level_states, fixed_block, proposer, product, counters):
     """Write the next values of the product and their weights to ``product``.
 
     ``fixed_block`` is the block of the innermost variable without the closing atom.
@@ -81,10 +83,10 @@ def collect_piece(program, state, cells, level_states, fixed_block, proposer, pr
     size = np.int64(0)
     weight = np.int64(0)
     while size < LIST_WORDS:
-        has_value, value = next_value(program, state, cells, fixed_block, proposer, counters)
+        has_value, value = next_value(program, state, cursors, fixed_block, proposer, counters)
         if not has_value:
             break
-        value_weight = bind_value(program, state, cells, fixed_block, np.int64(1))
+        value_weight = bind_value(program, state, cursors, fixed_block, np.int64(1))
         if value_weight == 0 or is_excluded(program, state, fixed_block, level_states, value):
             continue
         if size == 0:
@@ -133,7 +135,7 @@ def sum_list(run, values, first, last, product, size, weight, bitmap, lowest, hi
 def sum_values(
     program,
     state,
-    cells,
+    cursors,
     participant,
     values,
     length,
@@ -161,26 +163,26 @@ def sum_values(
     for slot in range(
         load(state, FIRST_SLOT + closing_atom), load(state, FIRST_SLOT + closing_atom + 1)
     ):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        run, nodes, offsets = load(cell, RUN), load(cell, VALUES), load(cell, OFFSETS)
-        child_values = load(cell + CELL_BYTES, VALUES)
-        cursor, end = load(cell, POSITION), load(cell, END)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        run, nodes, offsets = load(cursor, RUN), load(cursor, VALUES), load(cursor, OFFSETS)
+        child_values = load(cursor + CURSOR_BYTES, VALUES)
+        candidate, end = load(cursor, POSITION), load(cursor, END)
         position = np.int64(0)
         has_directory = depth == 0 and load(run, run_layout.DIRECTORY) != 0
-        while position < length and cursor < end:
+        while position < length and candidate < end:
             value = load(values, position)
             if has_directory:
-                prefetch_lookup(run, cell, values, position, length - 1, True)
-                cursor = root_seek(run, cursor, end, value)
+                prefetch_lookup(run, cursor, values, position, length - 1, True)
+                candidate = root_seek(run, candidate, end, value)
             else:
-                cursor = seek(nodes, cursor, end, value)
-            if cursor >= end:
+                candidate = seek(nodes, candidate, end, value)
+            if candidate >= end:
                 break
-            node = load(nodes, cursor)
+            node = load(nodes, candidate)
             if node != value:
                 position = seek(values, position, length, node)
                 continue
-            child, child_end = load(offsets, cursor), load(offsets, cursor + 1)
+            child, child_end = load(offsets, candidate), load(offsets, candidate + 1)
             inner_proposals += min(child_end - child, size)
             part = sum_list(
                 run, child_values, child, child_end, product, size, weight, bitmap, lowest, highest
@@ -188,7 +190,7 @@ def sum_values(
             factor = values_weight if values_weight != 0 else load(values, LIST_WORDS + position)
             total = add(total, multiply(part, factor))
             position += 1
-            cursor += 1
+            candidate += 1
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     return total
@@ -198,7 +200,7 @@ def sum_values(
 def sum_extensions(
     program,
     state,
-    cells,
+    cursors,
     level_states,
     level,
     proposer,
@@ -221,24 +223,24 @@ def sum_extensions(
     total = np.int64(0)
     inner_proposals = np.int64(0)
     while True:
-        has_value, value = next_value(program, state, cells, block, proposer, counters)
+        has_value, value = next_value(program, state, cursors, block, proposer, counters)
         if not has_value:
             break
         store(state, level_states + LEVEL_STATE_WORDS * level + VALUE, value)
-        value_weight = bind_value(program, state, cells, block, np.int64(1))
+        value_weight = bind_value(program, state, cursors, block, np.int64(1))
         if value_weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
         for slot in range(
             load(state, FIRST_SLOT + closing_atom), load(state, FIRST_SLOT + closing_atom + 1)
         ):
-            cell = cells + CELL_BYTES * (slot * max_depth + closing_depth + 1)
-            child, child_end = load(cell, LOW), load(cell, HIGH)
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + closing_depth + 1)
+            child, child_end = load(cursor, LOW), load(cursor, HIGH)
             if child >= child_end:
                 continue
             inner_proposals += min(child_end - child, size)
             part = sum_list(
-                load(cell, RUN),
-                load(cell, VALUES),
+                load(cursor, RUN),
+                load(cursor, VALUES),
                 child,
                 child_end,
                 product,
@@ -258,7 +260,7 @@ def sum_extensions(
 def sum_clique(
     program,
     state,
-    cells,
+    cursors,
     level_states,
     level,
     proposer,
@@ -282,7 +284,7 @@ def sum_clique(
     low, high = value_range(program, state, fixed_block, level_states, MIN_INT64, MAX_INT64)
     if low > high:
         return np.int64(0)
-    fixed_proposer, extensions = enter_level(program, state, cells, fixed_block, low, high)
+    fixed_proposer, extensions = enter_level(program, state, cursors, fixed_block, low, high)
     if extensions == 0:
         return np.int64(0)
     # The only participant that is not complete at this level continues to the innermost one.
@@ -292,7 +294,15 @@ def sum_clique(
     closing_atom, closing_depth = load(program, participant), load(program, participant + 1)
     no_atom = np.int64(-1)
     is_whole, size, weight = collect_lists(
-        program, state, cells, level_states, fixed_block, no_atom, product, scratch, inner_counters
+        program,
+        state,
+        cursors,
+        level_states,
+        fixed_block,
+        no_atom,
+        product,
+        scratch,
+        inner_counters,
     )
     is_listed = False
     length = np.int64(0)
@@ -301,14 +311,24 @@ def sum_clique(
         return np.int64(0)
     # List the values of the level, too, if each is in several lists.
     has_one_participant = load(program, block + PARTICIPANTS) == 1
-    if is_whole and not has_one_participant and are_leaves(program, state, cells, block):
+    if is_whole and not has_one_participant and are_leaves(program, state, cursors, block):
         is_unrestricted = least_value == MIN_INT64 and greatest_value == MAX_INT64
-        if is_unrestricted and are_shared(program, state, cells, block, fixed_block, closing_atom):
+        if is_unrestricted and are_shared(
+            program, state, cursors, block, fixed_block, closing_atom
+        ):
             values, length, values_weight = product, size, weight
             is_listed = True
         else:
             is_listed, length, values_weight = collect_lists(
-                program, state, cells, level_states, block, closing_atom, values, scratch, counters
+                program,
+                state,
+                cursors,
+                level_states,
+                block,
+                closing_atom,
+                values,
+                scratch,
+                counters,
             )
         if is_listed:
             count = length
@@ -319,7 +339,7 @@ def sum_clique(
             size, weight = collect_piece(
                 program,
                 state,
-                cells,
+                cursors,
                 level_states,
                 fixed_block,
                 fixed_proposer,
@@ -340,7 +360,7 @@ def sum_clique(
             part = sum_values(
                 program,
                 state,
-                cells,
+                cursors,
                 participant,
                 values,
                 length,
@@ -357,7 +377,7 @@ def sum_clique(
             part = sum_extensions(
                 program,
                 state,
-                cells,
+                cursors,
                 level_states,
                 level,
                 proposer,
@@ -377,4 +397,4 @@ def sum_clique(
         if is_last_piece:
             return total
         # The next piece is multiplied with all values of the level again.
-        proposer, count = enter_level(program, state, cells, block, least_value, greatest_value)
+        proposer, count = enter_level(program, state, cursors, block, least_value, greatest_value)

@@ -1,14 +1,13 @@
 """Cursors of a join: count, propose and intersect the extensions of a prefix.
 
 A prefix is the values of the variables bound so far; an extension is a value of the next variable.
-A slot is one run of one atom; it has one cell per depth (`dbsp_wcoj.kernels.join.join_layout`),
-which contains the cursor: the position of the run among the extensions of the prefix. An atom is
-the sum of its slots: it proposes the union of their values, and the weight of a value is the sum of
-its weights in the slots::
+A slot is one run of one atom. It has one cursor per depth (`dbsp_wcoj.kernels.join.join_layout`):
+its position among the extensions of the prefix. An atom is the sum of its slots: it proposes the
+union of their values, and the weight of a value is the sum of its weights in the slots::
 
     extensions(prefix) = ∩ over the participants of ∪ over their slots of values(slot, prefix)
 
-``state``, ``program`` and ``cells`` are addresses.
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 from typing import Any
@@ -21,9 +20,9 @@ from dbsp_wcoj.kernels.join.join_layout import (
     AT_MOST,
     ATOM_DEPTHS,
     ATOMS,
-    CELL_BYTES,
     COMPARISON_WORDS,
     CONSTANT,
+    CURSOR_BYTES,
     DELTA_INDEX,
     END,
     EQUAL,
@@ -65,11 +64,11 @@ CACHE_LINE_WORDS = 8
 
 
 @inline_subroutine
-def advance(state, cell, depth, low, value):
+def advance(state, cursor, depth, low, value):
     """Return the first position from ``low`` on whose value is at least ``value``."""
     if depth == 0:
-        return root_seek(load(cell, RUN), low, load(cell, END), value)
-    return seek(load(cell, VALUES), low, load(cell, END), value)
+        return root_seek(load(cursor, RUN), low, load(cursor, END), value)
+    return seek(load(cursor, VALUES), low, load(cursor, END), value)
 
 
 @subroutine
@@ -93,24 +92,24 @@ def subtree_weight(run, depth, first, last):
 
 
 @subroutine
-def bind_run(state, cells, slot, max_depth, run):
-    """Bind ``run`` to a slot: copy the header fields that the search needs to its cells."""
+def bind_run(state, cursors, slot, max_depth, run):
+    """Bind ``run`` to a slot: copy the header fields that the search needs to its cursors."""
     arity = load(run, run_layout.ARITY)
     for depth in range(max_depth):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        store(cell, RUN, run)
-        store(cell, LOW, 0)
-        store(cell, HIGH, 0)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        store(cursor, RUN, run)
+        store(cursor, LOW, 0)
+        store(cursor, HIGH, 0)
         if depth < arity:
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth
-            store(cell, VALUES, run + (load(run, entry + run_layout.LEVEL_VALUES) << 3))
-            store(cell, OFFSETS, run + (load(run, entry + run_layout.LEVEL_OFFSETS) << 3))
+            store(cursor, VALUES, run + (load(run, entry + run_layout.LEVEL_VALUES) << 3))
+            store(cursor, OFFSETS, run + (load(run, entry + run_layout.LEVEL_OFFSETS) << 3))
             if depth == 0:
-                store(cell, HIGH, load(run, entry + run_layout.LEVEL_NODES))
+                store(cursor, HIGH, load(run, entry + run_layout.LEVEL_NODES))
 
 
 @subroutine
-def open_join(program, sources, deltas, state, cells, level_states):
+def open_join(program, sources, deltas, state, cursors, level_states):
     """Bind all runs to slots; level 0 gets the weight of the atoms that bind no column."""
     max_depth = load(program, MAX_ATOM_DEPTH)
     slot = np.int64(0)
@@ -128,7 +127,7 @@ def open_join(program, sources, deltas, state, cells, level_states):
             if run == 0:
                 continue
             if load(program, load(program, ATOM_DEPTHS) + atom) > 0:
-                bind_run(state, cells, slot, max_depth, run)
+                bind_run(state, cursors, slot, max_depth, run)
             else:
                 nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
                 atom_weight = add(atom_weight, subtree_weight(run, ROOT, ROOT, nodes))
@@ -183,7 +182,7 @@ def is_excluded(program, state, block, level_states, value):
 
 
 @subroutine
-def enter_level(program, state, cells, block, low, high):
+def enter_level(program, state, cursors, block, low, high):
     """Count: restrict the cursors of every participant to the values from ``low`` to ``high``.
 
     Returns ``(proposer, count)``: the participant with the fewest extensions.
@@ -197,16 +196,16 @@ def enter_level(program, state, cells, block, low, high):
         depth = load(program, participant + 1)
         count = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * max_depth + depth)
-            first = load(cell, LOW)
-            last = load(cell, HIGH)
-            store(cell, END, last)
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+            first = load(cursor, LOW)
+            last = load(cursor, HIGH)
+            store(cursor, END, last)
             if first < last and low > MIN_INT64:
-                first = advance(state, cell, depth, first, low)
+                first = advance(state, cursor, depth, first, low)
             if first < last and high < MAX_INT64:
-                last = advance(state, cell, depth, first, high + 1)
-            store(cell, POSITION, first)
-            store(cell, END, last)
+                last = advance(state, cursor, depth, first, high + 1)
+            store(cursor, POSITION, first)
+            store(cursor, END, last)
             count += last - first
         if count < fewest:
             fewest = count
@@ -215,21 +214,21 @@ def enter_level(program, state, cells, block, low, high):
 
 
 @inline_subroutine
-def find_least(state, cells, atom, depth, max_depth):
+def find_least(state, cursors, atom, depth, max_depth):
     """Return ``(has_value, value)``: the least value under the cursors of an atom, if any."""
     has_value = False
     value = MAX_INT64
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        position = load(cell, POSITION)
-        if position < load(cell, END):
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        position = load(cursor, POSITION)
+        if position < load(cursor, END):
             has_value = True
-            value = min(value, load(load(cell, VALUES), position))
+            value = min(value, load(load(cursor, VALUES), position))
     return has_value, value
 
 
 @inline_subroutine
-def move_cursors(state, cells, atom, depth, max_depth, value):
+def move_cursors(state, cursors, atom, depth, max_depth, value):
     """Move the cursors of an atom to ``value`` or beyond, and mark the runs that contain it.
 
     Returns ``(is_matched, has_value, least)``: whether any run contains the value; whether there is
@@ -239,20 +238,20 @@ def move_cursors(state, cells, atom, depth, max_depth, value):
     has_value = False
     least = MAX_INT64
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        store(cell, IS_MATCHED, 0)
-        position = load(cell, POSITION)
-        if position >= load(cell, END):
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        store(cursor, IS_MATCHED, 0)
+        position = load(cursor, POSITION)
+        if position >= load(cursor, END):
             continue
-        position = advance(state, cell, depth, position, value)
-        store(cell, POSITION, position)
-        if position < load(cell, END):
+        position = advance(state, cursor, depth, position, value)
+        store(cursor, POSITION, position)
+        if position < load(cursor, END):
             has_value = True
-            current = load(load(cell, VALUES), position)
+            current = load(load(cursor, VALUES), position)
             least = min(least, current)
             if current == value:
                 is_matched = True
-                store(cell, IS_MATCHED, 1)
+                store(cursor, IS_MATCHED, 1)
     return is_matched, has_value, least
 
 
@@ -267,7 +266,7 @@ def find_bucket(run, value):
 
 
 @subroutine
-def prefetch_lookup(run, cell, values, position, last, reads_children):
+def prefetch_lookup(run, cursor, values, position, last, reads_children):
     """Prefetch the data for the look-ups of the next values, in three stages.
 
     A look-up at the root of a large run misses the cache three times in a row (directory, node,
@@ -276,7 +275,7 @@ def prefetch_lookup(run, cell, values, position, last, reads_children):
 
     Args:
         run: The run in which the values are looked up.
-        cell: Its cell at the root.
+        cursor: Its cursor at the root.
         values: The values to look up.
         position: The position of the current one.
         last: The position of the last one.
@@ -288,19 +287,19 @@ def prefetch_lookup(run, cell, values, position, last, reads_children):
     bucket = find_bucket(run, load(values, min(position + 2 * PREFETCH_DISTANCE, last)))
     if bucket >= 0:
         node = load(run, directory + bucket)
-        prefetch(load(cell, VALUES), node)
-        prefetch(load(cell, OFFSETS), node)
+        prefetch(load(cursor, VALUES), node)
+        prefetch(load(cursor, OFFSETS), node)
     bucket = find_bucket(run, load(values, min(position + PREFETCH_DISTANCE, last)))
     if bucket >= 0 and reads_children:
         node = load(run, directory + bucket)
-        if node < load(cell, HIGH):
-            first = load(load(cell, OFFSETS), node)
-            prefetch(load(cell + CELL_BYTES, VALUES), first)
-            prefetch(load(cell + CELL_BYTES, VALUES), first + CACHE_LINE_WORDS)
+        if node < load(cursor, HIGH):
+            first = load(load(cursor, OFFSETS), node)
+            prefetch(load(cursor + CURSOR_BYTES, VALUES), first)
+            prefetch(load(cursor + CURSOR_BYTES, VALUES), first + CACHE_LINE_WORDS)
 
 
 @subroutine
-def prefetch_next(program, state, cells, block, proposer):
+def prefetch_next(program, state, cursors, block, proposer):
     """Prefetch the data for the look-ups of the next values of the proposer.
 
     The nodes of the proposer are contiguous across parents, so this reaches beyond the prefix.
@@ -312,13 +311,13 @@ def prefetch_next(program, state, cells, block, proposer):
     if load(state, FIRST_SLOT + load(program, participant) + 1) - slot != 1:
         return
     depth = load(program, participant + 1)
-    cell = cells + CELL_BYTES * (slot * max_depth + depth)
+    cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
     entry = (
         run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth + run_layout.LEVEL_NODES
     )
-    last = load(load(cell, RUN), entry) - 1
-    values = load(cell, VALUES)
-    position = load(cell, POSITION)
+    last = load(load(cursor, RUN), entry) - 1
+    values = load(cursor, VALUES)
+    position = load(cursor, POSITION)
     for index in range(load(program, block + PARTICIPANTS)):
         participant = first_participant + PARTICIPANT_WORDS * index
         slot = load(state, FIRST_SLOT + load(program, participant))
@@ -326,14 +325,16 @@ def prefetch_next(program, state, cells, block, proposer):
         if index == proposer or load(program, participant + 1) != 0 or is_empty:
             continue
         # The oldest run is the largest, and the one that is unlikely to be in the cache.
-        cell = cells + CELL_BYTES * (slot * max_depth)
-        run = load(cell, RUN)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth)
+        run = load(cursor, RUN)
         if load(run, run_layout.DIRECTORY) != 0:
-            prefetch_lookup(run, cell, values, position, last, load(program, participant + 2) == 0)
+            prefetch_lookup(
+                run, cursor, values, position, last, load(program, participant + 2) == 0
+            )
 
 
 @subroutine
-def next_value(program, state, cells, block, proposer, counters):
+def next_value(program, state, cursors, block, proposer, counters):
     """Propose and intersect: move all cursors to the next common value.
 
     Returns ``(has_value, value)``.
@@ -342,10 +343,10 @@ def next_value(program, state, cells, block, proposer, counters):
     participants = load(program, block + PARTICIPANTS)
     first_participant = block + PARTICIPANTS + 1
     participant = first_participant + PARTICIPANT_WORDS * proposer
-    prefetch_next(program, state, cells, block, proposer)
+    prefetch_next(program, state, cursors, block, proposer)
     while True:
         has_value, value = find_least(
-            state, cells, load(program, participant), load(program, participant + 1), max_depth
+            state, cursors, load(program, participant), load(program, participant + 1), max_depth
         )
         if not has_value:
             return False, value
@@ -359,7 +360,7 @@ def next_value(program, state, cells, block, proposer, counters):
             increment(counters, INTERSECTIONS, 1)
             is_matched, has_value, least = move_cursors(
                 state,
-                cells,
+                cursors,
                 load(program, other_participant),
                 load(program, other_participant + 1),
                 max_depth,
@@ -374,7 +375,7 @@ def next_value(program, state, cells, block, proposer, counters):
         # If another atom does not have the value, the proposer skips to that atom's next value.
         move_cursors(
             state,
-            cells,
+            cursors,
             load(program, participant),
             load(program, participant + 1),
             max_depth,
@@ -385,7 +386,7 @@ def next_value(program, state, cells, block, proposer, counters):
 
 
 @subroutine
-def bind_value(program, state, cells, block, weight):
+def bind_value(program, state, cursors, block, weight):
     """Descend below the matched value and move every cursor past it.
 
     Returns ``weight`` times the weights of the atoms that are complete at this level.
@@ -398,25 +399,25 @@ def bind_value(program, state, cells, block, weight):
         is_complete = load(program, participant + 2) != 0
         atom_weight = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * max_depth + depth)
-            position = load(cell, POSITION)
-            is_matched = position < load(cell, END) and load(cell, IS_MATCHED) != 0
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+            position = load(cursor, POSITION)
+            is_matched = position < load(cursor, END) and load(cursor, IS_MATCHED) != 0
             if is_complete:
                 if is_matched:
-                    run = load(cell, RUN)
+                    run = load(cursor, RUN)
                     node_weight = subtree_weight(run, depth, position, position + 1)
                     atom_weight = add(atom_weight, node_weight)
             else:
-                child_cell = cell + CELL_BYTES
-                store(child_cell, LOW, 0)
-                store(child_cell, HIGH, 0)
+                child_cursor = cursor + CURSOR_BYTES
+                store(child_cursor, LOW, 0)
+                store(child_cursor, HIGH, 0)
                 if is_matched:
-                    offsets = load(cell, OFFSETS)
-                    store(child_cell, LOW, load(offsets, position))
-                    store(child_cell, HIGH, load(offsets, position + 1))
+                    offsets = load(cursor, OFFSETS)
+                    store(child_cursor, LOW, load(offsets, position))
+                    store(child_cursor, HIGH, load(offsets, position + 1))
             if is_matched:
-                store(cell, POSITION, position + 1)
-                store(cell, IS_MATCHED, 0)
+                store(cursor, POSITION, position + 1)
+                store(cursor, IS_MATCHED, 0)
         if is_complete:
             weight = multiply(weight, atom_weight)
     return weight

@@ -11,6 +11,8 @@ cycle ends in the same way. Counting cycles spends most of its time here.
 The sum is linear in each atom and each atom is the sum of its runs. So the code loops over three
 runs, one of each atom, and forms no union; the innermost loop has its variables in registers. In a
 join of whole relations ``m`` is packed into bitmap words (`dbsp_wcoj.kernels.join.packed_lists`).
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 from typing import Any
@@ -21,8 +23,8 @@ from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.cursors import is_excluded, prefetch_lookup, subtree_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BLOCKS,
-    CELL_BYTES,
     COUNTER_BYTES,
+    CURSOR_BYTES,
     END,
     FIRST_LIST,
     FIRST_SLOT,
@@ -50,18 +52,18 @@ from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 
 @subroutine
-def find_only_cell(state, cells, max_depth, atom, depth):
-    """Return the cell of the only run of an atom at a depth, 0 if it has several or none."""
+def find_only_cursor(state, cursors, max_depth, atom, depth):
+    """Return the cursor of the only run of an atom at a depth, 0 if it has several or none."""
     slot = load(state, FIRST_SLOT + atom)
     if load(state, FIRST_SLOT + atom + 1) - slot != 1:
         return np.int64(0)
-    return cells + CELL_BYTES * (slot * max_depth + depth)
+    return cursors + CURSOR_BYTES * (slot * max_depth + depth)
 
 
 @subroutine
 def sum_packed_cycle(
     state,
-    cells,
+    cursors,
     max_depth,
     leaf_atom,
     leaf_depth,
@@ -74,50 +76,50 @@ def sum_packed_cycle(
     """Compute `sum_cycle` if ``m`` is packed and each atom is one run whose weights are all equal.
 
     Args:
-        state: The stack.
-        cells: Its cells.
-        max_depth: Number of cells of each run.
+        state: The stack of the join.
+        cursors: The part of the stack that has the cursors.
+        max_depth: Number of cursors of each run, one per depth.
         leaf_atom: The atom ``w``; it proposes.
         leaf_depth: The depth of ``v`` in it.
         closing_atom: The atom ``m``; ``v`` is its first column.
         fixed_atom: The atom ``f``.
         fixed_depth: The depth of ``c`` in it.
-        bitmap_buffer: The bitmap, space for a list, and the address of the packed run.
+        bitmap_buffer: The bitmap, space for a list, and the address of the packed form of ``m``.
         counters: The counters of the level.
 
     Returns:
-        ``(done, sum)``.
+        ``(is_computed, sum)``; the first is False if the condition does not hold.
     """
     zero = np.int64(0)
     packed = load(bitmap_buffer, PACKED_RUN)
-    closing_cell = find_only_cell(state, cells, max_depth, closing_atom, zero)
-    leaf_cell = find_only_cell(state, cells, max_depth, leaf_atom, leaf_depth)
-    fixed_cell = find_only_cell(state, cells, max_depth, fixed_atom, fixed_depth)
+    closing_cursor = find_only_cursor(state, cursors, max_depth, closing_atom, zero)
+    leaf_cursor = find_only_cursor(state, cursors, max_depth, leaf_atom, leaf_depth)
+    fixed_cursor = find_only_cursor(state, cursors, max_depth, fixed_atom, fixed_depth)
     if (
-        closing_cell == 0
-        or leaf_cell == 0
-        or fixed_cell == 0
-        or load(closing_cell, RUN) != load(packed, zero)
+        closing_cursor == 0
+        or leaf_cursor == 0
+        or fixed_cursor == 0
+        or load(closing_cursor, RUN) != load(packed, zero)
     ):
         return False, zero
-    leaf_run, fixed_run = load(leaf_cell, RUN), load(fixed_cell, RUN)
+    leaf_run, fixed_run = load(leaf_cursor, RUN), load(fixed_cursor, RUN)
     if load(leaf_run, run_layout.WEIGHT_SUMS) != 0 or load(fixed_run, run_layout.WEIGHT_SUMS) != 0:
         return False, zero
     if leaf_depth != load(leaf_run, run_layout.ARITY) - 1:
         return False, zero
-    start, end = load(leaf_cell, POSITION), load(leaf_cell, END)
+    start, end = load(leaf_cursor, POSITION), load(leaf_cursor, END)
     common, inner_proposals = sum_packed(
         packed,
         bitmap_buffer,
         bitmap_buffer + 8 * FIRST_LIST,
-        load(fixed_cell, VALUES),
-        load(fixed_cell, LOW),
-        load(fixed_cell, HIGH),
-        load(leaf_cell, VALUES),
+        load(fixed_cursor, VALUES),
+        load(fixed_cursor, LOW),
+        load(fixed_cursor, HIGH),
+        load(leaf_cursor, VALUES),
         start,
         end,
-        load(closing_cell, POSITION),
-        load(closing_cell, END),
+        load(closing_cursor, POSITION),
+        load(closing_cursor, END),
     )
     if common < 0:
         return False, zero
@@ -126,7 +128,7 @@ def sum_packed_cycle(
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     total = multiply(common, load(leaf_run, run_layout.UNIFORM_WEIGHT))
-    total = multiply(total, load(load(closing_cell, RUN), run_layout.UNIFORM_WEIGHT))
+    total = multiply(total, load(load(closing_cursor, RUN), run_layout.UNIFORM_WEIGHT))
     return True, multiply(total, load(fixed_run, run_layout.UNIFORM_WEIGHT))
 
 
@@ -134,7 +136,7 @@ def sum_packed_cycle(
 def sum_cycle(
     program,
     state,
-    cells,
+    cursors,
     level_states,
     level,
     proposer,
@@ -144,7 +146,14 @@ def sum_cycle(
     bitmap_buffer,
     counters,
 ):
-    """Like `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level of kind ``SUM_CYCLE``."""
+    """Return the sum of a cycle for the prefix that is bound.
+
+    The variable of ``level`` is v, and that of the next level is c. The cursors of ``level`` are
+    set. ``proposer`` is the position (0 or 1) of the proposing atom among the two of this level; it
+    has ``count`` extensions. The bitmap, at the start of ``bitmap_buffer``, is all zero before and
+    after. ``least_value`` and ``greatest_value`` are not used: all kernels of sums have the same
+    parameters.
+    """
     bitmap = bitmap_buffer
     max_depth = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
@@ -168,15 +177,15 @@ def sum_cycle(
     has_comparisons = load(program, first + 2 * PARTICIPANT_WORDS) != 0
     fixed_length = np.int64(0)
     for slot in range(fixed_first, fixed_end):
-        cell = cells + CELL_BYTES * (slot * max_depth + fixed_depth)
-        fixed_length += load(cell, HIGH) - load(cell, LOW)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + fixed_depth)
+        fixed_length += load(cursor, HIGH) - load(cursor, LOW)
     if fixed_length == 0:
         return np.int64(0)
     can_be_packed = is_proposer_complete and other_depth == 0 and not has_comparisons
     if can_be_packed and load(bitmap_buffer, PACKED_RUN) != 0:
         is_computed, packed_sum = sum_packed_cycle(
             state,
-            cells,
+            cursors,
             max_depth,
             load(program, participant),
             depth,
@@ -189,16 +198,16 @@ def sum_cycle(
         if is_computed:
             return packed_sum
 
-    marked_cell = choose_marked(program, state, cells, block, inner_block, count)
+    marked_cursor = choose_marked(program, state, cursors, block, inner_block, count)
     marked_first: Any = np.int64(0)
     marked_last: Any = np.int64(0)
     lowest: Any = np.int64(0)
     highest: Any = np.int64(0)
-    if marked_cell != 0:
-        marked_first, marked_last = load(marked_cell, LOW), load(marked_cell, HIGH)
-        lowest = load(load(marked_cell, VALUES), marked_first)
-        highest = load(load(marked_cell, VALUES), marked_last - 1)
-        update_bitmap(bitmap, load(marked_cell, VALUES), marked_first, marked_last, lowest, False)
+    if marked_cursor != 0:
+        marked_first, marked_last = load(marked_cursor, LOW), load(marked_cursor, HIGH)
+        lowest = load(load(marked_cursor, VALUES), marked_first)
+        highest = load(load(marked_cursor, VALUES), marked_last - 1)
+        update_bitmap(bitmap, load(marked_cursor, VALUES), marked_first, marked_last, lowest, False)
 
     total: Any = np.int64(0)
     proposals = np.int64(0)
@@ -209,23 +218,19 @@ def sum_cycle(
     for slot in range(
         load(state, FIRST_SLOT + proposer_atom), load(state, FIRST_SLOT + proposer_atom + 1)
     ):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        start = load(cell, POSITION)
-        end = load(cell, END)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        start = load(cursor, POSITION)
+        end = load(cursor, END)
         if start >= end:
             continue
-        run = load(cell, RUN)
-        values = load(cell, VALUES)
-        entry = (
-            run_layout.LEVEL_HEADERS
-            + run_layout.LEVEL_HEADER_WORDS * depth
-            + run_layout.LEVEL_NODES
-        )
-        last = load(run, entry) - 1
+        run = load(cursor, RUN)
+        values = load(cursor, VALUES)
+        level_header = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth
+        last = load(run, level_header + run_layout.LEVEL_NODES) - 1
         for other_slot in range(
             load(state, FIRST_SLOT + other_atom), load(state, FIRST_SLOT + other_atom + 1)
         ):
-            other = cells + CELL_BYTES * (other_slot * max_depth + other_depth)
+            other = cursors + CURSOR_BYTES * (other_slot * max_depth + other_depth)
             other_position = load(other, POSITION)
             other_end = load(other, END)
             if other_position >= other_end:
@@ -233,11 +238,12 @@ def sum_cycle(
             other_run = load(other, RUN)
             other_values = load(other, VALUES)
             has_directory = other_depth == 0 and load(other_run, run_layout.DIRECTORY) != 0
-            # All values of the leaf atom have one weight if each is one row, and all rows have one.
-            complete = run if is_proposer_complete else other_run
-            complete_depth = depth if is_proposer_complete else other_depth
-            has_uniform_weight = load(complete, run_layout.WEIGHT_SUMS) == 0
-            has_uniform_weight &= complete_depth == load(complete, run_layout.ARITY) - 1
+            # All values of the leaf atom have the same weight if each value is one row, and all
+            # rows have the same weight.
+            weighted_run = run if is_proposer_complete else other_run
+            weighted_depth = depth if is_proposer_complete else other_depth
+            has_uniform_weight = load(weighted_run, run_layout.WEIGHT_SUMS) == 0
+            has_uniform_weight &= weighted_depth == load(weighted_run, run_layout.ARITY) - 1
             proposals += end - start
             intersections += end - start
             for position in range(start, end):
@@ -257,33 +263,33 @@ def sum_cycle(
                         continue
                 if is_proposer_complete:
                     leaf_run, leaf_depth, leaf_node = run, depth, position
-                    closing_cell, closing_node = other, other_position
+                    closing_cursor, closing_node = other, other_position
                 else:
                     leaf_run, leaf_depth, leaf_node = other_run, other_depth, other_position
-                    closing_cell, closing_node = cell, position
+                    closing_cursor, closing_node = cursor, position
                 if has_uniform_weight:
                     weight = load(leaf_run, run_layout.UNIFORM_WEIGHT)
                 else:
                     weight = subtree_weight(leaf_run, leaf_depth, leaf_node, leaf_node + 1)
-                child = load(load(closing_cell, OFFSETS), closing_node)
-                child_end = load(load(closing_cell, OFFSETS), closing_node + 1)
+                child = load(load(closing_cursor, OFFSETS), closing_node)
+                child_end = load(load(closing_cursor, OFFSETS), closing_node + 1)
                 inner_proposals += min(child_end - child, fixed_length)
                 for fixed_slot in range(fixed_first, fixed_end):
-                    fixed_cell = cells + CELL_BYTES * (fixed_slot * max_depth + fixed_depth)
-                    low = load(fixed_cell, LOW)
-                    high = load(fixed_cell, HIGH)
+                    fixed_cursor = cursors + CURSOR_BYTES * (fixed_slot * max_depth + fixed_depth)
+                    low = load(fixed_cursor, LOW)
+                    high = load(fixed_cursor, HIGH)
                     if low >= high:
                         continue
                     part = dot_lists(
-                        load(fixed_cell, RUN),
-                        load(fixed_cell, VALUES),
+                        load(fixed_cursor, RUN),
+                        load(fixed_cursor, VALUES),
                         low,
                         high,
-                        load(closing_cell, RUN),
-                        load(closing_cell + CELL_BYTES, VALUES),
+                        load(closing_cursor, RUN),
+                        load(closing_cursor + CURSOR_BYTES, VALUES),
                         child,
                         child_end,
-                        bitmap if fixed_cell == marked_cell else np.int64(0),
+                        bitmap if fixed_cursor == marked_cursor else np.int64(0),
                         lowest,
                         highest,
                     )
@@ -292,6 +298,6 @@ def sum_cycle(
     increment(counters, INTERSECTIONS, intersections)
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
-    if marked_cell != 0:
-        update_bitmap(bitmap, load(marked_cell, VALUES), marked_first, marked_last, lowest, True)
+    if marked_cursor != 0:
+        update_bitmap(bitmap, load(marked_cursor, VALUES), marked_first, marked_last, lowest, True)
     return total

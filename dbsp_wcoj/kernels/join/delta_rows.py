@@ -12,6 +12,8 @@ of the next rows is prefetched.
 
 The last driver variable may belong to a sum over several variables. If it has many values for one
 prefix, `dbsp_wcoj.kernels.join.join` computes the sum for that prefix instead of reading its rows.
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 import numpy as np
@@ -28,8 +30,8 @@ from dbsp_wcoj.kernels.join.cursors import (
 )
 from dbsp_wcoj.kernels.join.join_layout import (
     BLOCKS,
-    CELL_BYTES,
     COUNTER_BYTES,
+    CURSOR_BYTES,
     DRIVER,
     DRIVER_LEVELS,
     END,
@@ -80,34 +82,34 @@ def is_driven(program, state):
 
 
 @subroutine
-def open_level(program, state, cells, level_states, level, low, high):
+def open_level(program, state, cursors, level_states, level, low, high):
     """Set the driver's cursor to its extensions of the prefix.
 
     At the split level, only the values from ``low`` to ``high`` count.
     """
     block = load(program, load(program, BLOCKS) + level)
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
-    cell = cells + CELL_BYTES * (slot * load(program, MAX_ATOM_DEPTH) + level)
+    cursor = cursors + CURSOR_BYTES * (slot * load(program, MAX_ATOM_DEPTH) + level)
     least_value, greatest_value = MIN_INT64, MAX_INT64
     if level == load(program, SPLIT_LEVEL):
         least_value, greatest_value = low, high
     least_value, greatest_value = value_range(
         program, state, block, level_states, least_value, greatest_value
     )
-    first, last = load(cell, LOW), load(cell, HIGH)
-    store(cell, END, last)
+    first, last = load(cursor, LOW), load(cursor, HIGH)
+    store(cursor, END, last)
     if least_value > greatest_value:
         last = first
     if first < last and least_value > MIN_INT64:
-        first = advance(state, cell, level, first, least_value)
+        first = advance(state, cursor, level, first, least_value)
     if first < last and greatest_value < MAX_INT64:
-        last = advance(state, cell, level, first, greatest_value + 1)
-    store(cell, POSITION, first)
-    store(cell, END, last)
+        last = advance(state, cursor, level, first, greatest_value + 1)
+    store(cursor, POSITION, first)
+    store(cursor, END, last)
 
 
 @subroutine
-def bind_other_atoms(program, state, cells, block, value, values, position, last, counters):
+def bind_other_atoms(program, state, cursors, block, value, values, position, last, counters):
     """Bind ``value`` in every atom but the driver; return the weight of the complete atoms.
 
     For prefetching: ``value`` is at ``position`` of the driver's ``values``, the last one at
@@ -127,29 +129,29 @@ def bind_other_atoms(program, state, cells, block, value, values, position, last
         is_present = False
         atom_weight = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * max_depth + depth)
-            run = load(cell, RUN)
-            low, high = load(cell, LOW), load(cell, HIGH)
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+            run = load(cursor, RUN)
+            low, high = load(cursor, LOW), load(cursor, HIGH)
             if depth == 0:
                 if high > MIN_PREFETCH_NODES:
-                    prefetch_lookup(run, cell, values, position, last, not is_complete)
+                    prefetch_lookup(run, cursor, values, position, last, not is_complete)
                 node, is_matched = root_find(run, low, high, value)
             else:
-                node = bisect(load(cell, VALUES), low, high, value)
-                is_matched = node < high and load(load(cell, VALUES), node) == value
+                node = bisect(load(cursor, VALUES), low, high, value)
+                is_matched = node < high and load(load(cursor, VALUES), node) == value
             is_present |= is_matched
             if is_complete:
                 if is_matched:
                     node_weight = subtree_weight(run, depth, node, node + 1)
                     atom_weight = add(atom_weight, node_weight)
                 continue
-            child_cell = cell + CELL_BYTES
+            child_cursor = cursor + CURSOR_BYTES
             if is_matched:
-                store(child_cell, LOW, load(load(cell, OFFSETS), node))
-                store(child_cell, HIGH, load(load(cell, OFFSETS), node + 1))
+                store(child_cursor, LOW, load(load(cursor, OFFSETS), node))
+                store(child_cursor, HIGH, load(load(cursor, OFFSETS), node + 1))
             else:
-                store(child_cell, LOW, 0)
-                store(child_cell, HIGH, 0)
+                store(child_cursor, LOW, 0)
+                store(child_cursor, HIGH, 0)
         if not is_present:
             return np.int64(0)
         if is_complete:
@@ -158,7 +160,7 @@ def bind_other_atoms(program, state, cells, block, value, values, position, last
 
 
 @subroutine
-def bind_next_row(program, state, cells, level_states, level, low, high, counters):
+def bind_next_row(program, state, cursors, level_states, level, low, high, counters):
     """Bind the values of the driver's next row, from ``level`` on.
 
     Returns ``NO_ROW_LEFT``, ``ROW_IS_BOUND`` or ``PREFIX_IS_BOUND``. The weight of the bound values
@@ -166,20 +168,20 @@ def bind_next_row(program, state, cells, level_states, level, low, high, counter
     """
     slot = load(state, FIRST_SLOT + load(program, DRIVER))
     last_driver_level = load(program, DRIVER_LEVELS) - 1
-    first_cell = cells + CELL_BYTES * slot * load(program, MAX_ATOM_DEPTH)
-    run = load(first_cell, RUN)
+    first_cursor = cursors + CURSOR_BYTES * slot * load(program, MAX_ATOM_DEPTH)
+    run = load(first_cursor, RUN)
     while True:
-        cell = first_cell + CELL_BYTES * level
-        position = load(cell, POSITION)
-        if position >= load(cell, END):
+        cursor = first_cursor + CURSOR_BYTES * level
+        position = load(cursor, POSITION)
+        if position >= load(cursor, END):
             if level == 0:
                 return NO_ROW_LEFT
             level -= 1
             continue
-        store(cell, POSITION, position + 1)
+        store(cursor, POSITION, position + 1)
         block = load(program, load(program, BLOCKS) + level)
         level_state = level_states + LEVEL_STATE_WORDS * level
-        values = load(cell, VALUES)
+        values = load(cursor, VALUES)
         value = load(values, position)
         entry = (
             run_layout.LEVEL_HEADERS
@@ -191,7 +193,7 @@ def bind_next_row(program, state, cells, level_states, level, low, high, counter
         level_counters = counters + COUNTER_BYTES * level
         increment(level_counters, PROPOSALS, 1)
         weight = bind_other_atoms(
-            program, state, cells, block, value, values, position, last, level_counters
+            program, state, cursors, block, value, values, position, last, level_counters
         )
         if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
@@ -201,17 +203,17 @@ def bind_next_row(program, state, cells, level_states, level, low, high, counter
             store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
             return ROW_IS_BOUND
         store(state, level_state + LEVEL_STATE_WORDS + WEIGHT, weight)
-        offsets = load(cell, OFFSETS)
+        offsets = load(cursor, OFFSETS)
         first, end = load(offsets, position), load(offsets, position + 1)
         level += 1
-        store(cell + CELL_BYTES, LOW, first)
-        store(cell + CELL_BYTES, HIGH, end)
-        open_level(program, state, cells, level_states, level, low, high)
+        store(cursor + CURSOR_BYTES, LOW, first)
+        store(cursor + CURSOR_BYTES, HIGH, end)
+        open_level(program, state, cursors, level_states, level, low, high)
         if level == last_driver_level and end - first >= MIN_SUMMED_ROWS:
             block = load(program, load(program, BLOCKS) + level)
             if load(program, block + SUM_KIND) != SUM_NONE:
                 # The caller reads all rows of the prefix, so the next call continues after them.
-                store(cell + CELL_BYTES, POSITION, load(cell + CELL_BYTES, END))
+                store(cursor + CURSOR_BYTES, POSITION, load(cursor + CURSOR_BYTES, END))
                 return PREFIX_IS_BOUND
 
 

@@ -22,6 +22,8 @@ listing their values (`dbsp_wcoj.kernels.join.sums`), and a sum that depends on 
 is memoized (`dbsp_wcoj.kernels.join.memo`).
 
 Comparisons with bound variables and constants narrow the range of values of a level first.
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 import numpy as np
@@ -150,15 +152,15 @@ def join(
         again), or ``OVERFLOW``. With an empty head the weight of the empty row is the total.
     """
     level_count, emitted_levels = load(program, LEVELS), load(program, EMITTED_LEVELS)
-    # The position of the level states in the state, and the address of the cells behind them.
+    # The position of the level states in the state, and the address of the cursors behind them.
     level_states = FIRST_SLOT + load(program, ATOMS) + 1
-    cells = state + 8 * (level_states + LEVEL_STATE_WORDS * (level_count + 1))
+    cursors = state + 8 * (level_states + LEVEL_STATE_WORDS * (level_count + 1))
     store(state, ROWS_WRITTEN, 0)
     if is_resumed == 0:
         store(state, TOTAL, 0)
         if memo != 0:
             store(memo, GENERATION, load(memo, GENERATION) + 1)
-        open_join(program, sources, deltas, state, cells, level_states)
+        open_join(program, sources, deltas, state, cursors, level_states)
         weight = load(state, level_states + WEIGHT)
         if level_count == 0 or weight == 0:
             return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
@@ -168,7 +170,7 @@ def join(
         store(state, LEVEL, 0)
         store(state, IS_ENTERING, 1)
         if driver_levels > 0:
-            open_level(program, state, cells, level_states, np.int64(0), low, high)
+            open_level(program, state, cursors, level_states, np.int64(0), low, high)
             # A sum over the driver's only variable is entered like any other sum.
             is_summed = driver_levels == 1 and load(
                 program, load(program, load(program, BLOCKS)) + SUM_KIND
@@ -196,7 +198,9 @@ def join(
             return PAUSED, load(state, ROWS_WRITTEN), 0
         # The next row of the driver binds the first levels.
         if level < driver_levels and not is_entering:
-            status = bind_next_row(program, state, cells, level_states, level, low, high, counters)
+            status = bind_next_row(
+                program, state, cursors, level_states, level, low, high, counters
+            )
             if status == NO_ROW_LEFT:
                 if total == OVERFLOWED and emitted_levels == 0:
                     return OVERFLOW, 0, 0
@@ -213,7 +217,7 @@ def join(
                     arguments = (
                         program,
                         state,
-                        cells,
+                        cursors,
                         level_states,
                         driver_levels,
                         NO_PROPOSER,
@@ -260,7 +264,7 @@ def join(
                 has_value = least_value <= greatest_value
             if has_value:
                 proposer, count = enter_level(
-                    program, state, cells, block, least_value, greatest_value
+                    program, state, cursors, block, least_value, greatest_value
                 )
                 store(state, level_state + PROPOSER, proposer)
                 has_value = count > 0
@@ -278,9 +282,9 @@ def join(
                     level_counters = counters + COUNTER_BYTES * level
                     if kernel == 0:
                         increment(level_counters, PROPOSALS, count)
-                        part = sum_one(program, state, cells, block)
+                        part = sum_one(program, state, cursors, block)
                     else:
-                        arguments = (program, state, cells, level_states, level, proposer, count)
+                        arguments = (program, state, cursors, level_states, level, proposer, count)
                         more_arguments = (
                             least_value,
                             greatest_value,
@@ -300,7 +304,7 @@ def join(
             has_value, value = next_value(
                 program,
                 state,
-                cells,
+                cursors,
                 block,
                 load(state, level_state + PROPOSER),
                 counters + COUNTER_BYTES * level,
@@ -323,7 +327,7 @@ def join(
                 total = np.int64(0)
             continue
         store(state, level_state + VALUE, value)
-        weight = bind_value(program, state, cells, block, load(state, level_state + WEIGHT))
+        weight = bind_value(program, state, cursors, block, load(state, level_state + WEIGHT))
         if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
         if level < level_count - 1:

@@ -61,20 +61,20 @@ TOTAL = 2  # the sum so far
 ROWS_WRITTEN = 3  # rows of the output in this call
 ACTIVE_DRIVER_LEVELS = 4  # number of levels that rows of the driver bind in this join
 # The first slot of each atom, and the number of slots. After them are the level states, one per
-# level and one more, and after these the cells of the slots.
+# level and one more, and after these the cursors of the slots.
 FIRST_SLOT = 5
 
-# One cell per slot (a run of an atom) and depth (a column of the run): one cache line.
+# One cursor per slot (a run of an atom) and depth (a column of the run): one cache line.
 LOW = 0  # position of the first value that extends the bound prefix
 HIGH = 1  # position after the last such value
-POSITION = 2  # the cursor: position of the next value to read
+POSITION = 2  # of the next value to read
 END = 3  # position after the last value that the comparisons allow
 VALUES = 4  # address of the values of the column
 OFFSETS = 5  # address of their offsets, which say where the children of each value begin
 RUN = 6  # address of the run
 IS_MATCHED = 7  # 1 if the cursor is on the value being bound
-CELL_WORDS = 8
-CELL_BYTES = 8 * CELL_WORDS
+CURSOR_WORDS = 8
+CURSOR_BYTES = 8 * CURSOR_WORDS
 
 # level_state[...]
 VALUE = 0  # the bound value
@@ -126,5 +126,5 @@ BITMAP_BUFFER_WORDS = PACKED_RUN + 1
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:
     """Return the size in words of the state of a join over ``slots`` runs in total."""
-    cells = CELL_WORDS * slots * max(depths, 1)
-    return FIRST_SLOT + atoms + 1 + LEVEL_STATE_WORDS * (levels + 1) + cells
+    cursors = CURSOR_WORDS * slots * max(depths, 1)
+    return FIRST_SLOT + atoms + 1 + LEVEL_STATE_WORDS * (levels + 1) + cursors

@@ -9,6 +9,8 @@ lists, and a value without weight is dropped. No union of long lists is formed.
 ``product`` is the address of the result: `LIST_WORDS` values, then their weights. ``scratch`` is
 the address of an intermediate list of the same form, then of one factor for each value of the
 product.
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 from typing import Any
@@ -19,7 +21,7 @@ from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.join.cursors import is_excluded
 from dbsp_wcoj.kernels.join.intersect import GALLOP_RATIO, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
-    CELL_BYTES,
+    CURSOR_BYTES,
     END,
     FIRST_SLOT,
     INTERSECTIONS,
@@ -118,7 +120,7 @@ def apply_factors(product, scratch, size):
 
 @subroutine
 def drop_excluded(program, state, block, level_states, product, size):
-    """Drop the values that a ``!=`` of the block excludes; return how many remain."""
+    """Drop the values that a comparison of the block rules out; return how many remain."""
     remaining = np.int64(0)
     for position in range(size):
         value = load(product, position)
@@ -130,18 +132,18 @@ def drop_excluded(program, state, block, level_states, product, size):
 
 
 @subroutine
-def find_only_list(program, state, cells, participant):
-    """Return the cell of a participant's only list if it has uniform weight, else 0."""
+def find_only_list(program, state, cursors, participant):
+    """Return the cursor of a participant's only list if it has uniform weight, else 0."""
     max_depth = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, participant), load(program, participant + 1)
-    only_cell = np.int64(0)
+    only_cursor = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        if load(cell, POSITION) < load(cell, END):
-            if only_cell != 0 or load(load(cell, RUN), run_layout.WEIGHT_SUMS) != 0:
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        if load(cursor, POSITION) < load(cursor, END):
+            if only_cursor != 0 or load(load(cursor, RUN), run_layout.WEIGHT_SUMS) != 0:
                 return np.int64(0)
-            only_cell = cell
-    return only_cell
+            only_cursor = cursor
+    return only_cursor
 
 
 @subroutine
@@ -174,13 +176,15 @@ def write_common(a, i, end_a, b, j, end_b, out):
 
 
 @subroutine
-def collect_single(program, state, cells, block, proposer, excluded_atom, product, counters):
+def collect_single(program, state, cursors, block, proposer, excluded_atom, product, counters):
     """Like `collect_lists` if each participant has one list of uniform weight.
 
-    Returns ``(done, size, weight)``; ``weight`` applies to all values and is not written.
+    Returns ``(done, size, weight)``; ``weight`` applies to all values and is not written. ``done``
+    is False if a participant has several lists or weights, or if the weight overflows; then nothing
+    may be read from ``product``.
     """
     first = block + PARTICIPANTS + 1
-    shortest = find_only_list(program, state, cells, first + PARTICIPANT_WORDS * proposer)
+    shortest = find_only_list(program, state, cursors, first + PARTICIPANT_WORDS * proposer)
     if shortest == 0:
         return False, np.int64(0), np.int64(0)
     weight = load(load(shortest, RUN), run_layout.UNIFORM_WEIGHT)
@@ -190,15 +194,15 @@ def collect_single(program, state, cells, block, proposer, excluded_atom, produc
         participant = first + PARTICIPANT_WORDS * index
         if index == proposer or load(program, participant) == excluded_atom:
             continue
-        cell = find_only_list(program, state, cells, participant)
-        if cell == 0:
+        cursor = find_only_list(program, state, cursors, participant)
+        if cursor == 0:
             return False, np.int64(0), np.int64(0)
-        weight = multiply(weight, load(load(cell, RUN), run_layout.UNIFORM_WEIGHT))
+        weight = multiply(weight, load(load(cursor, RUN), run_layout.UNIFORM_WEIGHT))
         increment(counters, PROPOSALS, high - low)
         increment(counters, INTERSECTIONS, high - low)
-        other_values = load(cell, VALUES)
+        other_values = load(cursor, VALUES)
         high = write_common(
-            values, low, high, other_values, load(cell, POSITION), load(cell, END), product
+            values, low, high, other_values, load(cursor, POSITION), load(cursor, END), product
         )
         values, low = product, np.int64(0)
     if values != product:
@@ -208,25 +212,25 @@ def collect_single(program, state, cells, block, proposer, excluded_atom, produc
 
 
 @subroutine
-def count_values(program, state, cells, participant):
+def count_values(program, state, cursors, participant):
     """Return how many values the lists of a participant have between their cursors."""
     max_depth = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, participant), load(program, participant + 1)
     length = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        length += load(cell, END) - load(cell, POSITION)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        length += load(cursor, END) - load(cursor, POSITION)
     return length
 
 
 @subroutine
 def collect_lists(
-    program, state, cells, level_states, block, excluded_atom, product, scratch, counters
+    program, state, cursors, level_states, block, excluded_atom, product, scratch, counters
 ):
     """Write the product of a block's participants, whose cursors are set, to ``product``.
 
-    The atom ``excluded_atom`` (-1 for none) is left out. All other participants are complete, at
-    their leaves.
+    The atom ``excluded_atom`` (-1 for none) is left out. Every other participant is at the last
+    column of its runs, so each of its values is one row.
 
     Returns:
         ``(done, size, weight)``: whether the product fits in its space, its number of values, and
@@ -240,7 +244,7 @@ def collect_lists(
     for index in range(participants):
         participant = first + PARTICIPANT_WORDS * index
         if load(program, participant) != excluded_atom:
-            length = count_values(program, state, cells, participant)
+            length = count_values(program, state, cursors, participant)
             if length < fewest:
                 proposer, fewest = index, length
     if proposer < 0:
@@ -248,7 +252,7 @@ def collect_lists(
     has_comparisons = load(program, first + PARTICIPANT_WORDS * participants) != 0
     if not has_comparisons:
         done, size, weight = collect_single(
-            program, state, cells, block, proposer, excluded_atom, product, counters
+            program, state, cursors, block, proposer, excluded_atom, product, counters
         )
         if done:
             return True, size, weight
@@ -256,10 +260,12 @@ def collect_lists(
     participant = first + PARTICIPANT_WORDS * proposer
     atom, depth = load(program, participant), load(program, participant + 1)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        low, high = load(cell, POSITION), load(cell, END)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        low, high = load(cursor, POSITION), load(cursor, END)
         if low < high:
-            size = add_list(product, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
+            size = add_list(
+                product, scratch, size, load(cursor, RUN), load(cursor, VALUES), low, high
+            )
     for index in range(participants):
         participant = first + PARTICIPANT_WORDS * index
         atom, depth = load(program, participant), load(program, participant + 1)
@@ -270,10 +276,12 @@ def collect_lists(
         for position in range(size):
             store(scratch, FACTORS + position, 0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * max_depth + depth)
-            low, high = load(cell, POSITION), load(cell, END)
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+            low, high = load(cursor, POSITION), load(cursor, END)
             if low < high:
-                add_factors(product, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
+                add_factors(
+                    product, scratch, size, load(cursor, RUN), load(cursor, VALUES), low, high
+                )
         size = apply_factors(product, scratch, size)
     if has_comparisons:
         size = drop_excluded(program, state, block, level_states, product, size)

@@ -13,6 +13,8 @@ the number of its join and is valid for that join only, so the table need not be
 
 Reference: Olteanu, Závodný. Size bounds for factorised representations of query results. TODS
 40(1), 2015 (d-representations share what depends on the same values).
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 import numpy as np

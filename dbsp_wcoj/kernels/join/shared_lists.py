@@ -3,13 +3,15 @@
 In the 4-clique a, b, c, d, both c and d are in the intersection of the neighbours of a and of b. If
 the join reads both from the same memory, one intersection serves both variables
 (`dbsp_wcoj.kernels.join.clique_sums`). All functions read the state and the program only.
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.join.join_layout import (
-    CELL_BYTES,
+    CURSOR_BYTES,
     FIRST_SLOT,
     HIGH,
     LOW,
@@ -24,40 +26,40 @@ from dbsp_wcoj.kernels.storage import run_layout
 
 
 @subroutine
-def next_list(state, cells, max_depth, depth, slot, end):
+def next_list(state, cursors, max_depth, depth, slot, end):
     """Return the first slot from ``slot`` on with a non-empty list, or ``end``."""
     while slot < end:
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        if load(cell, LOW) < load(cell, HIGH):
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        if load(cursor, LOW) < load(cursor, HIGH):
             return slot
         slot += 1
     return end
 
 
 @subroutine
-def have_same_lists(program, state, cells, participant, other_participant):
+def have_same_lists(program, state, cursors, participant, other_participant):
     """Return whether two participants read the same lists in memory."""
     max_depth = load(program, MAX_ATOM_DEPTH)
     atom, depth = load(program, participant), load(program, participant + 1)
     other, other_depth = load(program, other_participant), load(program, other_participant + 1)
     end, other_end = load(state, FIRST_SLOT + atom + 1), load(state, FIRST_SLOT + other + 1)
-    slot = next_list(state, cells, max_depth, depth, load(state, FIRST_SLOT + atom), end)
+    slot = next_list(state, cursors, max_depth, depth, load(state, FIRST_SLOT + atom), end)
     first = load(state, FIRST_SLOT + other)
-    other_slot = next_list(state, cells, max_depth, other_depth, first, other_end)
+    other_slot = next_list(state, cursors, max_depth, other_depth, first, other_end)
     while slot < end and other_slot < other_end:
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        other_cell = cells + CELL_BYTES * (other_slot * max_depth + other_depth)
-        if load(cell, VALUES) != load(other_cell, VALUES) or load(cell, LOW) != load(
-            other_cell, LOW
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        other_cursor = cursors + CURSOR_BYTES * (other_slot * max_depth + other_depth)
+        if load(cursor, VALUES) != load(other_cursor, VALUES) or load(cursor, LOW) != load(
+            other_cursor, LOW
         ):
             return False
-        slot = next_list(state, cells, max_depth, depth, slot + 1, end)
-        other_slot = next_list(state, cells, max_depth, other_depth, other_slot + 1, other_end)
+        slot = next_list(state, cursors, max_depth, depth, slot + 1, end)
+        other_slot = next_list(state, cursors, max_depth, other_depth, other_slot + 1, other_end)
     return slot == end and other_slot == other_end
 
 
 @subroutine
-def are_leaves(program, state, cells, block):
+def are_leaves(program, state, cursors, block):
     """Return whether the level is the last column of all participants that are complete at it."""
     max_depth = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, block + PARTICIPANTS)):
@@ -67,20 +69,20 @@ def are_leaves(program, state, cells, block):
         is_empty = slot == load(state, FIRST_SLOT + atom + 1)
         if is_empty or load(program, participant + 2) == 0:
             continue
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        if load(load(cell, RUN), run_layout.ARITY) != depth + 1:
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        if load(load(cursor, RUN), run_layout.ARITY) != depth + 1:
             return False
     return True
 
 
 @subroutine
-def are_shared(program, state, cells, block, fixed_block, closing_atom):
+def are_shared(program, state, cursors, block, fixed_block, closing_atom):
     """Return whether the last two variables are extended by the same lists, without comparisons.
 
     Args:
         program: The program.
         state: The stack.
-        cells: Its cells.
+        cursors: Its cursors.
         block: The block of the last variable but one.
         fixed_block: The block of the last variable without the atom ``closing_atom``.
         closing_atom: The atom that contains both variables; it is left out of both blocks.
@@ -104,7 +106,7 @@ def are_shared(program, state, cells, block, fixed_block, closing_atom):
         for other in range(other_participants):
             if (used_participants >> other) & 1 == 0 and not is_shared:
                 is_shared = have_same_lists(
-                    program, state, cells, participant, other_first + PARTICIPANT_WORDS * other
+                    program, state, cursors, participant, other_first + PARTICIPANT_WORDS * other
                 )
                 if is_shared:
                     used_participants |= np.int64(1) << other

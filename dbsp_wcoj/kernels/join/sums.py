@@ -12,6 +12,8 @@ other list is scanned against the bitmap: one load and one test per value, no br
 query does this with the neighbours of one vertex. The bitmap covers `BITMAP_BITS` values. A list
 with a wider range is intersected directly, and so is a list that is much longer than the marked
 one.
+
+The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
 
 import numpy as np
@@ -31,8 +33,8 @@ from dbsp_wcoj.kernels.join.intersect import count_common, dot_checked, dot_comm
 from dbsp_wcoj.kernels.join.join_layout import (
     BITMAP_BITS,
     BLOCKS,
-    CELL_BYTES,
     COUNTER_BYTES,
+    CURSOR_BYTES,
     END,
     FIRST_SLOT,
     HIGH,
@@ -61,7 +63,7 @@ MAX_SCAN_RATIO = 32
 
 # Not literals, because numba compiles a function again for each literal argument.
 ZERO = np.int64(0)
-# The word of a cell that has the first position of a list to read; the next word has its end.
+# The word of a cursor that has the first position of a list to read; the next word has its end.
 FROM_CURSOR = np.int64(POSITION)
 WHOLE_LIST = np.int64(LOW)
 # The proposer of a level whose cursors are not set.
@@ -122,8 +124,8 @@ def dot_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowe
 
 
 @subroutine
-def choose_marked(program, state, cells, block, inner_block, count):
-    """Return the cell of the list to mark in the bitmap, or 0.
+def choose_marked(program, state, cursors, block, inner_block, count):
+    """Return the cursor of the list to mark in the bitmap, or 0.
 
     The list is one of an atom of the innermost level (``inner_block``) that does not contain the
     variable of the level before it (``block``). Its weights are all equal, its values fit in the
@@ -142,19 +144,19 @@ def choose_marked(program, state, cells, block, inner_block, count):
             is_in_block |= other_atom == atom
         if is_in_block:
             continue
-        longest_cell = np.int64(0)
+        longest_cursor = np.int64(0)
         length = np.int64(MIN_MARKED_VALUES - 1)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-            cell = cells + CELL_BYTES * (slot * max_depth + load(program, participant + 1))
-            first, last = load(cell, LOW), load(cell, HIGH)
-            if last - first > length and load(load(cell, RUN), run_layout.WEIGHT_SUMS) == 0:
-                values = load(cell, VALUES)
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + load(program, participant + 1))
+            first, last = load(cursor, LOW), load(cursor, HIGH)
+            if last - first > length and load(load(cursor, RUN), run_layout.WEIGHT_SUMS) == 0:
+                values = load(cursor, VALUES)
                 value_span = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
                 if value_span < np.uint64(BITMAP_BITS - 1):
-                    longest_cell = cell
+                    longest_cursor = cursor
                     length = last - first
-        if longest_cell != 0:
-            return longest_cell
+        if longest_cursor != 0:
+            return longest_cursor
     return np.int64(0)
 
 
@@ -162,7 +164,7 @@ def choose_marked(program, state, cells, block, inner_block, count):
 def sum_pairs(
     program,
     state,
-    cells,
+    cursors,
     level_states,
     level,
     proposer,
@@ -182,43 +184,43 @@ def sum_pairs(
     bitmap = bitmap_buffer
     block = load(program, load(program, BLOCKS) + level)
     inner_block = load(program, load(program, BLOCKS) + level + 1)
-    marked_cell = choose_marked(program, state, cells, block, inner_block, count)
+    marked_cursor = choose_marked(program, state, cursors, block, inner_block, count)
     first = last = values = lowest = highest = np.int64(0)
-    if marked_cell != 0:
+    if marked_cursor != 0:
         first, last, values = (
-            load(marked_cell, LOW),
-            load(marked_cell, HIGH),
-            load(marked_cell, VALUES),
+            load(marked_cursor, LOW),
+            load(marked_cursor, HIGH),
+            load(marked_cursor, VALUES),
         )
         lowest = load(values, first)
         highest = load(values, last - 1)
         update_bitmap(bitmap, values, first, last, lowest, False)
     total = np.int64(0)
     while True:
-        has_value, value = next_value(program, state, cells, block, proposer, counters)
+        has_value, value = next_value(program, state, cursors, block, proposer, counters)
         if not has_value:
             break
         store(state, level_states + LEVEL_STATE_WORDS * level + VALUE, value)
-        weight = bind_value(program, state, cells, block, np.int64(1))
+        weight = bind_value(program, state, cursors, block, np.int64(1))
         if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue
         low, high = value_range(program, state, inner_block, level_states, MIN_INT64, MAX_INT64)
         if low > high:
             continue
-        _, extensions = enter_level(program, state, cells, inner_block, low, high)
+        _, extensions = enter_level(program, state, cursors, inner_block, low, high)
         if extensions == 0:
             continue
         increment(counters + COUNTER_BYTES, PROPOSALS, extensions)
         increment(counters + COUNTER_BYTES, INTERSECTIONS, extensions)
-        part = sum_two(program, state, cells, inner_block, marked_cell, bitmap, lowest, highest)
+        part = sum_two(program, state, cursors, inner_block, marked_cursor, bitmap, lowest, highest)
         total = add(total, multiply(weight, part))
-    if marked_cell != 0:
+    if marked_cursor != 0:
         update_bitmap(bitmap, values, first, last, lowest, True)
     return total
 
 
 @subroutine
-def sum_one(program, state, cells, block):
+def sum_one(program, state, cursors, block):
     """Return the sum of the weights of all extensions of a block's only participant."""
     max_depth = load(program, MAX_ATOM_DEPTH)
     participant = block + PARTICIPANTS + 1
@@ -226,11 +228,11 @@ def sum_one(program, state, cells, block):
     depth = load(program, participant + 1)
     total = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * max_depth + depth)
-        first = load(cell, POSITION)
-        last = load(cell, END)
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        first = load(cursor, POSITION)
+        last = load(cursor, END)
         if first < last:
-            total = add(total, subtree_weight(load(cell, RUN), depth, first, last))
+            total = add(total, subtree_weight(load(cursor, RUN), depth, first, last))
     return total
 
 
@@ -238,7 +240,7 @@ def sum_one(program, state, cells, block):
 def sum_last(
     program,
     state,
-    cells,
+    cursors,
     level_states,
     level,
     proposer,
@@ -262,7 +264,7 @@ def sum_last(
     left_count = np.int64(0)
     right_count = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
-        a = cells + CELL_BYTES * (slot * max_depth + left_depth)
+        a = cursors + CURSOR_BYTES * (slot * max_depth + left_depth)
         i, end_a = load(a, start_word), load(a, start_word + 1)
         if i >= end_a:
             continue
@@ -270,7 +272,7 @@ def sum_last(
         left_count += end_a - i
         right_count = np.int64(0)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
-            b = cells + CELL_BYTES * (other * max_depth + right_depth)
+            b = cursors + CURSOR_BYTES * (other * max_depth + right_depth)
             j, end_b = load(b, start_word), load(b, start_word + 1)
             if j >= end_b:
                 continue
@@ -285,10 +287,10 @@ def sum_last(
 
 
 @subroutine
-def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
+def sum_two(program, state, cursors, block, marked_cursor, bitmap, lowest, highest):
     """Return the sum over the common extensions of the two participants of a block.
 
-    It is the last column of both. ``marked_cell`` is the cell whose list is in ``bitmap``, from
+    It is the last column of both. ``marked_cursor`` is the cursor whose list is in ``bitmap``, from
     ``lowest`` on, or 0.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
@@ -299,20 +301,20 @@ def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
     right_depth = load(program, participant + PARTICIPANT_WORDS + 1)
     total = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
-        a = cells + CELL_BYTES * (slot * max_depth + left_depth)
+        a = cursors + CURSOR_BYTES * (slot * max_depth + left_depth)
         i = load(a, POSITION)
         end_a = load(a, END)
         if i >= end_a:
             continue
         run_a = load(a, RUN)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
-            b = cells + CELL_BYTES * (other * max_depth + right_depth)
+            b = cursors + CURSOR_BYTES * (other * max_depth + right_depth)
             j = load(b, POSITION)
             end_b = load(b, END)
             if j >= end_b:
                 continue
             run_b = load(b, RUN)
-            if b == marked_cell:
+            if b == marked_cursor:
                 part = dot_lists(
                     run_b,
                     load(b, VALUES),
@@ -336,7 +338,7 @@ def sum_two(program, state, cells, block, marked_cell, bitmap, lowest, highest):
                     load(b, VALUES),
                     j,
                     end_b,
-                    bitmap if a == marked_cell else ZERO,
+                    bitmap if a == marked_cursor else ZERO,
                     lowest,
                     highest,
                 )

@@ -50,8 +50,8 @@ MAX_CANDIDATES: Final = 500_000
 
 #: A row for each candidate, a column for each variable.
 Candidates = npt.NDArray[np.int64]
-#: For a row with heavy values: by variable and the columns bound to it, the number of parts into
-#: which the rows of each atom with this value are split.
+#: For a row with heavy values, by variable and the columns bound to it: for each atom of the join,
+#: the number of parts into which its rows with this value are split.
 Spread = Mapping[tuple[str, tuple[int, ...]], Sequence[int]]
 
 _NO_SPREAD: Final[Spread] = MappingProxyType({})
@@ -148,8 +148,10 @@ class Shares:
 
         All atoms read the same relation. Along a variable, each column of the row that is bound to
         it allows one random coordinate. If the value is heavy, each atom instead allows the
-        coordinates of one random part of its rows. So the expected number of coordinates that all
-        of them allow is the number of coordinates, times the fraction that each of them allows.
+        coordinates of one random part of its rows. A heavy value has a coordinate for each
+        combination of one part of every atom, if the share of the variable is large enough. So the
+        expected number of coordinates that all of these atoms allow is the number of coordinates,
+        times the fraction that each of them allows.
         """
         count = 1.0
         for name, share in self.parts.items():
@@ -165,7 +167,8 @@ class Shares:
                     fractions[columns] = 1 / share
                 else:
                     coordinates = min(coordinates, prod(parts))
-                    # Each atom has a part of its own; a negative key is not a column.
+                    # Each atom chooses its part independently, so it has a key of its own. The key
+                    # is negative to differ from keys that are columns.
                     fractions[(-1 - position,)] = 1 / parts[position]
             count *= coordinates * prod(fractions.values())
         return count

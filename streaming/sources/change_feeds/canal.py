@@ -183,6 +183,6 @@ def _counts() -> str:
 
 
 def _sequence() -> str:
-    """Return the order of an event by its own fields, with room for the position of a row."""
+    """Return the order of an event by its own fields; `build_envelope` adds positions of rows."""
     second = f"{number('event', 'es')} div 1000"
     return f"shiftleft({second}, 18) | (coalesce({number('event', 'id')}, 0) & {2**18 - 1})"

@@ -11,7 +11,7 @@ from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import Builder, check_count, coerce, literal_text
-from circuits.sql.expressions.spark.arithmetic import with_type_of_arguments
+from circuits.sql.expressions.spark.arithmetic import with_type_of_argument
 from circuits.sql.expressions.spark.operands import to_number
 
 __all__ = ["BUILDERS"]
@@ -68,5 +68,5 @@ BUILDERS: Final[dict[str, Builder]] = {
     "convert_tz": check_count(3, _convert_tz),
     "element": check_count(1, _element),
     "split_index": check_count(3, _split_index),
-    "truncate": with_type_of_arguments(check_count((1, 2), _truncate)),
+    "truncate": with_type_of_argument(check_count((1, 2), _truncate)),
 }
