@@ -29,8 +29,8 @@ writes.
 
 Alternatives considered:
 
-- A delta formula for a *partial* order of k nested times. It has 2ᵏ terms, by inclusion and
-  exclusion; the total order splits the same sum into n terms.
+- A delta formula for a *partial* order of step and iteration. It needs up to 2ⁿ terms for a join of
+  n atoms, by inclusion and exclusion; the total order splits the same sum into n terms.
 - A spine (a list of sorted runs) per iteration. A lookup would read all of them, and the history of
   a row would be scattered.
 
@@ -194,7 +194,7 @@ class NestedCircuit:
         Each iteration joins only the rows that are new in it.
 
         Args:
-            nodes: The nodes of a graph without state.
+            nodes: The nodes of a graph whose state is empty.
             values: The rows of the nodes ``outside``, by position.
             relations: The traces that the joins of the graph share.
             budget: The limits.

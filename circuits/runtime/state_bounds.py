@@ -15,10 +15,10 @@ Dropped rows change no output: a group that can no longer change leaves the stat
 result stays. The law, which tests check with random plans and streams: the outputs are those of the
 same circuit that drops nothing.
 
-A trace keeps the rows that any of its readers needs. Its readers are joins and, for an input, the
-options of the input, such as keys. A row before the bound does not enter the trace. The bound is a
-function of the watermarks and the state, so nothing else is stored. After a restart, the first step
-searches all rows before the bound.
+A trace keeps the rows that any of its readers needs. Joins are readers, and so are the options of an
+input that look up its rows, such as keys. A row before the bound does not enter the trace. The
+bound is a function of the watermarks and the state, so it is not stored. Therefore the first step
+after a restart does not know the bound of the step before, and searches all rows before its own.
 
 Cost: per step and trace O(runs log N), and O(log N) per dropped row. Each trace that drops rows is
 arranged by the bounded column, too (`dbsp_wcoj.storage.range_scan`).
@@ -85,9 +85,10 @@ class SessionStateBound:
     """The sessions that an operator keeps: those that a later row can still extend.
 
     Attributes:
-        operator: The operator.
+        operator: Computes the first (or last) time of the session of each row, its *session bound*.
         frontier: A later row can extend only sessions that have rows at or after this time.
-        start: The frontier of the starts of sessions.
+        start: The frontier of the starts of sessions: no later row is in a session that started
+            before it. Its value depends on the oldest session that the operator keeps.
     """
 
     operator: SessionBoundOperator
@@ -129,7 +130,8 @@ class StateBounds:
         self.operators: dict[int, tuple[TraceBound, ...]] = {}
         self.sessions: dict[int, SessionStateBound] = {}
         self.final_row_columns: dict[int, tuple[int, Frontier]] = {}
-        # For each node that joins or input options read, the bounds that each reader needs.
+        # The readers of a node are joins and input options. For each node, the bounds of what each
+        # of its readers needs.
         bounds_of_readers: dict[int, list[ColumnBounds]] = {}
         for position, node in enumerate(nodes):
             self.frontiers.append(self._frontiers_of(position, node))
@@ -252,12 +254,15 @@ class BoundedStep:
         return self._values[frontier]
 
     def watermark(self, input: str) -> int | None:
-        """Return the time before which no later step changes a row of an input."""
+        """Return the time before which no later step changes a row of an input.
+
+        It may be before the watermark, if the input keeps rows longer than they may be late.
+        """
         watermark = self._watermarks(input)
         return None if watermark is None else self._bounds.inputs[input].frontier(watermark)
 
     def apply(self, function: Expression, code: int) -> int | None:
-        """Return the code of a function of the value with a code; None if it has no value."""
+        """Decode a value, apply a function, and return the code of the result; None if it has none."""
         codecs = self._bounds.codecs
         argument = monotone_argument(function)
         assert argument is not None
@@ -287,7 +292,8 @@ class BoundedStep:
         """Return the change of an operator's state, less the rows that are no longer needed.
 
         Args:
-            position: The node; those that it reads come first.
+            position: The node. Call this for the nodes in their order, because a bound can depend on
+                the sessions of the nodes before.
             staged: The change by the delta; None for none.
         """
         sessions = self._bounds.sessions.get(position)

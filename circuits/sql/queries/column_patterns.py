@@ -46,7 +46,7 @@ def expand_items(scope: Scope, items: list[exp.Expr]) -> list[exp.Expr]:
 def expand_condition(scope: Scope, condition: exp.Expr) -> list[exp.Expr]:
     """Return the conditions that a condition with COLUMNS stands for: one for each column."""
     expanded = _expand(scope, condition)
-    if expanded != [condition]:
+    if expanded != [condition]:  # only its copies are compiled, so count all parts of it as read
         scope.source.mark_read(condition)
     return [part.unalias() for part in expanded]
 
@@ -224,7 +224,7 @@ def _replace_columns(item: exp.Expr, selected: _SelectedColumn) -> exp.Expr:
 
 
 def _column_node(selected: _SelectedColumn, node: exp.Expr) -> exp.Column:
-    """Return the node of a column at the place of another node."""
+    """Return the node of a column, which has the place of another node in error messages."""
     column = selected.column
     is_qualified = bool(column.table) and column.merged_value is None
     table = exp.to_identifier(column.table, quoted=True) if is_qualified else None

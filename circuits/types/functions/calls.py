@@ -1,8 +1,8 @@
 """Build a typed call of a function by its name: ``call``.
 
 A call with only literals becomes a literal (constant folding). If its evaluation fails, for example
-with an overflow, it remains a call and fails only when it is evaluated for a row. No row may ever
-reach the branch of a CASE that contains it. It also remains a call if Python cannot represent the
+with an overflow, it remains a call and fails only when it is evaluated for a row. In a branch of
+a CASE that no row reaches, it never fails. It also remains a call if Python cannot represent the
 value, for example a date in the year 20000. Text that an implicit cast cannot parse is an error
 here (`circuits.types.functions.casting.coercion`).
 """
@@ -23,7 +23,7 @@ from circuits.types.functions.type_rules import kernel_type
 
 __all__ = ["call", "conjunction"]
 
-# Functions of texts that are other functions for lists.
+# Names that mean one function of a text and another one of a list.
 _OVERLOADED = {"length": "list_length", "reverse": "list_reverse", "contains": "list_contains"}
 _SHORTHANDS = ("if", "nullif")
 
@@ -32,7 +32,7 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     """Return the typed call of a function, with implicit casts inserted.
 
     Args:
-        name: One of `FUNCTIONS`.
+        name: The name of a function in `TABLE`.
         arguments: Expressions over the same row.
         type: The target type of ``cast`` and ``try_cast``; None for other functions.
 

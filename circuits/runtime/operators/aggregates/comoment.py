@@ -57,7 +57,7 @@ def comoment_codes(
     """Return the code of the co-moment of each group; NULL for a group without pairs.
 
     Args:
-        float_sums: Converts the digits of sums to floats; for a float64 column.
+        float_sums: The exact sums of a float64 column; converts their digits to floats.
         x: The digits of Σ x, by group.
         y: The digits of Σ y.
         xy: The digits of Σ x y.
@@ -84,9 +84,9 @@ def comoment_codes(
 
 
 def _two_floats(float_sums: ExactSum, sums: Digits, n: int) -> TwoFloats:
-    """Return each of n sums as two floats."""
-    ones = np.ones(n, np.int64)
-    high = float_sums.floats(sums, ones)
+    """Return each of n sums as two floats, the second for what the first one leaves out."""
+    divisors = np.ones(n, np.int64)
+    high = float_sums.floats(sums, divisors)
     finite = np.flatnonzero(np.isfinite(high) & (high != 0))
     parts = float_sums.split(codes_of(high[finite]), np.full(len(finite), -1))
     indices = np.concatenate((sums.sum_indices, finite[parts.sum_indices]))
@@ -100,7 +100,7 @@ def _two_floats(float_sums: ExactSum, sums: Digits, n: int) -> TwoFloats:
     if len(first):
         amounts = np.add.reduceat(amounts, first)
     remainder = Digits(indices[first], positions[first], amounts)
-    return high, float_sums.floats(remainder, ones)
+    return high, float_sums.floats(remainder, divisors)
 
 
 def _two_sum(a: Float64Array, b: Float64Array) -> tuple[Float64Array, Float64Array]:
