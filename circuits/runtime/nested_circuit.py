@@ -29,8 +29,8 @@ writes.
 
 Alternatives considered:
 
-- A delta formula for a *partial* order of step and iteration. It needs up to 2ⁿ terms for a join of
-  n atoms, by inclusion and exclusion; the total order splits the same sum into n terms.
+- Differences in step and iteration separately. A join of n atoms then has n² terms, because each of
+  the n terms of one difference has n terms of the other; the total order has n terms in all.
 - A spine (a list of sorted runs) per iteration. A lookup would read all of them, and the history of
   a row would be scattered.
 

@@ -15,8 +15,8 @@ Dropped rows change no output: a group that can no longer change leaves the stat
 result stays. The law, which tests check with random plans and streams: the outputs are those of the
 same circuit that drops nothing.
 
-A trace keeps the rows that any of its readers needs. Joins are readers, and so are the options of an
-input that look up its rows, such as keys. A row before the bound does not enter the trace. The
+A trace keeps the rows that any of its readers needs. Joins are readers, and so are the options of
+an input that look up its rows, such as keys. A row before the bound does not enter the trace. The
 bound is a function of the watermarks and the state, so it is not stored. Therefore the first step
 after a restart does not know the bound of the step before, and searches all rows before its own.
 
@@ -262,7 +262,7 @@ class BoundedStep:
         return None if watermark is None else self._bounds.inputs[input].frontier(watermark)
 
     def apply(self, function: Expression, code: int) -> int | None:
-        """Decode a value, apply a function, and return the code of the result; None if it has none."""
+        """Decode a value, apply a function, and return the code of the result; None without one."""
         codecs = self._bounds.codecs
         argument = monotone_argument(function)
         assert argument is not None
@@ -292,8 +292,8 @@ class BoundedStep:
         """Return the change of an operator's state, less the rows that are no longer needed.
 
         Args:
-            position: The node. Call this for the nodes in their order, because a bound can depend on
-                the sessions of the nodes before.
+            position: The node. Call this for the nodes in their order: a bound can depend on the
+                sessions of the nodes before.
             staged: The change by the delta; None for none.
         """
         sessions = self._bounds.sessions.get(position)
