@@ -58,7 +58,7 @@ class TimeNode(PlanNode):
 
 @dataclass(frozen=True)
 class HoppingWindows(UnaryNode, TimeNode):
-    """Each row once per window [s, s + size) with its time, where s = offset + a multiple of slide.
+    """Each row once per window [s, s + size) that its time is in; s = offset + a multiple of slide.
 
     Rows without a time are left out.
     """
@@ -105,8 +105,8 @@ class SessionBound(UnaryNode, TimeNode):
     A session of a key is a maximal sequence of times, each at most ``gap`` after the one before it.
     Rows without a time are left out.
 
-    A time counts if the weights of its rows do not add up to 0. A row at a time that does not count
-    gets the latest start of a session at or before its time, or NULL if there is none.
+    A time at which the weights of the rows add up to 0 is in no session. If it has rows whose weights
+    cancel, they get the latest start of a session before this time, or NULL without one.
     """
 
     keys: tuple[int, ...]
@@ -161,8 +161,9 @@ class SessionBound(UnaryNode, TimeNode):
 class LatestTime(BinaryNode, TimeNode):
     """Each left row with the latest time of a right row of its key, at or before its time.
 
-    The columns of the right input are the keys, then the time. Without such a row, the new column
-    is NULL. NULLs in keys are equal; a right row without a time is left out.
+    The columns of the right input are the keys, then the time. The new column is NULL if no right
+    row of the key is at or before the time. NULLs in keys are equal; a right row without a time is
+    left out.
 
     Attributes:
         keys: The columns of the left input that the keys of the right rows are compared with.

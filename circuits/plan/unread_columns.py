@@ -1,4 +1,4 @@
-"""Unread columns: drop the columns that nobody reads below calls of user-defined functions.
+"""Unread columns: drop columns from the inputs of user-defined functions if nothing reads them.
 
 The operator of a call stores its rows, so a narrower input is less state.
 """
@@ -90,7 +90,7 @@ def _input_columns_read(node: PlanNode, needed: set[int]) -> list[set[int]]:
 
 
 def _narrow(node: UserCall, columns_read: set[int]) -> PlanNode:
-    """Return a call over the columns that are read, with NULL in place of the others."""
+    """Return a call over the columns that are read, and above it NULL in place of the others."""
     width = len(node.input.fields)
     kept_columns = sorted(
         {column for column in columns_read if column < width} | set(node.arguments)

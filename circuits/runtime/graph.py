@@ -476,8 +476,8 @@ class Graph:
         joins only new rows. A graph with state cannot, so it evaluates the recursion naively.
         """
         if self.steps:
-            return circuit.evaluate(self.nodes, values)
-        return circuit.solve(self.nodes, values, self.relations, budget)
+            return circuit.evaluate_naive(self.nodes, values)
+        return circuit.evaluate_semi_naive(self.nodes, values, self.relations, budget)
 
     @property
     def joins(self) -> dict[str, DeltaQuery]:

@@ -182,14 +182,14 @@ class NestedCircuit:
         outputs = [run.pending.total(k) for k in range(len(self.names))]
         return NestedCircuitStep(outputs, run.rows, run.seconds, private)
 
-    def solve(
+    def evaluate_semi_naive(
         self,
         nodes: Sequence[Node],
         values: Mapping[int, ZSet],
         relations: Relations,
         budget: Budget,
     ) -> Sequence[ZSet]:
-        """Compute the relations for whole inputs, as the deltas of a first step.
+        """Compute the relations for whole inputs by semi-naive iteration, as a first step does.
 
         Each iteration joins only the rows that are new in it.
 
@@ -210,8 +210,8 @@ class NestedCircuit:
                 shared.add(name, values[position])
         return self.prepare(nodes, values, relations, shared, budget).outputs
 
-    def evaluate(self, nodes: Sequence[Node], values: Mapping[int, ZSet]) -> Sequence[ZSet]:
-        """Compute the relations for whole inputs by their definition: naive iteration from empty.
+    def evaluate_naive(self, nodes: Sequence[Node], values: Mapping[int, ZSet]) -> Sequence[ZSet]:
+        """Compute the relations for whole inputs by naive iteration from empty relations.
 
         No state is read or changed.
 

@@ -43,7 +43,7 @@ class Strings:
     Args:
         type: The type.
         dictionary: The dictionary of all such types.
-        code_space: The name of the dictionary.
+        code_space: Names the dictionary; columns whose codes are comparable have the same one.
         exact: False, because different values may have equal sort keys.
         ordered: False, because codes do not have the order of the values.
     """
@@ -81,12 +81,12 @@ class Strings:
     def keys(self, codes: Int64Array) -> list[Int64Array]:
         """Return three columns of sort keys, in the order of the first 24 bytes of the values.
 
-        No key of the first column is the least or the greatest int64, the keys of NULL.
+        The first column never has the least or the greatest int64, which are the keys of NULL.
         """
         starts = range(0, KEY_BYTES, WORD_BYTES)
         first, *others = (self.dictionary.prefixes(codes, start) for start in starts)
-        # Clipping can make the first keys of different strings equal. Their other keys must not
-        # order them then, so they are 0.
+        # Clipping can make the first keys of different strings equal. Then their other keys are set
+        # to 0, because these would order the strings wrongly.
         is_clipped = (first <= LEAST_KEY) | (first >= GREATEST_KEY)
         clipped = np.clip(first, LEAST_KEY, GREATEST_KEY)
         return [clipped, *(np.where(is_clipped, 0, key) for key in others)]

@@ -7,8 +7,9 @@
 
     final(partial(A ⋈ B ⋈ …))  =  final(partial(A) ⋈ B ⋈ …)        for the columns x of A
 
-A slot is an integer that names a quantity to add up, such as the number of rows; the quantity is a
-weight (`circuits.runtime.operators.aggregates.linear_aggregate`). ``partial`` is linear and a join
+A slot is an integer that names a quantity to add up, such as the number of rows. The quantity
+itself is the weight of the row (key, slot). The numbers of the slots are explained in
+`circuits.runtime.operators.aggregates.linear_aggregate`. ``partial`` is linear and a join
 multiplies weights, so a sum over a join can be computed from the join of the partial aggregate. The
 join then reads one small column ``slot`` instead of x, and does not enumerate the values of x for a
 key.
@@ -98,6 +99,7 @@ class FinalAggregateOperator:
             return ZSet.empty(self._arity), None
         groups = changed_groups(delta, self._keys)
         staged: list[Staged] = []
+        # The slots of the n groups before the step, then after it; `read` stages the change.
         state = self._linear.read(groups, delta, staged)
         n = groups.shape[1]
         exists, columns = self._linear.results(2 * n, state, always_exists=not self._keys)

@@ -37,7 +37,8 @@ def _substring_index(text: str, separator: str, count: int) -> str:
             if position < 0:
                 return text
         return text[:position]
-    # From the right, hits may overlap, too: each begins before the previous one.
+    # From the right, hits may overlap, too: each begins before the previous one. The first search
+    # begins at the end.
     position = len(text) - len(separator) + 1
     for _ in range(-count):
         position = text.rfind(separator, 0, position - 1 + len(separator)) if position > 0 else -1
@@ -148,7 +149,7 @@ FUNCTIONS = (
     ),
     Function(
         "substring_index",
-        "a before occurrence c of b; after it, from the end, if c < 0",
+        "the part of a before occurrence c of b; if c < 0, the part after it, counted from the end",
         Signature("tti", _TEXT),
         per_distinct_row(_substring_index),
     ),
@@ -178,7 +179,7 @@ FUNCTIONS = (
     ),
     Function(
         "overlay",
-        "a with d characters from position c on replaced by b",
+        "a, in which b replaces d characters from position c on",
         Signature("tti|i", _TEXT),
         per_distinct_row(_overlay),
     ),
@@ -186,7 +187,7 @@ FUNCTIONS = (
         "octet_length", "the number of bytes", Signature("y", _INT), column_kernel(_byte_count)
     ),
     Function("bit_length", "the number of bits", Signature("y", _INT), column_kernel(_bit_count)),
-    Function("space", "a text of a spaces", Signature("i", _TEXT), column_kernel(_space)),
+    Function("space", "a text of spaces, a of them", Signature("i", _TEXT), column_kernel(_space)),
     Function(
         "split_part_checked",
         "as split_part; part 0 is an error",
