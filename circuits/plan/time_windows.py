@@ -105,8 +105,8 @@ class SessionBound(UnaryNode, TimeNode):
     A session of a key is a maximal sequence of times, each at most ``gap`` after the one before it.
     Rows without a time are left out.
 
-    A time at which the weights of the rows add up to 0 is in no session. If it has rows whose weights
-    cancel, they get the latest start of a session before this time, or NULL without one.
+    A time at which the weights of the rows add up to 0 is in no session. If it has rows whose
+    weights cancel, they get the latest start of a session before this time, or NULL without one.
     """
 
     keys: tuple[int, ...]
