@@ -57,6 +57,7 @@ QUERIES = [
     "SELECT a FROM t WHERE a NOT IN (1, 2)",
     "SELECT a FROM t WHERE a IN (1, NULL)",
     "SELECT a FROM t WHERE a NOT IN (1, NULL)",
+    "SELECT a FROM t WHERE CAST(a AS VARCHAR) IN (NULL, 1)",
     "SELECT a, b FROM t WHERE a IN (b, 2, b + 1)",
     "SELECT a, b FROM t WHERE a NOT IN (b, 2)",
     "SELECT a FROM t WHERE a BETWEEN 1 AND 2",

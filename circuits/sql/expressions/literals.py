@@ -52,8 +52,9 @@ def _parse_number(clause: Clause, node: exp.Expr, number_text: str) -> Literal:
             return Literal(int(value), pa.int32())
         if int(value) in INT64:
             return integer_literal(int(value))
-        if clause.source.is_spark and len(number_text) <= MAX_DECIMAL_DIGITS:
-            return Literal(value, pa.decimal128(len(number_text.lstrip("-")), 0))
+        digits = len(number_text.lstrip("-"))
+        if clause.source.is_spark and digits <= MAX_DECIMAL_DIGITS:
+            return Literal(value, pa.decimal128(digits, 0))
         raise clause.source.error(
             node, f"integer {number_text} does not fit 64 bits; write it as a decimal, with .0"
         )

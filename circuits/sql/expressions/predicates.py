@@ -144,9 +144,9 @@ def _cast_texts_for_membership(
     if not is_text(value.type):
         pairs = [cast_text_for_equality(clause, node, value, item) for item in items]
         return value, [item for _, item in pairs]
-    item_types = {item.type for item in items if item != NULL}
-    if len(item_types) == 1 and is_number(next(iter(item_types))):
-        value, _ = cast_text_for_equality(clause, node, value, items[0])
+    values = [item for item in items if item != NULL]
+    if len({item.type for item in values}) == 1 and is_number(values[0].type):
+        value, _ = cast_text_for_equality(clause, node, value, values[0])
     return value, items
 
 

@@ -206,6 +206,7 @@ def test_an_integer_that_does_not_fit_its_type_fails_in_dialect_spark(text):
         ("-2147483648", pa.int32()),
         ("2147483648", pa.int64()),
         ("9223372036854775808", pa.decimal128(19, 0)),
+        ("-" + "9" * 38, pa.decimal128(38, 0)),
         ("1L + 1", pa.int64()),
         ("1S + 1Y", pa.int16()),
         ("length(s)", pa.int32()),
