@@ -466,7 +466,7 @@ class ViewSink:
                 log.warning(MISSING_DELETIONS_WARNING, name, batch_id, rows)
         if result.dead_letters:
             log.warning(
-                "micro-batch %d: %d rows were not accepted, and are %s",
+                "micro-batch %d: rows that were not accepted: %d; they are %s",
                 batch_id,
                 result.dead_letters,
                 self._versions.describe_dead_letters(batch_id),

@@ -96,7 +96,8 @@ class Dashboard(LiveTable, SinkObserver):
         _, metrics = self._recent[-1]
         rows = sum(metrics.rows_in.values())
         views = ", ".join(f"{view} {self._current(view)}" for view in self._numbers)
-        bad = f"; {metrics.dead_letters_total:,} bad rows" if metrics.dead_letters_total else ""
+        total = metrics.dead_letters_total
+        bad = f"; {plural(total, 'bad row')} so far" if total else ""
         return (
             f"micro-batch {metrics.batch_id}: {plural(rows, 'row')} in "
             f"{milliseconds(metrics.seconds['all'])} ms; {views}{bad}"
@@ -179,7 +180,8 @@ class Dashboard(LiveTable, SinkObserver):
         parts.append(f"{plural(self.rows, 'row')} in {duration(seconds)}")
         text = Text(" · ".join(parts), style="note")
         if metrics.dead_letters_total:
-            text.append(f" · {metrics.dead_letters_total:,} bad rows", style="warning")
+            bad = plural(metrics.dead_letters_total, "bad row")
+            text.append(f" · {bad} so far", style="warning")
         return text
 
     def _current(self, view: str) -> str:

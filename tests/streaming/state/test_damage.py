@@ -210,9 +210,9 @@ def test_rejected_rows_are_logged_with_the_file_of_dead_letters(tmp_path, caplog
         sink(Frame(rows, "q"), 0)
     (letters,) = (tmp_path / "dead_letters").glob("*.parquet")
     assert (
-        f"micro-batch 0: 1 rows were not accepted, and are stored with the reasons in {letters}"
-        in (caplog.text)
-    )
+        "micro-batch 0: rows that were not accepted: 1; they are stored with the reasons in "
+        f"{letters}"
+    ) in caplog.text
 
 
 def test_damaged_dead_letters_do_not_stop_the_sink_and_are_an_error_for_their_reader(tmp_path):
