@@ -27,10 +27,9 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
     Those that cannot be replaced stay, and are errors when they are read.
     """
     for node in list(tree.find_all(exp.Array)):
-        query = node.expressions[0] if len(node.expressions) == 1 else None
+        query = strip_parentheses(node.expressions[0]) if len(node.expressions) == 1 else None
         if not isinstance(query, exp.Query) or node.args.get("value_constructor") is not None:
             continue
-        query = strip_parentheses(query)
         keys = _sort_keys(query) if _has_one_column(query) else None
         if keys is not None:
             node.replace(_build_scalar_subquery(node, query, keys))
