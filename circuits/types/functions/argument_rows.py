@@ -128,20 +128,23 @@ def array_function(
         function: Gets dates as days and timestamps as microseconds. It returns an array, or an
             array and a mask of invalid rows, whose results become NULL.
         result_type: The type of the result.
-        null_value: The value that the function gets for NULL, such that it does not fail. The
-            result of such a row is NULL.
+        null_value: The value that the function gets for each argument of a row with NULL, such
+            that it does not fail. The result of such a row is NULL.
     """
 
     def apply(*columns: pa.Array) -> pa.Array:
         valid = np.ones(len(columns[0]), np.bool_)
-        arrays = []
         for column in columns:
             valid &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        arrays = []
+        for column in columns:
             if pa.types.is_date(column.type):
                 column = pc.cast(column, pa.int32())
             if not pa.types.is_floating(column.type):
                 column = pc.cast(column, pa.int64())
-            arrays.append(pc.fill_null(column, null_value).to_numpy(zero_copy_only=False))
+            if not valid.all():  # also where only another argument is NULL
+                column = pc.if_else(pa.array(valid), column, null_value)
+            arrays.append(column.to_numpy(zero_copy_only=False))
         values = function(*arrays)
         if isinstance(values, tuple):
             values, invalid = values

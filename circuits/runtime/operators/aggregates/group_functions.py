@@ -23,6 +23,7 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import first_positions
 from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codec
+from circuits.types.functions.exact_integers import distance
 from dbsp_wcoj.limits import WORD_BYTES, Budget
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
@@ -195,15 +196,16 @@ def _quantile_cont(rows: RankedGroups) -> Int64Array:
         with np.errstate(invalid="ignore", over="ignore"):
             values = np.where(low == high, low, low + (high - low) * share)
         return rows.fill_all_groups(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
-    # A code of any other type is a whole number, such as of microseconds. The result is rounded
-    # towards zero, but truncating the distance rounds it towards the low code. If zero is on the
-    # other side, the result moves by 1.
-    with np.errstate(over="ignore"):
-        distance = (high_codes - low_codes).astype(np.float64) * share
-    whole = np.trunc(distance)
-    codes = low_codes + whole.astype(np.int64)
-    is_away_from_zero = (distance != whole) & (np.sign(codes) == -np.sign(distance))
-    codes += is_away_from_zero.astype(np.int64) * np.sign(distance).astype(np.int64)
+    # A code of any other type is a whole number, such as of microseconds. The distance of two codes
+    # may exceed int64, so it is a uint64, and the result is computed modulo 2**64: it is between
+    # the two codes. It is rounded towards zero, but truncating the part of the distance rounds it
+    # towards the low code. If zero is on the other side, the result moves by 1.
+    part = distance(low_codes, high_codes).astype(np.float64) * share
+    whole_part = np.trunc(part)
+    direction = np.sign(high_codes.astype(np.float64) - low_codes)
+    codes = low_codes + np.where(direction < 0, -1, 1) * whole_part.astype(np.uint64).view(np.int64)
+    is_away_from_zero = (part != whole_part) & (np.sign(codes) == -direction)
+    codes += is_away_from_zero * direction.astype(np.int64)
     return rows.fill_all_groups(codes)
 
 

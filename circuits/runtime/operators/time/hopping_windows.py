@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from circuits.errors import EvaluationError
 from circuits.plan.time_windows import HoppingWindows
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import NULL
@@ -49,19 +50,30 @@ class HoppingWindowsOperator:
 
         Raises:
             LimitError: The rows exceed a limit.
+            EvaluationError: A window starts before the least time.
         """
         (zset,) = inputs
         plan = self._plan
         rows = np.flatnonzero(zset.row_array[plan.time] != NULL)
         time = zset.row_array[plan.time, rows]
-        last_start = time - (time - plan.offset) % plan.slide
+        # All differences are of numbers from 0 to slide - 1, so none leaves int64.
+        since_last_start = (time % plan.slide - plan.offset % plan.slide) % plan.slide
         # The windows of a row start at last_start, last_start - slide, ..., but after time - size.
-        counts = np.maximum((last_start - (time - plan.size) + plan.slide - 1) // plan.slide, 0)
+        counts = np.maximum(-((since_last_start - plan.size) // plan.slide), 0)
         if budget is not None:
             budget.add_rows(int(counts.sum(dtype=np.float64)), len(zset.row_array) + 1)
         repeated = np.repeat(rows, counts)
         window_index = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(last_start, counts) - window_index * plan.slide
+        before_time = np.repeat(since_last_start, counts) + window_index * plan.slide
+        repeated_time = np.repeat(time, counts)
+        is_too_early = repeated_time <= NULL + before_time
+        if is_too_early.any():
+            row = int(is_too_early.argmax())
+            raise EvaluationError(
+                f"a window that contains the time {repeated_time[row]} starts before the least "
+                f"value of {plan.input.fields[plan.time].type}; exclude such rows"
+            )
+        starts = repeated_time - before_time
         result = np.concatenate((zset.row_array[:, repeated], starts[np.newaxis]))
         return consolidated_rows(result, zset.weight_array[repeated])
 
@@ -70,5 +82,6 @@ class HoppingWindowsOperator:
 
         Raises:
             LimitError: The rows exceed a limit.
+            EvaluationError: A window starts before the least time.
         """
         return self.evaluate(deltas, context.budget), None

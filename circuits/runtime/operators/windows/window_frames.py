@@ -208,7 +208,7 @@ def _value_bound(
 
 
 def _add_saturating(values: Int64Array, offset: int) -> Int64Array:
-    limit = 2**63 - 2
+    limit = 2**63 - 1
     offset = max(-limit, min(offset, limit))
     total = values + np.int64(offset)
     if offset > 0:

@@ -28,6 +28,7 @@ from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.codecs.nested import list_array, list_parts, struct_array
 from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
+from circuits.types.functions.casting.all_years import assume_timezone, local_timestamp
 from circuits.types.functions.casting.text_formatting import write_text
 from circuits.types.functions.casting.text_parsing import read_text
 from circuits.types.functions.casting.time_units import convert_unit, time_of_day
@@ -178,7 +179,7 @@ def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
     zone = source.tz if arrow.is_timestamp(source) else None
     if zone is None and target.tz is not None:
         local = convert_unit(values, pa.timestamp(target.unit))
-        return local.view(target) if target.tz == "UTC" else pc.assume_timezone(local, target.tz)
+        return local.view(target) if target.tz == "UTC" else assume_timezone(local, target.tz)
     if zone is not None and target.tz is None:
         values = _local(values)
     return convert_unit(values, target)
@@ -188,7 +189,7 @@ def _local(values: pa.Array) -> pa.Array:
     """Return the local time of timestamps with a zone, as timestamps without a zone."""
     if values.type.tz == "UTC":
         return values.view(pa.timestamp(values.type.unit))
-    return pc.local_timestamp(values)
+    return local_timestamp(values)
 
 
 def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:

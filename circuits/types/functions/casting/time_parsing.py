@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from circuits.types.functions.casting.all_years import assume_timezone
 from circuits.types.functions.casting.time_units import (
     DAY_US,
     INFINITE,
@@ -115,7 +116,7 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
     if not is_local.any():
         return array.view(target)
     naive = pc.if_else(pa.array(is_local), array, None).view(pa.timestamp(target.unit))
-    localized = pc.assume_timezone(naive, target.tz).view(pa.int64())
+    localized = assume_timezone(naive, target.tz).view(pa.int64())
     return pc.if_else(pa.array(is_local), localized, array).view(target)
 
 

@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.types.functions.argument_rows import fill_rows
+from circuits.types.functions.argument_rows import fill_rows, row_count
+from circuits.types.functions.casting.all_years import (
+    assume_timezone,
+    calendar_field,
+    floor_temporal,
+    local_timestamp,
+    year,
+)
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.casting.time_units import PER_SECOND, infinite_rows
 from circuits.types.functions.dates.date_fields import as_date_or_timestamp
@@ -90,35 +97,32 @@ def _trunc(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     unit, values = arguments
     if isinstance(unit, pa.Array):
         unit = unit[0]
-    truncated = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), result_type)
-    is_infinite = infinite_rows(fill_rows(values, 1))  # a scalar becomes an array of one row
-    if is_infinite is None:
-        return truncated
-    mask = is_infinite[0] if isinstance(values, pa.Scalar) else is_infinite
-    return pc.if_else(mask, values, truncated)
+    return floor_temporal(fill_rows(values, row_count(arguments)), unit.as_py())
 
 
 def _diff(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    unit_argument, start, end = arguments
-    unit = (unit_argument[0] if isinstance(unit_argument, pa.Array) else unit_argument).as_py()
+    rows = row_count(arguments)
+    unit, *sides = (fill_rows(values, rows) for values in arguments)
+    start, end = map(_null_if_infinite, sides)
+    unit_name = unit[0].as_py()
     # The fixed time for weeks is the start, so the start has passed 0 boundaries.
-    difference = pc.subtract(_boundaries(end, start, unit), _boundaries(start, start, unit))
-    for side in (start, end):
-        is_infinite = infinite_rows(fill_rows(side, 1))
-        if is_infinite is not None:
-            # A scalar is infinite for all rows.
-            mask = is_infinite[0] if isinstance(side, pa.Scalar) else is_infinite
-            difference = pc.if_else(mask, pa.scalar(None, pa.int64()), difference)
-    return difference
+    return pc.subtract_checked(
+        _boundaries(end, start, unit_name), _boundaries(start, start, unit_name)
+    )
 
 
-def _boundaries(values: Values, origin: Values, unit: str) -> Values:
+def _null_if_infinite(values: pa.Array) -> pa.Array:
+    is_infinite = infinite_rows(values)
+    return values if is_infinite is None else pc.if_else(is_infinite, None, values)
+
+
+def _boundaries(values: pa.Array, origin: pa.Array, unit: str) -> pa.Array:
     """Return the number of boundaries of the unit from a fixed time up to each timestamp.
 
     For weeks, the fixed time is the day of ``origin``; for other units, it is a constant.
     """
     if arrow.is_timestamp(values.type) and values.type.tz is not None:
-        values, origin = pc.local_timestamp(values), pc.local_timestamp(origin)
+        values, origin = local_timestamp(values), local_timestamp(origin)
     if unit == "week":
         return pc.divide(pc.subtract(_boundaries(values, origin, "day"), _days(origin)), 7)
     if unit == "day":
@@ -126,17 +130,18 @@ def _boundaries(values: Values, origin: Values, unit: str) -> Values:
     if unit in _MICROSECONDS_PER_UNIT:
         return _ticks(values, unit)
     units_per_year = {"year": 1, "quarter": 4, "month": 12}
-    units_before_year = pc.multiply(pc.year(values), units_per_year[unit])
+    units_before_year = pc.multiply(year(values), units_per_year[unit])
     if unit == "year":
         return units_before_year
-    return pc.add(units_before_year, (pc.quarter if unit == "quarter" else pc.month)(values))
+    field = pc.quarter if unit == "quarter" else pc.month
+    return pc.add(units_before_year, calendar_field(field, values))
 
 
-def _days(values: Values) -> Values:
+def _days(values: pa.Array) -> pa.Array:
     return pc.cast(pc.cast(pc.cast(values, pa.date32()), pa.int32()), pa.int64())
 
 
-def _ticks(values: Values, unit: str) -> Values:
+def _ticks(values: pa.Array, unit: str) -> pa.Array:
     """Return timestamps as whole numbers of the unit, rounded down.
 
     If the timestamps are coarser than the unit, each tick is several units.
@@ -165,9 +170,9 @@ def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return pc.if_else(is_infinite, original, sums)
     values = original
     if months or days:
-        local = values if result_type.tz is None else pc.local_timestamp(values)
+        local = values if result_type.tz is None else local_timestamp(values)
         sums = _add_interval(local, months, days)
-        values = sums if result_type.tz is None else pc.assume_timezone(sums, result_type.tz)
+        values = sums if result_type.tz is None else assume_timezone(sums, result_type.tz)
     if microseconds:
         factor = PER_SECOND[result_type.unit] // 1_000_000
         ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * factor)

@@ -17,13 +17,15 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions.argument_rows import relabel_scale
+from circuits.types.functions.casting.all_years import calendar_field, iso_year, year
 from circuits.types.functions.casting.coercion import cast_to
-from circuits.types.functions.casting.time_units import infinite_rows
+from circuits.types.functions.casting.time_units import Int64s, infinite_rows
 from circuits.types.functions.dates.date_patterns import DAYS, MONTHS
 from circuits.types.functions.function import (
     Arguments,
     Function,
     Kernel,
+    Rule,
     TypedArguments,
     Values,
     argument_error,
@@ -78,11 +80,17 @@ def _arrow_kernel(function: Callable[..., Any], **options: Any) -> Kernel:
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         values = arguments[0]
-        field = pc.cast(function(values, **options), result_type)
-        is_infinite = infinite_rows(values) if is_temporal(values.type) else None
+        if not is_temporal(values.type):  # a time of day
+            return pc.cast(function(values, **options), result_type)
+        field = pc.cast(calendar_field(function, values, **options), result_type)
+        is_infinite = infinite_rows(values)
         return field if is_infinite is None else pc.if_else(is_infinite, None, field)
 
     return kernel
+
+
+def _year(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return _null_for_infinite(year)(arguments[0])
 
 
 def _null_for_infinite(function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
@@ -137,14 +145,31 @@ def _epoch(values: pa.Array) -> pa.Array:
 
 def _function_of_year(function: Callable[[Any], Any]) -> Callable[[pa.Array], pa.Array]:
     def apply(values: pa.Array) -> pa.Array:
-        years = pc.fill_null(pc.year(values), 1).to_numpy(zero_copy_only=False)
+        years = pc.fill_null(year(values), 1).to_numpy(zero_copy_only=False)
         return pc.if_else(pc.is_valid(values), pa.array(function(years).astype(np.int64)), None)
 
     return apply
 
 
+def _truncate(numbers: Int64s, divisor: int) -> Int64s:
+    """Return quotients without their fraction."""
+    return np.sign(numbers) * (np.abs(numbers) // divisor)
+
+
+def _periods(length: int) -> Callable[[Int64s], Int64s]:
+    """Return a function for the number of a period of years: 1 from year 1 on, -1 before it."""
+
+    def number(years: Int64s) -> Int64s:
+        return np.where(years > 0, (years - 1) // length + 1, _truncate(years, length) - 1)
+
+    return number
+
+
 def _yearweek(values: pa.Array) -> pa.Array:
-    return pc.add(pc.multiply(pc.iso_year(values), 100), pc.iso_week(values))
+    years, weeks = iso_year(values), calendar_field(pc.iso_week, values)
+    # Before year 1, the weeks are subtracted: week 52 of the year -12 is -1252.
+    signed_weeks = pc.if_else(pc.greater(years, 0), weeks, pc.negate(weeks))
+    return pc.add(pc.multiply(years, 100), signed_weeks)
 
 
 def _days(values: pa.Array) -> pa.Array:
@@ -163,15 +188,15 @@ _MONTH_NAMES = pa.array(MONTHS)
 
 
 def _day_name(values: pa.Array) -> pa.Array:
-    return _DAY_NAMES.take(pc.day_of_week(values))
+    return _DAY_NAMES.take(calendar_field(pc.day_of_week, values))
 
 
 def _month_name(values: pa.Array) -> pa.Array:
-    return _MONTH_NAMES.take(pc.subtract(pc.month(values), 1))
+    return _MONTH_NAMES.take(pc.subtract(calendar_field(pc.month, values), 1))
 
 
 def _iso_weekday(values: pa.Array) -> pa.Array:
-    return pc.add(pc.day_of_week(values), 1)
+    return pc.add(calendar_field(pc.day_of_week, values), 1)
 
 
 def _interval_rule(
@@ -207,6 +232,26 @@ def _interval_seconds(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(values), pc.cast(exact, _SECONDS), None)
 
 
+def _calendar_rule(data_type: pa.DataType) -> Rule:
+    """Return the rule of a function of a date or a timestamp."""
+
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+        return _date_rule(name, arguments, target_type)[0], data_type
+
+    return rule
+
+
+def _calendar_function(
+    name: str,
+    description: str,
+    function: Callable[[pa.Array], pa.Array],
+    data_type: pa.DataType = _INT,
+) -> Function:
+    """Return a function of the day; a date may be out of range of timestamps."""
+    kernel = column_kernel(_null_for_infinite(function))
+    return Function(name, description, _calendar_rule(data_type), kernel)
+
+
 def _field(
     name: str,
     description: str,
@@ -220,7 +265,7 @@ def _field(
 
 # In a signature, m is a timestamp.
 FUNCTIONS = (
-    Function("year", "the year", _date_rule, _arrow_kernel(pc.year)),
+    Function("year", "the year", _date_rule, _year),
     Function("quarter", "the quarter of the year, 1 to 4", _date_rule, _arrow_kernel(pc.quarter)),
     Function("month", "the month, 1 to 12", _date_rule, _arrow_kernel(pc.month)),
     Function("week", "the ISO week of the year", _date_rule, _arrow_kernel(pc.iso_week)),
@@ -239,17 +284,23 @@ FUNCTIONS = (
     Function(
         "second", "the second, 0 to 59, without fraction", _time_rule, _arrow_kernel(pc.second)
     ),
-    _field("iso_year", "the year of the ISO week", pc.iso_year),
-    _field("iso_day_of_week", "the day of the week, 1 (Monday) to 7", _iso_weekday),
-    _field("year_week", "the ISO year and the ISO week as yyyyww", _yearweek),
-    _field("decade", "the year divided by 10", _function_of_year(lambda year: year // 10)),
-    _field("century", "the century, from 1", _function_of_year(lambda year: (year + 99) // 100)),
-    _field(
-        "millennium", "the millennium, from 1", _function_of_year(lambda year: (year + 999) // 1000)
+    _calendar_function("iso_year", "the year of the ISO week", iso_year),
+    _calendar_function("iso_day_of_week", "the day of the week, 1 (Monday) to 7", _iso_weekday),
+    _calendar_function("year_week", "the ISO year and the ISO week as yyyyww", _yearweek),
+    _calendar_function(
+        "decade", "the year divided by 10", _function_of_year(lambda years: _truncate(years, 10))
     ),
-    _field("era", "1 for years from 1 on, else 0", _function_of_year(lambda year: year > 0)),
-    _field("day_name", "the English name of the day", _day_name, _TEXT),
-    _field("month_name", "the English name of the month", _month_name, _TEXT),
+    _calendar_function(
+        "century", "the century, 1 or -1 around year 1", _function_of_year(_periods(100))
+    ),
+    _calendar_function(
+        "millennium", "the millennium, 1 or -1 around year 1", _function_of_year(_periods(1000))
+    ),
+    _calendar_function(
+        "era", "1 for years from 1 on, else 0", _function_of_year(lambda years: years > 0)
+    ),
+    _calendar_function("day_name", "the English name of the day", _day_name, _TEXT),
+    _calendar_function("month_name", "the English name of the month", _month_name, _TEXT),
     _field("second_of_minute", "the seconds of the minute with their fraction", _seconds, _SECONDS),
     _field("millisecond", "the milliseconds of the minute", _part_of_minute(1000)),
     _field("microsecond", "the microseconds of the minute", _part_of_minute(1)),

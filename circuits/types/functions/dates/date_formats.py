@@ -18,8 +18,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from circuits.types.functions.casting.all_years import floor_temporal
 from circuits.types.functions.dates.date_patterns import (
     DAYS,
     MONTHS,
@@ -144,7 +144,7 @@ _FIELD_UNITS: Final = {
 def _truncate(values: pa.Array, fields: tuple[FormatField, ...]) -> pa.Array:
     """Return the times without the parts that none of the fields shows."""
     unit = max((_FIELD_UNITS.get(field.name, "day") for field in fields), key=_UNITS.index)
-    return values if unit == _UNITS[-1] else pc.floor_temporal(values, unit=unit)
+    return values if unit == _UNITS[-1] else floor_temporal(values, unit)
 
 
 _ZONE_EXPRESSION: Final = r"Z|(?:GMT|UTC|UT)?[+-]\d{1,2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"

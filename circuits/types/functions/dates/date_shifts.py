@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from circuits.types.functions import exact_integers
 from circuits.types.functions.argument_rows import array_function, by_constants
 from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.casting.time_units import INFINITE, INFINITE_DAY
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -29,7 +31,25 @@ __all__ = ["FUNCTIONS"]
 _INT, _DATE, _TIMESTAMP, _FLOAT = pa.int64(), pa.date32(), pa.timestamp("us"), pa.float64()
 _DAY_US = 86_400_000_000
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+#: The maximum number of months, and of days, of an interval.
+_MAX_UNITS = 2**31 - 1
 Numbers = np.ndarray[Any, Any]
+
+
+def _is_infinite(timestamps: Numbers) -> Numbers:
+    """Return a mask of the timestamps in microseconds that are infinite."""
+    return np.asarray(np.abs(timestamps) == INFINITE)
+
+
+def _null_if_infinite(function: Callable[..., Numbers]) -> Callable[..., tuple[Numbers, Numbers]]:
+    """Wrap a function of timestamps, so that its result is NULL if one of them is infinite."""
+
+    def apply(*timestamps: Numbers) -> tuple[Numbers, Numbers]:
+        is_infinite = np.logical_or.reduce([_is_infinite(column) for column in timestamps])
+        finite = (np.where(is_infinite, 0, column) for column in timestamps)
+        return function(*finite), is_infinite
+
+    return apply
 
 
 def _split_days(days: Numbers) -> tuple[Numbers, Numbers]:
@@ -55,14 +75,32 @@ def _add_months(days: Numbers, count: Numbers) -> Numbers:
 def _shift_timestamps(
     timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers
 ) -> Numbers:
-    """Add months, then days, then microseconds."""
-    day, time = np.divmod(timestamps, _DAY_US)
-    return (_add_months(day, months) + days) * _DAY_US + time + micros
+    """Add months, then days, then microseconds; an infinite timestamp remains infinite.
+
+    Raises:
+        ArrowInvalid: A result is out of range, or a number of months or days exceeds 32 bits.
+    """
+    is_infinite = _is_infinite(timestamps)
+    months, days, micros = (np.where(is_infinite, 0, count) for count in (months, days, micros))
+    for count in (months, days):
+        if (exact_integers.magnitude(count) > _MAX_UNITS).any():
+            raise pa.ArrowInvalid(f"an interval has up to {_MAX_UNITS:,} months and days")
+    day, time = np.divmod(np.where(is_infinite, 0, timestamps), _DAY_US)
+    midnight = exact_integers.multiply(_add_months(day, months) + days, _DAY_US)
+    shifted = exact_integers.add(exact_integers.add(midnight, time), micros)
+    if _is_infinite(shifted).any():
+        raise pa.ArrowInvalid("the timestamp is out of range")
+    return np.where(is_infinite, timestamps, shifted)
 
 
 def _last_day(days: Numbers) -> Numbers:
     months, _ = _split_days(days)
     return _first_day(months + 1) - 1
+
+
+def _last_day_or_null(days: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the last days of the months of dates, and a mask of the infinite dates."""
+    return _last_day(days), np.abs(days) == INFINITE_DAY
 
 
 def _next_day(values: pa.Array, name: str) -> pa.Array:
@@ -153,7 +191,7 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
 
     def count_units(start: Numbers, end: Numbers) -> Numbers:
         if unit in unit_us:
-            difference = end - start
+            difference = exact_integers.subtract(end, start)
             return np.asarray(np.sign(difference) * (np.abs(difference) // unit_us[unit]))
         start_month, start_day_of_month = _split_days(start // _DAY_US)
         end_month, end_day_of_month = _split_days(end // _DAY_US)
@@ -171,7 +209,8 @@ def _unit_counter(unit: str) -> Callable[[Numbers, Numbers], Numbers]:
 
 def _elapsed_units(end: pa.Array, start: pa.Array, unit: pa.Array) -> pa.Array:
     """Count whole units; the front ends pass a constant unit, so all rows have the same."""
-    return array_function(_unit_counter(unit[0].as_py() if len(unit) else "day"), _INT)(start, end)
+    count_units = _unit_counter(unit[0].as_py() if len(unit) else "day")
+    return array_function(_null_if_infinite(count_units), _INT)(start, end)
 
 
 def _complete_months(end: Numbers, start: Numbers) -> Numbers:
@@ -257,7 +296,7 @@ FUNCTIONS = (
         _TIMESTAMP,
         _shift_timestamps,
     ),
-    _function("last_day", "the last day of the month", "d", _DATE, _last_day),
+    _function("last_day", "the last day of the month", "d", _DATE, _last_day_or_null),
     Function(
         "next_day",
         "the first day after a with the name b",
@@ -303,7 +342,13 @@ FUNCTIONS = (
         _unchanged,
     ),
     _function("date_of_days", "the date a days after 1970", "i", _DATE, _unchanged),
-    _function("complete_months", "the whole months from b to a", "mm", _INT, _complete_months),
+    _function(
+        "complete_months",
+        "the whole months from b to a",
+        "mm",
+        _INT,
+        _null_if_infinite(_complete_months),
+    ),
     Function(
         "elapsed_units",
         "the number of whole units of length c from b to a",

@@ -24,6 +24,7 @@ from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.casting.time_units import (
     INFINITE,
     INFINITE_DAY,
+    PER_SECOND,
     Bools,
     Int64s,
     from_ticks,
@@ -31,6 +32,7 @@ from circuits.types.functions.casting.time_units import (
     ticks_of,
 )
 from circuits.types.functions.dates.date_fields import as_date_or_timestamp
+from circuits.types.functions.exact_integers import multiply
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -123,7 +125,9 @@ def _month_bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Valu
     timestamps = np.where(is_infinite_value, 0, ticks).astype(f"datetime64[{unit}]")
     months = timestamps.astype("datetime64[M]").astype(np.int64)  # since January 1970
     months -= (months - offset) % size
-    starts = months.astype("datetime64[M]").astype(f"datetime64[{unit}]").astype(np.int64)
+    starts = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    if unit != "D":
+        starts = multiply(starts, 86_400 * PER_SECOND[unit])
     return _replace_ticks(values, starts, ticks)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.types.functions.argument_rows import by_constants
+from circuits.types.functions.casting.all_years import assume_timezone, local_timestamp
 from circuits.types.functions.function import Function
 from circuits.types.functions.signatures import Signature
 
@@ -18,7 +19,7 @@ _TIMESTAMP = pa.timestamp("us")
 
 def _to_zone(values: pa.Array, zone: str) -> pa.Array:
     """Convert timestamps in UTC to the local time of a zone."""
-    return pc.local_timestamp(
+    return local_timestamp(
         values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", _zone(zone)))
     )
 
@@ -35,10 +36,9 @@ def _from_zone(ambiguous: str) -> Callable[..., pa.Array]:
 
     def convert(values: pa.Array, zone: str) -> pa.Array:
         zone = _zone(zone)
-        options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": "earliest"}
-        zoned = pc.assume_timezone(values, **options)
+        zoned = assume_timezone(values, zone, ambiguous=ambiguous, nonexistent="earliest")
         # If a time does not exist, Arrow returns the last timestamp before the clocks are set.
-        local = pc.local_timestamp(zoned)
+        local = local_timestamp(zoned)
         in_utc = zoned.cast(pa.timestamp("us", "UTC")).cast(_TIMESTAMP)
         is_skipped = pc.fill_null(pc.not_equal(local, values), False)
         if not pc.any(is_skipped).as_py():

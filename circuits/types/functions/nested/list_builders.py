@@ -19,6 +19,7 @@ from circuits.types.codecs.nested import element_positions, list_array
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.casting.coercion import cast_to, unify
+from circuits.types.functions.exact_integers import distance, magnitude
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -28,7 +29,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.length_limits import check_list_lengths
+from circuits.types.functions.length_limits import MAX_LIST_ELEMENTS, check_list_lengths
 from circuits.types.functions.nested.list_masks import valid_all
 from circuits.types.functions.type_rules import is_text
 
@@ -90,27 +91,20 @@ def _sequence(*, exclusive: bool, strict: bool) -> Kernel:
         else:
             step = np.where((stop < start) & strict, -1, 1)
         is_zero = step == 0
-        if strict:
-            is_wrong = ((stop - start) * np.sign(step) < 0) | (is_zero & (start != stop))
-        else:
-            is_wrong = is_zero
+        # A step leads to the stop, or there is nothing to go.
+        leads = np.where(step < 0, stop <= start, stop >= start)
+        is_wrong = ~leads | (is_zero & (start != stop)) if strict else is_zero
         if (is_wrong if valid is None else is_wrong & valid).any():
             raise pa.ArrowInvalid("the step does not lead from the start to the stop")
-        # The distance may exceed int64; floats suffice to find that there are too many elements.
         nonzero_step = np.where(is_zero, 1, step)
-        approximate_lengths = (stop.astype(float) - start) / nonzero_step
-        if valid is not None:
-            approximate_lengths = np.where(valid, approximate_lengths, 0)
-        check_list_lengths(np.maximum(approximate_lengths, 0))
-        distance = (stop - start) * np.sign(nonzero_step)
-        step_size = np.abs(nonzero_step)
-        if exclusive:
-            lengths = (distance + step_size - 1) // step_size
-        else:
-            lengths = distance // step_size + 1
-        lengths = np.maximum(lengths, 0)
-        if valid is not None:
-            lengths = np.where(valid, lengths, 0)
+        steps, remainder = np.divmod(distance(start, stop), magnitude(nonzero_step))
+        # A sum with these steps, which are more than a list may have, does not overflow.
+        steps = np.minimum(steps, MAX_LIST_ELEMENTS + 1).astype(np.int64)
+        lengths = steps + (remainder != 0) if exclusive else steps + 1
+        lengths = np.where(leads if valid is None else leads & valid, lengths, 0)
+        check_list_lengths(lengths)
+        # A product may wrap around, but the sum with the start is between start and stop, so it
+        # wraps back.
         offsets = element_positions(lengths) * np.repeat(nonzero_step, lengths)
         values = np.repeat(start, lengths) + offsets
         return list_array(result_type, lengths, [pa.array(values)], valid)

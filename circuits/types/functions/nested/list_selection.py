@@ -201,9 +201,9 @@ def _slice_bounds(
     Position 1 is the first element of a list, position -1 the last. A slice that reaches beyond the
     list is cut off. If the end is at or before the begin, the slice is empty.
     """
-    begin = np.where(first < 0, np.maximum(lengths + first, 0), np.maximum(first - 1, 0))
-    end = np.where(last < 0, lengths + last + 1, np.minimum(last, lengths))
-    return begin, end
+    begin = np.where(first < 0, lengths + first, np.minimum(first, lengths + 1) - 1)
+    end = np.where(last < 0, lengths + last + 1, last)
+    return np.maximum(begin, 0), np.clip(end, 0, lengths)
 
 
 def _elements_between(
@@ -237,8 +237,8 @@ def _slice_by_length(arguments: Sequence[Values], result_type: pa.DataType) -> V
     for is_wrong, fault in ((first == 0, "position 0"), (length < 0, "a negative length")):
         if (is_wrong if valid is None else is_wrong & valid).any():
             raise pa.ArrowInvalid(f"{fault} of a slice")
-    begin = np.where(first < 0, lists.lengths + first, first - 1)
-    end = np.where(begin < 0, 0, np.minimum(begin + length, lists.lengths))
+    begin = np.where(first < 0, lists.lengths + first, np.minimum(first - 1, lists.lengths))
+    end = np.where(begin < 0, 0, begin + np.minimum(length, lists.lengths))
     return set_nulls(_elements_between(lists, begin, end, result_type), valid)
 
 
@@ -251,7 +251,9 @@ def _slice_by_step(arguments: Sequence[Values], result_type: pa.DataType) -> Val
     is_zero = step == 0
     if (is_zero if valid is None else is_zero & valid).any():
         raise pa.ArrowInvalid("the step of a slice is 0")
-    step = np.where(is_zero, 1, step)
+    # A longer step has the same effect as one beyond all elements, and no sum with that overflows.
+    longest = int(lists.lengths.max(initial=1))
+    step = np.clip(np.where(is_zero, 1, step), -longest, longest)
     is_backward = step < 0
     begin, end = _slice_bounds(
         lists.lengths, np.where(is_backward, last, first), np.where(is_backward, first, last)
