@@ -107,9 +107,10 @@ def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if arrow.is_integer(value.type):
         micros = clause.call(node, "multiply", value, integer_literal(1000))
         return clause.call(node, "timestamp_of_micros", micros)
-    return clause.call(
-        node, "int_divide", clause.call(node, "epoch_microsecond", value), integer_literal(1000)
-    )
+    zone = value.type.tz if arrow.is_timestamp(value.type) else None
+    for unit in ("us", "ms"):  # rounded twice, as in DuckDB
+        value = clause.call(node, "cast", value, type=pa.timestamp(unit, zone))
+    return clause.call(node, "epoch_millisecond", value)
 
 
 def _to_interval(unit_micros: int) -> Builder:

@@ -161,7 +161,8 @@ def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Ke
     """Return a kernel that calls a Python function once per distinct combination of arguments.
 
     This is for functions that neither Arrow nor numpy has. The cost is one call per distinct row,
-    in addition to array operations. A ValueError of the function is raised as ArrowInvalid.
+    in addition to array operations. A ValueError of the function is raised as ArrowInvalid, and so
+    is a date that Python does not have.
 
     Args:
         function: A pure function of Python values.
@@ -184,15 +185,15 @@ def per_distinct_row(function: Callable[..., Any], *, nulls: bool = False) -> Ke
             if isinstance(argument, pa.Array)
         }
         distinct_index, first_rows = _distinct_rows([codes for codes, _ in columns.values()])
-        # For each argument, its values in the distinct rows.
-        distinct_values: list[list[Any]] = []
-        for index, argument in enumerate(arguments):
-            if index in columns:
-                codes, dictionary = columns[index]
-                distinct_values.append(dictionary.take(pa.array(codes[first_rows])).to_pylist())
-            else:
-                distinct_values.append([argument.as_py()] * len(first_rows))
         try:
+            # For each argument, its values in the distinct rows.
+            distinct_values: list[list[Any]] = []
+            for index, argument in enumerate(arguments):
+                if index in columns:
+                    codes, dictionary = columns[index]
+                    distinct_values.append(dictionary.take(pa.array(codes[first_rows])).to_pylist())
+                else:
+                    distinct_values.append([argument.as_py()] * len(first_rows))
             distinct_rows = zip(*distinct_values, strict=True)
             results = pa.array([call(*values) for values in distinct_rows], result_type)
         except pa.ArrowException:

@@ -7,6 +7,8 @@ every 400 years, which are 146,097 days and a whole number of weeks. So a date o
 gets into the years 2370 to 2769, or 1170 to 1569 if it is in the past: after or before all changes
 of the rules of time zones.
 
+Local times after 2037 are those of `zone_rules`, because Arrow knows no daylight saving time there.
+
 Cost: one pass over the ticks; several for a column with such a date.
 """
 
@@ -21,12 +23,14 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.types.functions.casting.time_units import (
+    INFINITE,
     PER_SECOND,
     Int64s,
     from_ticks,
     is_infinite,
     ticks_of,
 )
+from circuits.types.functions.casting.zone_rules import FIRST_SECOND, rules_of_zone
 from circuits.types.functions.exact_integers import add
 
 __all__ = [
@@ -51,17 +55,17 @@ def calendar_field(function: Callable[..., pa.Array], values: pa.Array, **option
         values: Dates or timestamps.
         options: Options of the function.
     """
-    return function(_move_into_range(values)[0], **options)
+    return function(_move_into_range(_without_zone(values))[0], **options)
 
 
 def year(values: pa.Array) -> pa.Array:
     """Return the years of dates or timestamps."""
-    return _move_years_back(pc.year, values)
+    return _move_years_back(pc.year, _without_zone(values))
 
 
 def iso_year(values: pa.Array) -> pa.Array:
     """Return the years of the ISO weeks of dates or timestamps."""
-    return _move_years_back(pc.iso_year, values)
+    return _move_years_back(pc.iso_year, _without_zone(values))
 
 
 def floor_temporal(values: pa.Array, unit: str) -> pa.Array:
@@ -74,21 +78,94 @@ def floor_temporal(values: pa.Array, unit: str) -> pa.Array:
     # Before the least timestamp, Arrow's starts of weeks, days and shorter units wrap around.
     if pc.any(pc.greater(starts, values)).as_py():
         raise pa.ArrowInvalid(f"the start of a {unit} is out of range of {values.type}")
-    return starts
+    late = _late_rows(values)
+    if late is None:
+        return starts
+    local_starts = floor_temporal(local_timestamp(values.filter(late)), unit)
+    late_starts = assume_timezone(
+        local_starts, values.type.tz, ambiguous="earliest", nonexistent="earliest"
+    )
+    return pc.replace_with_mask(starts, late, late_starts)
 
 
 def local_timestamp(values: pa.Array) -> pa.Array:
     """Return the local times of timestamps with a time zone."""
-    return _move_back(pc.local_timestamp, values, pa.timestamp(values.type.unit))
+    naive = pa.timestamp(values.type.unit)
+    local = _move_back(pc.local_timestamp, values, naive)
+    late = _late_rows(values)
+    if late is None:
+        return local
+    rules = rules_of_zone(values.type.tz)
+    assert rules is not None
+    late_values, per_second = values.filter(late), PER_SECOND[values.type.unit]
+    ticks = ticks_of(late_values)
+    local_ticks = add(ticks, rules.offsets_in_utc(ticks // per_second) * per_second)
+    return pc.replace_with_mask(local, late, from_ticks(local_ticks, naive, late_values))
 
 
-def assume_timezone(values: pa.Array, timezone: str, **options: str) -> pa.Array:
-    """Return the timestamps with a time zone that have these local times."""
-    return _move_back(
-        lambda moved: pc.assume_timezone(moved, timezone, **options),
-        values,
-        pa.timestamp(values.type.unit, timezone),
+def assume_timezone(
+    values: pa.Array, timezone: str, *, ambiguous: str = "raise", nonexistent: str = "raise"
+) -> pa.Array:
+    """Return the timestamps with a time zone that have these local times.
+
+    Args:
+        values: Timestamps without a time zone.
+        timezone: The time zone.
+        ambiguous: ``earliest``, ``latest`` or ``raise``, for a time that occurs twice.
+        nonexistent: The same for a time that does not occur; after 2037, ``earliest`` and
+            ``latest`` are the time with the offset before the change.
+
+    Raises:
+        ArrowInvalid: There is not exactly one such time, or it is out of range.
+    """
+    target = pa.timestamp(values.type.unit, timezone)
+    late = _late_rows(values, timezone)
+    early = values if late is None else pc.if_else(late, None, values)
+    zoned = _move_back(
+        lambda moved: pc.assume_timezone(
+            moved, timezone, ambiguous=ambiguous, nonexistent=nonexistent
+        ),
+        early,
+        target,
     )
+    if late is None:
+        return zoned
+    rules = rules_of_zone(timezone)
+    assert rules is not None
+    late_values, per_second = values.filter(late), PER_SECOND[values.type.unit]
+    ticks = ticks_of(late_values)
+    first, last = (
+        rules.offsets_in_local_time(ticks // per_second, earliest=earliest)
+        for earliest in (True, False)
+    )
+    if ambiguous == "raise" and (first != last).any():
+        raise pa.ArrowInvalid(f"a local time occurs twice in the time zone {timezone}")
+    offsets = last if ambiguous == "latest" else first
+    late_ticks = add(ticks, -offsets * per_second)
+    return pc.replace_with_mask(zoned, late, from_ticks(late_ticks, target, late_values))
+
+
+def _late_rows(values: pa.Array, zone: str | None = None) -> pa.Array | None:
+    """Return a mask of the finite timestamps after 2037 in a zone with rules; None without any.
+
+    Args:
+        values: Timestamps.
+        zone: The time zone, if the type has none.
+    """
+    zone = zone or (values.type.tz if arrow.is_timestamp(values.type) else None)
+    if zone is None or zone == "UTC":
+        return None
+    ticks = ticks_of(values)
+    is_late = (ticks >= FIRST_SECOND * PER_SECOND[values.type.unit]) & (ticks != INFINITE)
+    if not is_late.any() or rules_of_zone(zone) is None:
+        return None
+    return pa.array(is_late)
+
+
+def _without_zone(values: pa.Array) -> pa.Array:
+    """Return the local times of timestamps; other values unchanged."""
+    has_zone = arrow.is_timestamp(values.type) and values.type.tz is not None
+    return local_timestamp(values) if has_zone else values
 
 
 def _ticks_per_cycle(data_type: pa.DataType) -> int:

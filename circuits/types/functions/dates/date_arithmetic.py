@@ -21,11 +21,22 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
 from circuits.types.functions.casting.coercion import adapt, cast_to
-from circuits.types.functions.casting.time_units import INFINITE_DAY
+from circuits.types.functions.casting.time_units import (
+    DAY_US,
+    INFINITE,
+    INFINITE_DAY,
+    MAX_TIMESTAMP_DAY,
+)
 from circuits.types.functions.function import Arguments, TypedArguments, Values, argument_error
 from circuits.types.functions.type_rules import common_type, is_temporal
 
-__all__ = ["add_days", "is_date_or_duration", "sum_rule"]
+__all__ = [
+    "add_days",
+    "is_date_or_duration",
+    "shift_timestamps",
+    "subtract_timestamps",
+    "sum_rule",
+]
 
 
 def is_date_or_duration(data_type: pa.DataType) -> bool:
@@ -85,6 +96,36 @@ def add_days(function: Any, left: Values, right: Values, result_type: pa.DataTyp
     if pc.any(pc.greater_equal(pc.abs(sums), INFINITE_DAY)).as_py():
         raise pa.ArrowInvalid("the date is out of range")
     return pc.cast(pc.cast(pc.if_else(is_infinite, days, sums), pa.int32()), result_type)
+
+
+def shift_timestamps(
+    function: Any, timestamps: Values, durations: Values, result_type: pa.DataType
+) -> Values:
+    """Compute ``timestamp ± duration``; an infinite timestamp remains infinite.
+
+    Args:
+        function: The Arrow function that adds or subtracts two int64 arguments.
+        timestamps: Timestamps.
+        durations: Durations of the same unit.
+        result_type: The type of the result.
+    """
+    ticks, shifts = pc.cast(timestamps, pa.int64()), pc.cast(durations, pa.int64())
+    is_infinite = pc.equal(pc.abs(ticks), INFINITE)
+    sums = function(pc.if_else(is_infinite, 0, ticks), pc.if_else(is_infinite, 0, shifts))
+    least = -INFINITE + 1
+    if result_type.unit == "us":
+        least = -MAX_TIMESTAMP_DAY * DAY_US
+    if pc.any(pc.or_(pc.less(sums, least), pc.equal(sums, INFINITE))).as_py():
+        raise pa.ArrowInvalid("the timestamp is out of range")
+    return pc.cast(pc.if_else(is_infinite, ticks, sums), result_type)
+
+
+def subtract_timestamps(left: Values, right: Values) -> Values:
+    """Compute ``timestamp - timestamp``, a duration; ArrowInvalid for an infinite timestamp."""
+    for side in (left, right):
+        if pc.any(pc.equal(pc.abs(pc.cast(side, pa.int64())), INFINITE)).as_py():
+            raise pa.ArrowInvalid("an infinite timestamp has no difference to another one")
+    return pc.subtract_checked(left, right)
 
 
 def _days(dates: Values) -> Values:

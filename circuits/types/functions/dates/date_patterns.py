@@ -123,7 +123,7 @@ def java_format(pattern: str) -> tuple[FormatField, ...]:
 
 
 _FIELD_OF_C_LETTER: Final = {
-    "Y": FormatField("year", 1),
+    "Y": FormatField("year", 4),
     "y": FormatField("year2", 2),
     "m": FormatField("month", 2),
     "-m": FormatField("month", 1),

@@ -107,12 +107,11 @@ def _bucket(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     size, offset = _constants(arguments[1:])
     ticks = ticks_of(values)
     is_infinite_value = _infinite_mask(values, ticks)
-    max_ticks = INFINITE - size  # within these, no sum or difference with the size overflows
-    if size > max_ticks or ((np.abs(ticks) > max_ticks) & ~is_infinite_value).any():
-        raise pa.ArrowInvalid(f"a bucket of {size} is out of range of {values.type}")
     finite_ticks = np.where(is_infinite_value, 0, ticks)
-    first_start = offset % size  # the first start of a bucket at or after 0
-    ticks_since_start = (finite_ticks - first_start) % size
+    # All differences are of numbers from 0 to size - 1, so none leaves int64.
+    ticks_since_start = (finite_ticks % size - offset % size) % size
+    if (finite_ticks < ticks_since_start - INFINITE).any():
+        raise pa.ArrowInvalid(f"the start of a bucket is out of range of {values.type}")
     return _replace_ticks(values, finite_ticks - ticks_since_start, ticks)
 
 

@@ -15,6 +15,7 @@ from circuits.types.functions.signatures import Signature
 __all__ = ["FUNCTIONS"]
 
 _TIMESTAMP = pa.timestamp("us")
+_DAY = pa.scalar(86_400_000_000, pa.duration("us"))
 
 
 def _to_zone(values: pa.Array, zone: str) -> pa.Array:
@@ -37,14 +38,16 @@ def _from_zone(ambiguous: str) -> Callable[..., pa.Array]:
     def convert(values: pa.Array, zone: str) -> pa.Array:
         zone = _zone(zone)
         zoned = assume_timezone(values, zone, ambiguous=ambiguous, nonexistent="earliest")
-        # If a time does not exist, Arrow returns the last timestamp before the clocks are set.
         local = local_timestamp(zoned)
         in_utc = zoned.cast(pa.timestamp("us", "UTC")).cast(_TIMESTAMP)
         is_skipped = pc.fill_null(pc.not_equal(local, values), False)
         if not pc.any(is_skipped).as_py():
             return in_utc
-        shifted = pc.subtract(values, pc.subtract(local, in_utc))
-        return pc.if_else(is_skipped, shifted, in_utc)
+        # The offset before the change is that of the day before.
+        skipped = values.filter(is_skipped)
+        day_before = pc.subtract_checked(skipped, _DAY)
+        offset = pc.subtract_checked(_to_zone(day_before, zone), day_before)
+        return pc.replace_with_mask(in_utc, is_skipped, pc.subtract_checked(skipped, offset))
 
     return convert
 

@@ -132,6 +132,10 @@ def _add_or_subtract(function: Any, arguments: Sequence[Values], data_type: pa.D
         return pc.cast(function(left, right), data_type)
     if arrow.is_date(left.type):
         return date_arithmetic.add_days(function, left, right, data_type)
+    if arrow.is_timestamp(left.type) and arrow.is_duration(right.type):
+        return date_arithmetic.shift_timestamps(function, left, right, data_type)
+    if arrow.is_timestamp(left.type):
+        return date_arithmetic.subtract_timestamps(left, right)
     return function(left, right)
 
 
