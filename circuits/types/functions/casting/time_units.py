@@ -28,6 +28,7 @@ __all__ = [
     "INFINITE_DAY",
     "MAX_TIMESTAMP_DAY",
     "PER_SECOND",
+    "check_finite",
     "convert_unit",
     "from_ticks",
     "infinite_rows",
@@ -144,6 +145,15 @@ def time_of_day(values: pa.Array, target: pa.DataType) -> pa.Array:
         else ticks_of_day // (unit_per_second // target_per_second)
     )
     return from_ticks(ticks_of_day, target, values)
+
+
+def check_finite(ticks: pa.Array | pa.Scalar, data_type: pa.DataType) -> None:
+    """Raise ArrowInvalid unless the ticks of timestamps are finite and in range."""
+    least = 1 - INFINITE
+    if data_type.unit == "us":
+        least = -MAX_TIMESTAMP_DAY * DAY_US  # as in DuckDB, the first whole day
+    if pc.any(pc.or_(pc.less(ticks, least), pc.equal(ticks, INFINITE))).as_py():
+        raise pa.ArrowInvalid(f"the result is out of range of {data_type}")
 
 
 def _check(values: pa.Array, fits: Bools, target: pa.DataType) -> None:

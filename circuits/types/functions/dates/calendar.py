@@ -27,7 +27,12 @@ from circuits.types.functions.casting.all_years import (
     year,
 )
 from circuits.types.functions.casting.coercion import cast_to
-from circuits.types.functions.casting.time_units import PER_SECOND, infinite_rows
+from circuits.types.functions.casting.time_units import (
+    INFINITE,
+    PER_SECOND,
+    check_finite,
+    infinite_rows,
+)
 from circuits.types.functions.dates.date_fields import as_date_or_timestamp
 from circuits.types.functions.function import (
     Arguments,
@@ -161,23 +166,21 @@ def _ticks(values: pa.Array, unit: str) -> pa.Array:
 
 
 def _add(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    original = arguments[0]
+    original = fill_rows(arguments[0], row_count(arguments))
     months, days, microseconds = (int(amount.as_py()) for amount in arguments[1:])
-    is_infinite = infinite_rows(original)
-    if is_infinite is not None:
-        epoch = pa.array([0]).view(result_type)[0]
-        sums = _add([pc.if_else(is_infinite, epoch, original), *arguments[1:]], result_type)
-        return pc.if_else(is_infinite, original, sums)
-    values = original
+    values = _null_if_infinite(original)
     if months or days:
         local = values if result_type.tz is None else local_timestamp(values)
         sums = _add_interval(local, months, days)
         values = sums if result_type.tz is None else assume_timezone(sums, result_type.tz)
-    if microseconds:
-        factor = PER_SECOND[result_type.unit] // 1_000_000
-        ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * factor)
-        values = pc.cast(ticks, result_type)
-    return values
+    per_microsecond = PER_SECOND[result_type.unit] // 1_000_000
+    if abs(microseconds) > INFINITE // per_microsecond:
+        raise pa.ArrowInvalid(f"{microseconds} microseconds are out of range of {result_type}")
+    ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * per_microsecond)
+    check_finite(ticks, result_type)
+    is_infinite = infinite_rows(original)
+    sums = pc.cast(ticks, result_type)
+    return sums if is_infinite is None else pc.if_else(is_infinite, original, sums)
 
 
 def _add_interval(values: pa.Array, months: int, days: int) -> pa.Array:
@@ -192,7 +195,9 @@ def _add_interval(values: pa.Array, months: int, days: int) -> pa.Array:
     day_of_month = np.minimum(old_day - old_month.astype("datetime64[D]"), days_in_month - 1)
     new_day = (first_day + day_of_month + days).astype(np.int64)
     per_day = pa.scalar(86_400 * PER_SECOND[values.type.unit])
-    ticks = pc.add_checked(pc.multiply_checked(pa.array(new_day), per_day), time)
+    # The day of a row with NULL must not overflow.
+    midnights = pc.multiply_checked(pc.if_else(pc.is_valid(values), pa.array(new_day), 0), per_day)
+    ticks = pc.add_checked(midnights, time)
     return pc.cast(ticks, values.type)
 
 

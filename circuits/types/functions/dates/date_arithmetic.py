@@ -21,12 +21,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
 from circuits.types.functions.casting.coercion import adapt, cast_to
-from circuits.types.functions.casting.time_units import (
-    DAY_US,
-    INFINITE,
-    INFINITE_DAY,
-    MAX_TIMESTAMP_DAY,
-)
+from circuits.types.functions.casting.time_units import INFINITE, INFINITE_DAY, check_finite
 from circuits.types.functions.function import Arguments, TypedArguments, Values, argument_error
 from circuits.types.functions.type_rules import common_type, is_temporal
 
@@ -112,11 +107,7 @@ def shift_timestamps(
     ticks, shifts = pc.cast(timestamps, pa.int64()), pc.cast(durations, pa.int64())
     is_infinite = pc.equal(pc.abs(ticks), INFINITE)
     sums = function(pc.if_else(is_infinite, 0, ticks), pc.if_else(is_infinite, 0, shifts))
-    least = -INFINITE + 1
-    if result_type.unit == "us":
-        least = -MAX_TIMESTAMP_DAY * DAY_US
-    if pc.any(pc.or_(pc.less(sums, least), pc.equal(sums, INFINITE))).as_py():
-        raise pa.ArrowInvalid("the timestamp is out of range")
+    check_finite(sums, result_type)
     return pc.cast(pc.if_else(is_infinite, ticks, sums), result_type)
 
 

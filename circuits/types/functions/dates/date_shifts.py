@@ -16,11 +16,7 @@ import pyarrow.compute as pc
 from circuits.types.functions import exact_integers
 from circuits.types.functions.argument_rows import array_function, by_constants
 from circuits.types.functions.casting.coercion import cast_to
-from circuits.types.functions.casting.time_units import (
-    INFINITE,
-    INFINITE_DAY,
-    MAX_TIMESTAMP_DAY,
-)
+from circuits.types.functions.casting.time_units import INFINITE, INFINITE_DAY, check_finite
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -92,8 +88,7 @@ def _shift_timestamps(
     day, time = np.divmod(np.where(is_infinite, 0, timestamps), _DAY_US)
     midnight = exact_integers.multiply(_add_months(day, months) + days, _DAY_US)
     shifted = exact_integers.add(exact_integers.add(midnight, time), micros)
-    if ((shifted < -MAX_TIMESTAMP_DAY * _DAY_US) | (shifted == INFINITE)).any():
-        raise pa.ArrowInvalid("the timestamp is out of range")
+    check_finite(pa.array(shifted), _TIMESTAMP)
     return np.where(is_infinite, timestamps, shifted)
 
 
