@@ -199,6 +199,21 @@ def _date_sub(
     return clause.call(node, "elapsed_units", end, start, string_literal(name))
 
 
+def _factorial(clause: Clause, node: exp.Expr, number: Expression) -> Expression:
+    """Read ``factorial``, which fails where Spark returns NULL."""
+    result = clause.call(node, "factorial", number)
+    bounds = integer_literal(0), integer_literal(20)
+    is_outside = clause.call(
+        node,
+        "or",
+        clause.call(node, "lt", number, bounds[0]),
+        clause.call(node, "gt", number, bounds[1]),
+    )
+    message = string_literal("the factorial of a number outside of 0 to 20 does not fit 64 bits")
+    error = clause.call(node, "cast", clause.call(node, "raise_error", message), type=result.type)
+    return clause.call(node, "case", is_outside, error, result)
+
+
 def _age(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
     raise clause.source.unsupported(
         node,
@@ -276,6 +291,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "least_common_multiple": call_of("lcm"),
     "xor": check_count(2, _xor),
     "mod": call_of("modulo"),
+    "factorial": check_count(1, _factorial),
     # Dates
     "dayname": call_of("day_name"),
     "monthname": call_of("month_name"),

@@ -104,7 +104,9 @@ def _aggregate_builder(name: str) -> Builder:
 def _string_agg(
     clause: Clause, node: exp.Expr, values: Expression, *separator: Expression
 ) -> Expression:
-    return clause.call(node, "list_join", values, *(separator or (string_literal(","),)))
+    joined = clause.call(node, "list_join", values, *(separator or (string_literal(","),)))
+    count = clause.call(node, "list_count", values)
+    return clause.call(node, "case", clause.call(node, "gt", count, integer_literal(0)), joined)
 
 
 def _histogram(clause: Clause, node: exp.Expr, values: Expression) -> Expression:

@@ -26,7 +26,7 @@ def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> li
     steps: list[str | int] = []
     if isinstance(path, exp.Literal):
         clause.source.allow_arguments(path, "this", "is_string")
-        if path.is_string and path.this.startswith("$") and "[#-" in path.this:
+        if path.is_string and path.this.startswith("$"):
             return constant_path(clause, node, path, path.this.replace("[#-", "[-"))
         if path.is_string and path.this.startswith("/") and not clause.source.is_spark:
             raise clause.source.unsupported(
@@ -71,6 +71,8 @@ def constant_path(
     parsed: exp.Expr | None = exp.Literal.string(text)
     if text.startswith("$"):
         parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(parsed)
+        if not isinstance(parsed, exp.JSONPath):
+            raise clause.source.unsupported(node, f"the path {text!r}", "write it as '$.name[0]'")
     return _path_arguments(clause, node, parsed)
 
 

@@ -269,7 +269,6 @@ COMMON: Final[dict[str, Builder]] = {
             "radians",
             "cbrt",
             "atan2",
-            "factorial",
             "soundex",
         )
     },

@@ -343,8 +343,16 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
+    """Read ``array_to_string``; in DuckDB, a list that has NULLs only gives NULL."""
+    values, *texts = clause.read_arguments(node, "this", "expression", "null")
+    joined = clause.call(node, "list_join", values, *texts)
+    if clause.source.is_spark or len(texts) > 1:
+        return joined
+    zero = integer_literal(0)
+    has_no_text = clause.call(node, "eq", clause.call(node, "list_count", values), zero)
+    has_elements = clause.call(node, "gt", clause.call(node, "list_length", values), zero)
     return clause.call(
-        node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
+        node, "case", clause.call(node, "and", has_no_text, has_elements), NULL, joined
     )
 
 

@@ -214,6 +214,7 @@ def _bit_get(clause: Clause, node: exp.Expr, value: Expression, position: Expres
 
 
 BUILDERS: Final[dict[str, Builder]] = {
+    "factorial": call_of("factorial"),
     "e": constant(Literal(2.718281828459045, pa.float64())),
     "sec": call_of("sec"),
     "csc": call_of("csc"),

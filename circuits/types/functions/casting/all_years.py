@@ -26,6 +26,7 @@ from circuits.types.functions.casting.time_units import (
     INFINITE,
     PER_SECOND,
     Int64s,
+    check_finite,
     from_ticks,
     is_infinite,
     ticks_of,
@@ -211,6 +212,8 @@ def _move_back(
     result = function(moved)
     if cycles is not None:
         moved_back = add(ticks_of(result), cycles * _ticks_per_cycle(values.type))
+        if arrow.is_timestamp(result_type):
+            check_finite(pa.array(moved_back), result_type)
         result = from_ticks(moved_back, result_type, result)
     if infinite.any():
         unchanged = np.where(infinite, ticks, ticks_of(result))

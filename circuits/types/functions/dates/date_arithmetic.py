@@ -90,7 +90,8 @@ def add_days(function: Any, left: Values, right: Values, result_type: pa.DataTyp
     sums = function(pc.if_else(is_infinite, 0, days), pc.if_else(is_infinite, 0, right))
     if pc.any(pc.greater_equal(pc.abs(sums), INFINITE_DAY)).as_py():
         raise pa.ArrowInvalid("the date is out of range")
-    return pc.cast(pc.cast(pc.if_else(is_infinite, days, sums), pa.int32()), result_type)
+    unchanged = pc.if_else(pc.is_valid(right), days, None)
+    return pc.cast(pc.cast(pc.if_else(is_infinite, unchanged, sums), pa.int32()), result_type)
 
 
 def shift_timestamps(
@@ -108,7 +109,8 @@ def shift_timestamps(
     is_infinite = pc.equal(pc.abs(ticks), INFINITE)
     sums = function(pc.if_else(is_infinite, 0, ticks), pc.if_else(is_infinite, 0, shifts))
     check_finite(sums, result_type)
-    return pc.cast(pc.if_else(is_infinite, ticks, sums), result_type)
+    unchanged = pc.if_else(pc.is_valid(shifts), ticks, None)
+    return pc.cast(pc.if_else(is_infinite, unchanged, sums), result_type)
 
 
 def subtract_timestamps(left: Values, right: Values) -> Values:

@@ -80,11 +80,11 @@ def _shift_timestamps(
     Raises:
         ArrowInvalid: A result is out of range, or a number of months or days exceeds 32 bits.
     """
+    for count in (months, days):
+        if ((count > _MAX_UNITS) | (count < -_MAX_UNITS - 1)).any():
+            raise pa.ArrowInvalid(f"an interval has up to {_MAX_UNITS:,} months and days")
     is_infinite = _is_infinite(timestamps)
     months, days, micros = (np.where(is_infinite, 0, count) for count in (months, days, micros))
-    for count in (months, days):
-        if (exact_integers.magnitude(count) > _MAX_UNITS).any():
-            raise pa.ArrowInvalid(f"an interval has up to {_MAX_UNITS:,} months and days")
     day, time = np.divmod(np.where(is_infinite, 0, timestamps), _DAY_US)
     midnight = exact_integers.multiply(_add_months(day, months) + days, _DAY_US)
     shifted = exact_integers.add(exact_integers.add(midnight, time), micros)
@@ -230,8 +230,15 @@ def _complete_months(end: Numbers, start: Numbers) -> Numbers:
 
 
 def _unchanged(numbers: Numbers) -> Numbers:
-    """Return microseconds or days since 1970, which `array_function` converts."""
+    """Return days since 1970, which `array_function` converts."""
     return numbers
+
+
+def _finite_timestamps(micros: Numbers) -> Numbers:
+    """Return microseconds since 1970; ArrowInvalid for those that mean an infinite timestamp."""
+    if _is_infinite(micros).any():
+        raise pa.ArrowInvalid("the timestamp is out of range")
+    return micros
 
 
 def _duration(count: pa.Array, unit: pa.Array) -> pa.Array:
@@ -338,7 +345,7 @@ FUNCTIONS = (
         "the timestamp a microseconds after 1970",
         "i",
         _TIMESTAMP,
-        _unchanged,
+        _finite_timestamps,
     ),
     _function("date_of_days", "the date a days after 1970", "i", _DATE, _unchanged),
     _function(

@@ -44,9 +44,25 @@ __all__ = ["FUNCTIONS"]
 _MISSING: Final = object()
 
 
+class _HugeFloat(float):
+    """A number beyond the floats, which is infinite and keeps its text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _HugeFloat:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _HugeFloat(text)
+
+
 def _parse(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_float=_parse_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return _MISSING
 
@@ -68,9 +84,26 @@ def _follow(value: Any, steps: Sequence[str | int]) -> Any:
     return value
 
 
+def _write_float(value: float) -> str:
+    """Write a float as JavaScript and DuckDB do: with an exponent from 1e21 on, and below 1e-6."""
+    text = repr(value)
+    if "e" not in text:
+        return text
+    magnitude = abs(value)
+    if 1e-6 <= magnitude < 1e21:
+        digits = format(Decimal(text), "f")
+        return digits if "." in digits else f"{digits}.0"
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
 def _write(value: Any) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, _HugeFloat):
+        return value.text
+    if isinstance(value, float) and math.isfinite(value):
+        return _write_float(value)
     if isinstance(value, dict):
         return f"{{{','.join(f'{_write(name)}:{_write(part)}' for name, part in value.items())}}}"
     if isinstance(value, list):
@@ -108,7 +141,9 @@ def _type_of(value: Any) -> str | None:
         return "BOOLEAN"
     if isinstance(value, int):
         return "UBIGINT" if value >= 0 else "BIGINT"
-    names = {float: "DOUBLE", str: "VARCHAR", list: "ARRAY", dict: "OBJECT"}
+    if isinstance(value, float):
+        return "DOUBLE"
+    names = {str: "VARCHAR", list: "ARRAY", dict: "OBJECT"}
     return names[type(value)]
 
 

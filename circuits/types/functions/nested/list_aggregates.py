@@ -151,9 +151,13 @@ def _arrow_kernel(function: str, element_type: pa.DataType, options: Any = None)
 
 
 def _sum(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
-    # Arrow's sum of integers wraps around; the sum of decimals is exact, and its cast is checked.
-    is_integer = arrow.is_integer(result_type)
-    element_type = pa.decimal128(38, 0) if is_integer else result_type
+    # Arrow's sum of integers wraps around, and its sum of decimals may have too many digits; the
+    # sum of wider decimals is exact, and its cast is checked.
+    element_type = result_type
+    if arrow.is_integer(result_type):
+        element_type = pa.decimal128(38, 0)
+    elif arrow.is_decimal(result_type):
+        element_type = pa.decimal256(76, result_type.scale)
     return _group_aggregate(lists, element_type, "sum").cast(result_type)
 
 

@@ -71,16 +71,14 @@ def _concat(*, skip_nulls: bool) -> Kernel:
     """Return a kernel that concatenates lists.
 
     Args:
-        skip_nulls: If True, the result is NULL only if all lists are NULL; else if one is NULL.
+        skip_nulls: If True, the result is NULL only if no list has a type; else if a list is NULL.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         arrays = [convert(fill_rows(values, rows), result_type) for values in arguments]
-        valid = valid_all(arrays)
-        if valid is not None and skip_nulls:
-            valid = ~np.logical_and.reduce([null_mask(array) for array in arrays])
-        return concat_lists(arrays, valid, result_type)
+        is_never_null = skip_nulls and not arrow.is_null(result_type.value_type)
+        return concat_lists(arrays, None if is_never_null else valid_all(arrays), result_type)
 
     return kernel
 

@@ -167,7 +167,9 @@ def _resize_rule(
     size = arguments[1]
     if not arrow.is_integer(size.type) and not arrow.is_null(size.type):
         raise argument_error(name, arguments, "the length is an integer")
-    element_type = common_type([values.type.value_type, *(a.type for a in arguments[2:])])
+    element_type = values.type.value_type
+    if arrow.is_null(element_type):
+        element_type = common_type([element_type, *(a.type for a in arguments[2:])])
     target = pa.list_(element_type)
     added = tuple(cast_to(item, element_type) for item in arguments[2:])
     return (cast_to(values, target), cast_to(size, _INT), *added), target

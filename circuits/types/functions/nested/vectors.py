@@ -1,7 +1,7 @@
 """Functions of vectors: lists of numbers of equal length, without NULL.
 
 Sums are taken in double precision, in the order of the elements. The result is NULL if a list is
-NULL. Cost: O(elements).
+NULL; the cosine of vectors without numbers is NULL, too. Cost: O(elements).
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
     return tuple(cast_to(vector, pa.list_(_FLOAT)) for vector in typed), _FLOAT
 
 
-def _kernel(function: Callable[[Floats, Floats, SumByRow], Floats]) -> Kernel:
+def _kernel(
+    function: Callable[[Floats, Floats, SumByRow], Floats], *, null_if_empty: bool = False
+) -> Kernel:
     """Return the kernel of a function of the two lists of each row.
 
     Args:
         function: Returns one number per row. Its arguments are the elements of the left lists of
             all rows, one list after another; the elements of the right lists in the same order;
             and a function from an array of one number per element to the sum of each row.
+        null_if_empty: True if the result for vectors without numbers is NULL.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -77,11 +80,12 @@ def _kernel(function: Callable[[Floats, Floats, SumByRow], Floats]) -> Kernel:
 
         with np.errstate(all="ignore"):
             result = function(left.values.to_numpy(), right.values.to_numpy(), sum_by_row)
+        has_result = left.lengths > 0 if null_if_empty else np.ones(len(result), np.bool_)
         if valid is None:
-            return pa.array(result, _FLOAT)
-        filled = np.zeros(rows)
-        filled[valid] = result
-        return pa.array(filled, _FLOAT, mask=~valid)
+            return pa.array(result, _FLOAT, mask=~has_result)
+        filled, is_null = np.zeros(rows), np.ones(rows, np.bool_)
+        filled[valid], is_null[valid] = result, ~has_result
+        return pa.array(filled, _FLOAT, mask=is_null)
 
     return kernel
 
@@ -110,6 +114,6 @@ FUNCTIONS = (
         "list_cosine_similarity",
         "the cosine of the angle between the vectors a and b",
         _rule,
-        _kernel(_cosine_similarity),
+        _kernel(_cosine_similarity, null_if_empty=True),
     ),
 )

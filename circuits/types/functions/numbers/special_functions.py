@@ -23,7 +23,8 @@ _FLOAT = pa.float64()
 
 def _even(values: Any) -> Any:
     """Round away from zero to the next even whole number."""
-    return np.copysign(np.ceil(np.abs(values) / 2) * 2, values)
+    whole = np.ceil(np.abs(values))
+    return np.copysign(np.where(np.mod(whole, 2) == 1, whole + 1, whole), values)
 
 
 def _gamma(value: float) -> float:

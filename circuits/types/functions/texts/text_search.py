@@ -103,8 +103,12 @@ def _normalize(values: pa.Array) -> pa.Array:
 
 
 def _escape_pattern(values: pa.Array) -> pa.Array:
-    """Put a backslash before each ASCII character except letters, digits and ``_``."""
-    return pc.replace_substring_regex(values, r"([^0-9A-Za-z_\x{80}-\x{10FFFF}])", r"\\\1")
+    r"""Put a backslash before each ASCII character except letters, digits and ``_``.
+
+    The character 0 becomes ``\x00``.
+    """
+    escaped = pc.replace_substring_regex(values, r"([^\x{0}0-9A-Za-z_\x{80}-\x{10FFFF}])", r"\\\1")
+    return pc.replace_substring(escaped, "\x00", r"\x00")
 
 
 def _split_part_checked(text: str, separator: str, index: int) -> str:
