@@ -121,7 +121,8 @@ class StateNames:
             return ()
         if stored_name != self._stored_names[part.operator]:
             return part.views  # the operator keeps it for itself
-        reading, planned = set(), set()
+        reading: set[str] = set()
+        planned: set[str] = set()
         all_readers = self.readers() if readers is None else readers
         for position, orders in all_readers.get(part.operator, ()):
             planned.update(self._views[position])

@@ -13,12 +13,12 @@ its ``batch_id`` is the event's ``progress.batchId``.
 
 from __future__ import annotations
 
-from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
+    StreamingQueryListener,
 )
 
 from streaming.monitoring.monitor import SinkMonitor

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streaming.sink.progress import PHASES, Progress, Work
-from streaming.sources.envelope import RELATION
+from streaming.sources.change_feeds.feed import RELATION
 
 __all__ = ["OBSERVATION_NAME", "BatchMetrics", "Stopwatch", "observe"]
 
