@@ -325,7 +325,8 @@ def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     function = "series_before" if node.args.get("is_end_exclusive") else "series"
     ends = [clause.read(node.args[name]) for name in ("start", "end") if node.args.get(name)]
     if len(ends) == 2 and is_time_series(*ends):
-        return read_time_series(clause, node, *ends, function)
+        start, stop = ends
+        return read_time_series(clause, node, start, stop, function)
     step = node.args.get("step")
     return clause.call(node, function, *ends, *([] if step is None else [clause.read(step)]))
 

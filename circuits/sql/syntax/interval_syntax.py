@@ -31,8 +31,7 @@ def replace_intervals(tree: exp.Expr) -> exp.Expr:
     """Return a tree with INTERVAL in place of its other spellings."""
     for series in tree.find_all(exp.GenerateSeries):
         step = series.args.get("step")
-        is_text = isinstance(step, exp.Literal) and step.is_string
-        if is_text and any(character.isalpha() for character in step.name):
+        if isinstance(step, exp.Literal) and any(map(str.isalpha, step.name)):
             series.set("step", _interval_of_text(step))
     for node in list(tree.find_all(exp.Cast, exp.Anonymous)):
         interval = _interval_of(node)
