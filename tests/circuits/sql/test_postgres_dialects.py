@@ -55,6 +55,10 @@ QUERIES = [
         "SELECT row_number() OVER (ORDER BY a, b, x, ts), a FROM t",
     ),
     (
+        "SELECT a, last_value(b ORDER BY ts, b) - first_value(b ORDER BY ts, b) FROM t GROUP BY a",
+        "SELECT a, last(b ORDER BY ts, b) - first(b ORDER BY ts, b) FROM t GROUP BY a",
+    ),
+    (
         "SELECT a, column1, v.column2 FROM t JOIN (VALUES (1, 'p'), (2, 'q')) v ON a = column1",
         "SELECT a, col0, v.col1 FROM t JOIN (VALUES (1, 'p'), (2, 'q')) v ON a = col0",
     ),
