@@ -25,7 +25,7 @@ SESSIONS = """(
     WITH x AS (SELECT *, lag(ts) OVER (PARTITION BY k ORDER BY ts) AS p FROM e
                  WHERE ts IS NOT NULL),
          y AS (SELECT *, sum(CASE WHEN p IS NULL OR ts - p > INTERVAL 5 SECOND THEN 1 ELSE 0 END)
-                         OVER (PARTITION BY k ORDER BY ts ROWS UNBOUNDED PRECEDING) AS s FROM x)
+                         OVER (PARTITION BY k ORDER BY ts) AS s FROM x)
     SELECT k, ts, v, min(ts) OVER (PARTITION BY k, s) AS b,
            max(ts) OVER (PARTITION BY k, s) + INTERVAL 5 SECOND AS f FROM y)"""
 SESSION_ORACLE = f"SELECT k, b, f, count(*), sum(v) FROM {SESSIONS} GROUP BY ALL"
@@ -148,6 +148,12 @@ VIEWS = {
     "session table of several keys without descriptors": (
         """SELECT k, window_start, window_end, count(*), sum(v)
            FROM SESSION(TABLE e PARTITION BY k, k, ts, INTERVAL '5' SECOND) GROUP BY ALL""",
+        SESSION_ORACLE,
+    ),
+    "session table of a set operation": (
+        """SELECT k, window_start, window_end, count(*), sum(v)
+           FROM SESSION(((SELECT k, ts, v FROM e WHERE k = 1) UNION ALL SELECT k, ts, v FROM e
+           WHERE k IS DISTINCT FROM 1) PARTITION BY k, ts, INTERVAL '5' SECOND) GROUP BY ALL""",
         SESSION_ORACLE,
     ),
     "session with keys as a descriptor": (
