@@ -27,7 +27,7 @@ def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> li
     if isinstance(path, exp.Literal):
         clause.source.allow_arguments(path, "this", "is_string")
         if path.is_string and path.this.startswith("$"):
-            return constant_path(clause, node, path, path.this.replace("[#-", "[-"))
+            return constant_path(clause, node, path, path.this)
         if path.is_string and path.this.startswith("/") and not clause.source.is_spark:
             raise clause.source.unsupported(
                 node, "a path that begins with '/'", "write it as '$.name[0]'"
@@ -68,7 +68,7 @@ def constant_path(
         UnsupportedSqlError: The path has wildcards or filters.
     """
     clause.source.allow_arguments(literal, "this", "is_string")
-    parsed: exp.Expr | None = exp.Literal.string(text)
+    parsed: exp.Expr | None = exp.Literal.string(text.replace("[#-", "[-"))
     if text.startswith("$"):
         parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(parsed)
         if not isinstance(parsed, exp.JSONPath):

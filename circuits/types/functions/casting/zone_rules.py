@@ -69,7 +69,8 @@ class ZoneRules:
 def _repeat(seconds: Int64s) -> Int64s:
     """Move times after 2499 by a multiple of 400 years."""
     beyond = np.maximum(seconds - _STOP_SECOND, -1)
-    return seconds - (beyond // _SECONDS_PER_CYCLE + 1) * _SECONDS_PER_CYCLE
+    moved: Int64s = seconds - (beyond // _SECONDS_PER_CYCLE + 1) * _SECONDS_PER_CYCLE
+    return moved
 
 
 @lru_cache(maxsize=64)

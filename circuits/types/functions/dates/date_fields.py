@@ -153,7 +153,7 @@ def _function_of_year(function: Callable[[Any], Any]) -> Callable[[pa.Array], pa
 
 def _truncate(numbers: Int64s, divisor: int) -> Int64s:
     """Return quotients without their fraction."""
-    return np.sign(numbers) * (np.abs(numbers) // divisor)
+    return np.asarray(np.sign(numbers) * (np.abs(numbers) // divisor))
 
 
 def _periods(length: int) -> Callable[[Int64s], Int64s]:

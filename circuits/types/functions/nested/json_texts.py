@@ -143,8 +143,9 @@ def _type_of(value: Any) -> str | None:
         return "UBIGINT" if value >= 0 else "BIGINT"
     if isinstance(value, float):
         return "DOUBLE"
-    names = {str: "VARCHAR", list: "ARRAY", dict: "OBJECT"}
-    return names[type(value)]
+    if isinstance(value, str):
+        return "VARCHAR"
+    return "ARRAY" if isinstance(value, list) else "OBJECT"
 
 
 def _kind_of(value: Any) -> str:
