@@ -68,8 +68,9 @@ def constant_path(
         UnsupportedSqlError: The path has wildcards or filters.
     """
     clause.source.allow_arguments(literal, "this", "is_string")
-    parsed: exp.Expr | None = exp.Literal.string(text.replace("[#-", "[-"))
+    parsed: exp.Expr | None = exp.Literal.string(text)
     if text.startswith("$"):
+        parsed = exp.Literal.string(text.replace("[#-", "[-"))
         parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(parsed)
         if not isinstance(parsed, exp.JSONPath):
             raise clause.source.unsupported(node, f"the path {text!r}", "write it as '$.name[0]'")
