@@ -106,7 +106,8 @@ def _string_agg(
 ) -> Expression:
     joined = clause.call(node, "list_join", values, *(separator or (string_literal(","),)))
     count = clause.call(node, "list_count", values)
-    return clause.call(node, "case", clause.call(node, "gt", count, integer_literal(0)), joined)
+    has_texts = clause.call(node, "gt", count, integer_literal(0))
+    return clause.call(node, "case", has_texts, joined, NULL)
 
 
 def _histogram(clause: Clause, node: exp.Expr, values: Expression) -> Expression:
