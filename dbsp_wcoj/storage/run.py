@@ -18,7 +18,7 @@ of the first column 16 bytes plus at most 16 of directory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -116,16 +116,18 @@ class Run:
         return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
     @staticmethod
-    def sum_of(runs: Sequence[Run]) -> Run:
+    def sum_of(runs: Sequence[Run], merge: Callable[[Run, Run], Run] | None = None) -> Run:
         """The sum of runs of one column order, at once; it may have no rows.
 
         Args:
             runs: At least one run; a single run is returned as it is.
+            merge: Returns the sum of two runs; by default `Run.merged`.
 
         Complexity:
             O(rows log runs).
         """
-        if len(runs) > 1 and sum([run.rows for run in runs]) <= MAX_SINGLE_CALL_ROWS:
+        is_small = sum([run.rows for run in runs]) <= MAX_SINGLE_CALL_ROWS
+        if merge is None and len(runs) > 1 and is_small:
             table = np.array([len(runs), *[run.address for run in runs]], np.int64)
             return Run.merged_tail(runs, table, 0)
         # Always merge the two runs with the fewest rows. The index breaks ties.
@@ -133,7 +135,7 @@ class Run:
         heapify(heap)
         while len(heap) > 1:
             _, index, smallest = heappop(heap)
-            merged = Run.merged(smallest, heap[0][2])
+            merged = (merge or Run.merged)(smallest, heap[0][2])
             heapreplace(heap, (merged.rows, index, merged))
         return heap[0][2]
 

@@ -120,12 +120,12 @@ class Manifest:
     checksum: int = field(default=0, compare=False)
 
     @property
-    def file_names(self) -> set[str]:
-        """The names of all files of the version and its cells."""
-        names = set(self.files)
+    def all_files(self) -> dict[str, FileChecksum]:
+        """The size and checksum of all files of the version and its cells."""
+        files = dict(self.files)
         for manifest_bytes in self._cell_manifests.values():
-            names |= read_cell_manifest(manifest_bytes).files.keys()
-        return names
+            files |= read_cell_manifest(manifest_bytes).files
+        return files
 
     @property
     def _cell_manifests(self) -> Mapping[tuple[int, int], bytes]:

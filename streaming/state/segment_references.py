@@ -9,7 +9,8 @@ the next level. So a row is written once per level::
 
     writes per row <= 1 + log_FANOUT(rows / rows per step)      parts <= (FANOUT - 1) · levels
 
-There are a few more parts while a large merge is postponed (`streaming.state.writer`).
+There are a few more parts while a large merge is postponed (`streaming.state.writer`) or runs in
+the background (`streaming.state.compaction`).
 
 This is tiering (O'Neil et al., "The Log-Structured Merge-Tree", Acta Informatica 33, 1996, with the
 lazy merging of Bigtable). The list of runs in memory (the spine) merges earlier, because each
@@ -23,9 +24,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["LEVEL_FANOUT", "SegmentReference", "count_merged_parts"]
+__all__ = [
+    "LEVEL_FANOUT",
+    "SegmentReference",
+    "StateKey",
+    "count_merged_parts",
+    "find_full_level",
+]
 
 LEVEL_FANOUT: Final = 8
+
+#: The name of an arrangement's relation and its column order; or the name of a dictionary and None.
+StateKey = tuple[str, tuple[int, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +94,25 @@ def count_merged_parts(rows: Sequence[int], new_rows: int) -> int:
         merged_rows += sum(rows[first_of_level:first_merged])
         first_merged = first_of_level
     return len(rows) - first_merged
+
+
+def find_full_level(rows: Sequence[int]) -> tuple[int, int] | None:
+    """Return the neighbouring parts to merge into one; None if no level is full.
+
+    Args:
+        rows: The number of rows of each part, oldest first.
+
+    Returns:
+        The position of the oldest part to merge, and that after the newest. If several levels are
+        full, they are those of the newest parts.
+
+    >>> find_full_level([100, 100, 10]) is None
+    True
+    >>> find_full_level([9, 100]), find_full_level([1000, *[9] * 8, 2])
+    ((0, 2), (1, 9))
+    """
+    for last in range(len(rows) - 1, 0, -1):
+        count = count_merged_parts(rows[:last], rows[last])
+        if count:
+            return last - count, last + 1
+    return None

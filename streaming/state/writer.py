@@ -2,8 +2,10 @@
 
 The state consists of arrangements (relations in one column order) and dictionaries (codes of
 strings), which are stored in parts (`streaming.state.segment`). A step adds a part to each of them,
-and merges some older parts (`streaming.state.segment_references`). The writer first collects the
-new parts, then writes them to segment files, and then knows their files and positions.
+and merges some older parts (`streaming.state.segment_references`). With a compactor
+(`streaming.state.compaction`) the writer itself merges only parts that are small or hardly larger
+than the new one, so that the work of each step is in proportion to its delta. The writer first
+collects the new parts, then writes them to segment files, and then knows their files and positions.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ import pyarrow as pa
 
 from circuits.state.circuit_state import StateStep
 from dbsp_wcoj.storage.run import Run
-from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
+from streaming.state.compaction import Compactor
 from streaming.state.files import Bytes, Files
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
-from streaming.state.segment import SegmentPart, decode_segment, encode_segment, part_name
-from streaming.state.segment_references import SegmentReference, count_merged_parts
-from streaming.state.verified_files import decode_run, decode_strings, find_part, read_verified
+from streaming.state.part_reader import PartReader, concatenate_strings, name_of_parts
+from streaming.state.segment import SegmentPart, encode_segment
+from streaming.state.segment_references import SegmentReference, StateKey, count_merged_parts
 
 __all__ = ["Writer"]
 
@@ -37,16 +39,19 @@ MIN_OWN_FILE_BYTES: Final = 1 << 20
 # If there are more files with small parts, the smallest ones are copied into one file.
 MAX_SMALL_SEGMENTS: Final = 64
 SEGMENTS_PER_REWRITE: Final = 16
-# A merge of more rows than this is large. All arrangements of a relation have equally many rows, so
-# they need a large merge in the same step. Each step makes one and postpones the others, unless an
-# arrangement has too many parts.
+# With a compactor, the writer merges at most this many bytes of older parts with a new part, or
+# this many times the bytes of the new part.
+MAX_BYTES_AT_ONCE: Final = 1 << 18
+MAX_GROWTH_AT_ONCE: Final = 2
+# Without a compactor, a merge of more rows than this is large. All arrangements of a relation have
+# equally many rows, so they need a large merge in the same step. Each step makes one and postpones
+# the others.
 MAX_SMALL_MERGE_ROWS: Final = 1 << 18
+# An arrangement or dictionary with this many parts is merged at once in any case.
 MAX_PARTS: Final = 64
 
 log = logging.getLogger(__name__)
 
-# The name of an arrangement's relation and its column order; or the name of a dictionary and None.
-StateKey = tuple[str, tuple[int, ...] | None]
 # The location of a part, or the number of a part that is not written yet.
 StagedReference = SegmentReference | int
 
@@ -58,15 +63,28 @@ class Writer:
         files: The directory.
         before: The previous version; None at the first step.
         stem: The beginning of the names of this attempt's data files.
+        compactor: Merges large parts in the background; None to merge all parts in the step.
+
+    Attributes:
+        due_keys: The arrangements and dictionaries with parts that the compactor has to merge.
+        dictionary_lengths: The number of strings that are written of each dictionary.
+        bytes_written: The bytes of all files of the step, and of the compaction that it ends.
     """
 
-    def __init__(self, files: Files, before: Manifest | None, stem: str) -> None:
+    def __init__(
+        self,
+        files: Files,
+        before: Manifest | None,
+        stem: str,
+        compactor: Compactor | None = None,
+    ) -> None:
         self._files = files
         self._stem = stem
-        self._old_files = {} if before is None else dict(before.files)
+        self._compactor = compactor
+        self._existing_files = {} if before is None else dict(before.files)
         self._new_files: dict[str, FileChecksum] = {}
         self._output_files: dict[str, FileChecksum] = {}
-        self._read_segments: dict[str, list[SegmentPart]] = {}
+        self._reader = PartReader(files, self._existing_files)
         self._written: list[str] = []  # all files of this attempt, to remove them if it fails
         # The parts of each arrangement and dictionary, oldest first.
         self._references: dict[StateKey, list[StagedReference]] = {}
@@ -75,7 +93,9 @@ class Writer:
         self._large_parts: list[tuple[SegmentPart, int]] = []
         self._new_references: dict[int, SegmentReference] = {}  # by the number of the part
         self._has_large_merge = False
-        #: The number of strings that are written of each dictionary.
+        # The parts of a running compaction, which this step must not merge or move.
+        self._busy_parts: frozenset[StagedReference] = frozenset()
+        self.due_keys: set[StateKey] = set()
         self.dictionary_lengths: dict[str, int] = (
             {} if before is None else dict(before.dictionary_lengths)
         )
@@ -91,8 +111,9 @@ class Writer:
         """Write what a step adds to the state.
 
         Raises:
-            StateDamagedError: An older part that is merged with a new one is damaged.
+            StateDamagedError: An older part that is merged is damaged.
         """
+        self._replace_compacted_parts()
         arrangements: set[StateKey] = set()
         for name, orders in state.orders.items():
             for order in orders:
@@ -187,7 +208,7 @@ class Writer:
                 assert isinstance(reference, SegmentReference)
                 if reference.file not in files:
                     files[reference.file] = (
-                        self._new_files.get(reference.file) or self._old_files[reference.file]
+                        self._new_files.get(reference.file) or self._existing_files[reference.file]
                     )
         return files
 
@@ -220,9 +241,30 @@ class Writer:
             if order is None
         }
 
+    def _replace_compacted_parts(self) -> None:
+        """List the result of a finished compaction in place of its parts."""
+        if self._compactor is None:
+            return
+        compacted = self._compactor.result()
+        if compacted is None:
+            if self._compactor.group is not None:
+                self._busy_parts = frozenset(self._compactor.group.references)
+            return
+        group, reference = compacted.group, compacted.reference
+        references = self._references.get(group.key, [])
+        position = group.position_in(references)
+        if position is None:
+            return
+        end = position + len(group.references)
+        references[position:end] = [] if reference is None else [reference]
+        if reference is not None:
+            self._existing_files[reference.file] = compacted.checksum
+            self.bytes_written += compacted.checksum.size
+
     def _add_arrangement(self, state: StateStep, name: str, order: tuple[int, ...]) -> None:
+        key = name, order
         new_run = state.runs.get(name, {}).get(order)
-        references = self._references.get((name, order))
+        references = self._references.get(key)
         if references is None or name in state.compacted:
             # Write all runs of a new column order, or the sum of the runs of a trace whose weights
             # are very large.
@@ -231,48 +273,53 @@ class Writer:
                 runs.append(new_run)
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
-            self._references[name, order] = [
-                self._stage_part(SegmentPart(part_name(name, order), run.to_words()), run.rows)
+            self._references[key] = [
+                self._stage_part(SegmentPart(name_of_parts(key), run.to_words()), run.rows)
                 for run in runs
                 if run.rows
             ]
         elif new_run is not None:
-            stored_name = part_name(name, order)
-            count = self._count_merged_parts(references, new_run.rows)
+            count = self._count_merged_parts(key, references, new_run.rows, new_run.nbytes)
             if count:
                 merged_references = _as_references(references[-count:])
-                old_runs = [
-                    self._read_run(reference, stored_name) for reference in merged_references
-                ]
+                old_runs = [self._reader.read_run(key, part) for part in merged_references]
                 new_run = Run.sum_of([*old_runs, new_run])
                 del references[-count:]
             if new_run.rows:
-                part = SegmentPart(stored_name, new_run.to_words())
+                part = SegmentPart(name_of_parts(key), new_run.to_words())
                 references.append(self._stage_part(part, new_run.rows))
 
     def _add_dictionary(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
-        references = self._references.setdefault((name, None), [])
-        count = self._count_merged_parts(references, len(offsets) - 1)
+        key = name, None
+        references = self._references.setdefault(key, [])
+        new_bytes = offsets.nbytes + data.nbytes
+        count = self._count_merged_parts(key, references, len(offsets) - 1, new_bytes)
         if count:
             merged_references = _as_references(references[-count:])
-            parts = [
-                *(self._read_strings(part, name) for part in merged_references),
-                (offsets, data),
-            ]
+            old_strings = [self._reader.read_strings(key, part) for part in merged_references]
+            offsets, data = concatenate_strings([*old_strings, (offsets, data)])
             del references[-count:]
-            shifted_offsets = [parts[0][0]]
-            for part_offsets, _ in parts[1:]:
-                shifted_offsets.append(part_offsets[1:] + shifted_offsets[-1][-1])
-            offsets = np.concatenate(shifted_offsets)
-            data = np.concatenate([part_data for _, part_data in parts])
         references.append(self._stage_part(SegmentPart(name, offsets, data), len(offsets) - 1))
 
-    def _count_merged_parts(self, references: Sequence[StagedReference], new_rows: int) -> int:
+    def _count_merged_parts(
+        self, key: StateKey, references: Sequence[StagedReference], new_rows: int, new_bytes: int
+    ) -> int:
         """Return how many of the newest parts are merged with a new part in this step."""
-        rows = [reference.rows for reference in _as_references(references)]
+        parts = _as_references(references)
+        first_free = len(parts)
+        while first_free and parts[first_free - 1] not in self._busy_parts:
+            first_free -= 1
+        rows = [part.rows for part in parts[first_free:]]
         count = count_merged_parts(rows, new_rows)
-        if count and sum(rows[-count:]) > MAX_SMALL_MERGE_ROWS:
-            if self._has_large_merge and len(rows) < MAX_PARTS:
+        if not count or len(parts) >= MAX_PARTS:
+            return count
+        if self._compactor is not None:
+            merged_bytes = sum(part.size for part in parts[-count:])
+            if merged_bytes > max(MAX_BYTES_AT_ONCE, MAX_GROWTH_AT_ONCE * new_bytes):
+                self.due_keys.add(key)
+                return 0
+        elif sum(rows[-count:]) > MAX_SMALL_MERGE_ROWS:
+            if self._has_large_merge:
                 return 0  # postponed
             self._has_large_merge = True
         return count
@@ -295,12 +342,15 @@ class Writer:
         if len(sizes) <= MAX_SMALL_SEGMENTS:
             return
         rewritten = set(sorted(sizes, key=lambda name: (sizes[name], name))[:SEGMENTS_PER_REWRITE])
-        for (name, order), references in self._references.items():
-            stored_name = name if order is None else part_name(name, order)
+        for key, references in self._references.items():
             for position, reference in enumerate(references):
-                if isinstance(reference, SegmentReference) and reference.file in rewritten:
+                if (
+                    isinstance(reference, SegmentReference)
+                    and reference.file in rewritten
+                    and reference not in self._busy_parts
+                ):
                     references[position] = self._stage_part(
-                        self._read_part(reference, stored_name), reference.rows
+                        self._reader.read_part(key, reference), reference.rows
                     )
 
     def _write_parts(self) -> None:
@@ -318,29 +368,6 @@ class Writer:
             for index, staged in enumerate(references):
                 if isinstance(staged, int):
                     references[index] = self._new_references[staged]
-
-    def _read_run(self, reference: SegmentReference, stored_name: str) -> Run:
-        return decode_run(self._files, self._read_part(reference, stored_name), reference)
-
-    def _read_strings(
-        self, reference: SegmentReference, stored_name: str
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return decode_strings(self._files, self._read_part(reference, stored_name), reference)
-
-    def _read_part(self, reference: SegmentReference, stored_name: str) -> SegmentPart:
-        """Read a part of an earlier version."""
-        if reference.file not in self._read_segments:
-            try:
-                data = read_verified(self._files, reference.file, self._old_files[reference.file])
-            except StateDamagedError as error:
-                raise StateDamagedError(
-                    f"{error}: start the query again to continue from an intact version, if "
-                    "there is one"
-                ) from error
-            self._read_segments[reference.file] = decode_segment(
-                data, f"{self._files.location}/{reference.file}"
-            )
-        return find_part(self._files, self._read_segments[reference.file], reference, stored_name)
 
 
 def _as_references(references: Sequence[StagedReference]) -> tuple[SegmentReference, ...]:
