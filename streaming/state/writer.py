@@ -38,7 +38,7 @@ __all__ = ["Writer"]
 MIN_OWN_FILE_BYTES: Final = 1 << 20
 # If there are more files with small parts, the smallest ones are copied into one file.
 MAX_SMALL_SEGMENTS: Final = 64
-SEGMENTS_PER_REWRITE: Final = 16
+SEGMENTS_PER_REWRITE: Final = 8
 # With a compactor, the writer merges at most this many bytes of older parts with a new part, or
 # this many times the bytes of the new part.
 MAX_BYTES_AT_ONCE: Final = 1 << 18
