@@ -177,7 +177,7 @@ class Compactor:
             self._start(manifest, file)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that no version names, some time; errors are logged."""
+        """Remove files that no version names, in the background; errors are logged."""
         self._unused_files += names
         is_busy = self._removal is not None and self._removal.is_alive()
         if self._unused_files and not is_busy:
@@ -285,7 +285,7 @@ class _Task:
 
     def remove_file(self) -> None:
         """Remove the file of the result, if there is one."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StreamingError):
             self._files.remove(self.file)
 
     def _compact(self, reader: PartReader) -> CompactedPart:
