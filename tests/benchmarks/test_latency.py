@@ -1,4 +1,4 @@
-"""The benchmark of the largest step on a small stream: all answers agree, and all rows are there."""
+"""The benchmark of the largest step on a small stream: its answers agree, and no row is missing."""
 
 from __future__ import annotations
 
