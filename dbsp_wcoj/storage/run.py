@@ -252,6 +252,27 @@ class Run:
         columns, weights = read_run(self.buffer)
         return columns, weights
 
+    def read_rows(self, first: int, end: int) -> tuple[Int64Array, Int64Array]:
+        """The columns, in the run's own order, and the weights of some consecutive rows.
+
+        Args:
+            first: The position of the first row, from 0.
+            end: The position after the last row.
+
+        Complexity:
+            O((end - first) log rows) for each column.
+
+        >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)], [1, 2, 3]), np.arange(2))
+        >>> columns, weights = run.read_rows(1, 3)
+        >>> columns.tolist(), weights.tolist()
+        ([[1, 4], [6, 5]], [2, 3])
+        """
+        columns = self.rows_at(np.arange(first, end))
+        start = int(self.buffer[run_layout.WEIGHT_SUMS])
+        if not start:
+            return columns, np.full(end - first, self.buffer[run_layout.UNIFORM_WEIGHT])
+        return columns, np.diff(self.buffer[start + first : start + end + 1])
+
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """The columns, in the run's own order, of the rows at some positions.
 

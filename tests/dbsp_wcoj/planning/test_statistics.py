@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from dbsp_wcoj.execution import plan_cache
 from dbsp_wcoj.planning.statistics import MAX_SAMPLE_ROWS, Statistics, sample_rows
+from dbsp_wcoj.storage import arrangement_build, trace
 from dbsp_wcoj.storage.trace import build_run
 from tests.dbsp_wcoj.test_laws import integrate
 from tests.generators.strategies import FORMULAS, LAW, queries, scenarios, zsets
@@ -18,9 +19,12 @@ from tests.oracles import naive
 
 @pytest.fixture
 def frequent_replanning(monkeypatch):
-    """Views plan their terms again after every few changed rows."""
+    """Views plan their terms again after every few changed rows, and build arrangements slowly."""
     monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 2)
     monkeypatch.setattr(plan_cache, "REPLAN_GROWTH_FACTOR", 1.5)
+    monkeypatch.setattr(trace, "MAX_ROWS_ARRANGED_AT_ONCE", 2)
+    monkeypatch.setattr(arrangement_build, "COPIED_ROWS_PER_ROW", 1)
+    monkeypatch.setattr(arrangement_build, "MIN_COPIED_ROWS", 1)
 
 
 @pytest.mark.thorough
@@ -84,6 +88,32 @@ def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
     new_orders = [term.physical.plan.order for term in view.terms]
     assert first_orders[0][:2] == new_orders[0][:2] == ("a", "b")
     assert new_orders[0][2] == "d"
+
+
+def test_a_view_keeps_its_plans_until_the_arrangements_of_new_ones_are_built(monkeypatch):
+    relations = skewed_relations()
+    half = {name: ZSet.from_columns(list(r.row_array[:, ::2])) for name, r in relations.items()}
+    oracle = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
+    expected = oracle.step(relations).to_dict()
+    monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 16_000)
+    monkeypatch.setattr(trace, "MAX_ROWS_ARRANGED_AT_ONCE", 100)
+    view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
+    output = view.step(half).to_dict()
+    old_plans = [term.physical.plan for term in view.terms]
+    remaining = {name: relations[name] + (-half[name]) for name in relations}
+    steps = 0
+    for start in range(0, max(map(len, remaining.values())), 100):
+        step = {}
+        for name, rows in remaining.items():
+            part = slice(start, start + 100)
+            if start < len(rows):
+                step[name] = ZSet(rows.row_array[:, part], rows.weight_array[part])
+        output = naive.add(output, view.step(step).to_dict())
+        new_plans = [term.physical.plan for term in view.terms]
+        steps += new_plans == old_plans
+    assert output == expected
+    assert 36 <= steps < 50
+    assert new_plans != old_plans
 
 
 def test_arrangements_that_no_plan_reads_are_dropped_and_counters_continue():
