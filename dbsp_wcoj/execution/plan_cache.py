@@ -114,8 +114,8 @@ class PlanCache:
         self._has_own_plans = False
         # The plans that take the place of the current ones when their arrangements are built.
         self._next_plans: dict[DeltaTerm, TermPlan] = {}
-        # While terms are planned again: the arrangements of the plans made so far.
-        self._expected_orders: set[tuple[str, ColumnOrder]] = set()
+        # While terms are planned again: what the plans made so far will read.
+        self._expected_orders: set[tuple[str | int, ColumnOrder]] = set()
         # Variable orders that `resume` prescribes while it binds the terms.
         self._prescribed_orders: dict[DeltaTerm, tuple[str, ...]] = {}
         self.retired_counters: Int64Array = np.zeros(2, np.int64)
@@ -326,13 +326,17 @@ class PlanCache:
         self._plans, self._has_own_plans = None, True
 
     def _plan_again(self) -> dict[DeltaTerm, TermPlan]:
-        """Plan all terms; a term prefers arrangements that the terms before it will need."""
+        """Plan all terms; a term prefers the column orders that the terms before it will need."""
         plans: dict[DeltaTerm, TermPlan] = {}
+        slots, self._slots = self._slots, {}  # those of the current plans do not count
         try:
             for term in self._bound:
                 plan = plans[term] = self._term_plan(term)
-                self._expected_orders.update(self._orders_read(term, plan))
+                names, _ = self._planner.resolve_factors(term)
+                for name, planned in zip(names, plan.factors, strict=True):
+                    self._expected_orders.add((name, planned.order))
         finally:
+            self._slots = slots
             self._expected_orders.clear()
         return plans
 
@@ -452,10 +456,9 @@ class PlanCache:
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
         """Return whether a relation or partial delta is already available in a column order."""
-        return (name, order) in self._slots or (
-            isinstance(name, str)
-            and (self.traces[name].has_arrangement(order) or (name, order) in self._expected_orders)
-        )
+        if (name, order) in self._slots or (name, order) in self._expected_orders:
+            return True
+        return isinstance(name, str) and self.traces[name].has_arrangement(order)
 
     def _slot(self, name: str | int, order: ColumnOrder) -> int:
         """Return the slot of a delta or partial delta in a column order; assign one if needed."""
