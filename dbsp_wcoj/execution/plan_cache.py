@@ -342,11 +342,11 @@ class PlanCache:
 
     def _use_next_plans(self, rows: int) -> None:
         """Build a part of the arrangements of the next plans; use these if all are complete."""
-        needed = {
+        needed = dict.fromkeys(
             pair
             for term, plan in self._next_plans.items()
             for pair in self._orders_read(term, plan)
-        }
+        )
         is_complete = [self.traces[name].build_arrangement(order, rows) for name, order in needed]
         if all(is_complete):
             self._rebind(list(self._bound))
