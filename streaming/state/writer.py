@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -337,21 +337,21 @@ class Writer:
         sizes: dict[str, int] = {}
         for references in self._references.values():
             for reference in references:
-                if isinstance(reference, SegmentReference) and reference.size < MIN_OWN_FILE_BYTES:
+                if self._is_movable(reference) and reference.size < MIN_OWN_FILE_BYTES:
                     sizes[reference.file] = sizes.get(reference.file, 0) + reference.size
         if len(sizes) <= MAX_SMALL_SEGMENTS:
             return
         rewritten = set(sorted(sizes, key=lambda name: (sizes[name], name))[:SEGMENTS_PER_REWRITE])
         for key, references in self._references.items():
             for position, reference in enumerate(references):
-                if (
-                    isinstance(reference, SegmentReference)
-                    and reference.file in rewritten
-                    and reference not in self._busy_parts
-                ):
+                if self._is_movable(reference) and reference.file in rewritten:
                     references[position] = self._stage_part(
                         self._reader.read_part(key, reference), reference.rows
                     )
+
+    def _is_movable(self, reference: StagedReference) -> TypeGuard[SegmentReference]:
+        """Return whether a part is in a file of an earlier step, and not in a compaction."""
+        return isinstance(reference, SegmentReference) and reference not in self._busy_parts
 
     def _write_parts(self) -> None:
         """Write the collected parts to segments, and replace their numbers by their locations."""
