@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import statistics
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -231,6 +232,24 @@ def test_closing_a_sink_stops_its_compaction(tmp_path):
         sink.close()
         assert len(files.compaction_bytes) == 1
     assert_state(files, LOADS)
+
+
+def test_a_compaction_of_a_dropped_arrangement_is_stopped(tmp_path):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(1000):
+        for number, table in zip(range(LOADS), batches(), strict=False):
+            sink(Frame(table, "q"), number)
+        sink.close()
+        manifest = read_manifest(files, list_batch_ids(files)[-1])
+        compactor = compaction.Compactor(files)
+        compactor.check_all(manifest)
+        compactor.after_commit(manifest, (), "data/first-0.arrow")
+        assert compactor.group is not None
+        without_state = replace(manifest, traces={}, dictionaries={})
+        compactor.after_commit(without_state, (), "data/second-0.arrow")
+    assert compactor.group is None
+    assert not [name for name in files.names("data") if "first" in name or "second" in name]
 
 
 def test_compactions_in_threads_keep_all_rows(tmp_path):
