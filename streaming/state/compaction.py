@@ -32,7 +32,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -306,10 +305,10 @@ class _Task:
             rows, part = run.rows, SegmentPart(name_of_parts(key), run.to_words())
         if not rows:
             return CompactedPart(self.group, None, FileChecksum(0, 0))
-        content = encode_segment([part])
-        checksum = FileChecksum(memoryview(content).nbytes, zlib.crc32(content))
+        chunks = encode_segment([part])
+        checksum = FileChecksum.of(chunks)
         self._check_stop()
-        self._files.write(self.file, [content])
+        self._files.write(self.file, chunks)
         self._files.sync(self.file)
         self._files.sync_folder(self.file.partition("/")[0])
         return CompactedPart(self.group, SegmentReference(self.file, 0, rows, part.size), checksum)

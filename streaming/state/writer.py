@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -145,14 +144,14 @@ class Writer:
             files[view] = tuple(names)
         return files
 
-    def write(self, name: str, data: Bytes) -> FileChecksum:
+    def write(self, name: str, *chunks: Bytes) -> FileChecksum:
         """Write and sync a file; return its checksum."""
         self._written.append(name)
-        self._files.write(name, [data])
+        self._files.write(name, chunks)
         self._files.sync(name)
-        size = memoryview(data).nbytes
-        self.bytes_written += size
-        return FileChecksum(size, zlib.crc32(data))
+        checksum = FileChecksum.of(chunks)
+        self.bytes_written += checksum.size
+        return checksum
 
     def make_manifest(
         self,
@@ -360,7 +359,7 @@ class Writer:
             segments.append(self._small_parts)
         for i, segment in enumerate(segments):
             file = f"{self._stem}-{i}.arrow"
-            self._new_files[file] = self.write(file, encode_segment([part for part, _ in segment]))
+            self._new_files[file] = self.write(file, *encode_segment([part for part, _ in segment]))
             for position, (_, number) in enumerate(segment):
                 reference = self._new_references[number]
                 self._new_references[number] = replace(reference, file=file, position=position)
