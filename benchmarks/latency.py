@@ -163,7 +163,7 @@ def measure(
 
 
 class _Edges:
-    """Random edges, without duplicates: those of the loads, then new ones for the steps."""
+    """Random edges, without duplicates and loops: those of the loads, then those of the steps."""
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -172,9 +172,9 @@ class _Edges:
         self._half = sizes.step_rows // 2
         rows = loaded + sizes.steps * (sizes.step_rows - self._half)
         nodes = max(rows // DEGREE, 20)
-        # Twice as many codes of edges as are needed, because duplicates are dropped.
-        codes = np.unique(random.integers(0, nodes * nodes, rows + rows // 8 + 100))
-        codes = random.permutation(codes)[:rows]
+        # More codes of edges than are needed, because duplicates and loops are dropped.
+        codes = np.unique(random.integers(0, nodes * nodes, rows + rows // 4 + 100))
+        codes = random.permutation(codes[codes // nodes != codes % nodes])[:rows]
         assert len(codes) == rows
         self._source, self._target = codes // nodes, codes % nodes
         self._deleted = random.permutation(loaded)[: sizes.steps * self._half]
@@ -194,8 +194,8 @@ class _Edges:
             yield changes_table(self._source[numbers], self._target[numbers], weights)
 
     def live(self) -> tuple[Integers, Integers]:
-        """Return the edges that exist after all steps, without loops, which are in no triangle."""
-        is_live = self._source != self._target
+        """Return the edges that exist after all steps."""
+        is_live = np.ones(len(self._source), np.bool_)
         is_live[self._deleted] = False
         return self._source[is_live], self._target[is_live]
 

@@ -29,7 +29,7 @@ from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, concatenate_strings, name_of_parts
 from streaming.state.segment import SegmentPart, encode_segment
-from streaming.state.segment_references import SegmentReference, StateKey, count_merged_parts
+from streaming.state.segment_references import SegmentReference, StateKey, merge_counts
 
 __all__ = ["Writer"]
 
@@ -309,19 +309,17 @@ class Writer:
         while first_free and parts[first_free - 1] not in self._busy_parts:
             first_free -= 1
         rows = [part.rows for part in parts[first_free:]]
-        count = count_merged_parts(rows, new_rows)
-        if not count or len(parts) >= MAX_PARTS:
-            return count
-        if self._compactor is not None:
-            merged_bytes = sum(part.size for part in parts[-count:])
-            if merged_bytes > max(MAX_BYTES_AT_ONCE, MAX_GROWTH_AT_ONCE * new_bytes):
+        counts = [0, *merge_counts(rows, new_rows)]
+        if len(parts) < MAX_PARTS and self._compactor is not None:
+            max_bytes = max(MAX_BYTES_AT_ONCE, MAX_GROWTH_AT_ONCE * new_bytes)
+            while sum(part.size for part in parts[len(parts) - counts[-1] :]) > max_bytes:
                 self.due_keys.add(key)
-                return 0
-        elif sum(rows[-count:]) > MAX_SMALL_MERGE_ROWS:
+                counts.pop()
+        elif len(parts) < MAX_PARTS and sum(rows[len(rows) - counts[-1] :]) > MAX_SMALL_MERGE_ROWS:
             if self._has_large_merge:
                 return 0  # postponed
             self._has_large_merge = True
-        return count
+        return counts[-1]
 
     def _stage_part(self, part: SegmentPart, rows: int) -> int:
         """Collect a new part, to be written with the others; return its number."""
