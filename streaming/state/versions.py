@@ -27,7 +27,7 @@ from streaming.state.manifest import (
 __all__ = ["DATA", "OUTPUTS", "Versions"]
 
 # A file of at least this size takes long to remove.
-MIN_LARGE_FILE_BYTES: Final = 1 << 20
+MIN_LARGE_FILE_BYTES: Final = 1 << 18
 DATA: Final = "data"
 OUTPUTS: Final = "outputs"
 
