@@ -91,29 +91,34 @@ def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
 
 
 def test_a_view_keeps_its_plans_until_the_arrangements_of_new_ones_are_built(monkeypatch):
-    relations = skewed_relations()
-    half = {name: ZSet.from_columns(list(r.row_array[:, ::2])) for name, r in relations.items()}
-    oracle = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
-    expected = oracle.step(relations).to_dict()
-    monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 16_000)
+    monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 10_000)
     monkeypatch.setattr(trace, "MAX_ROWS_ARRANGED_AT_ONCE", 100)
-    view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
-    output = view.step(half).to_dict()
-    old_plans = [term.physical.plan for term in view.terms]
-    remaining = {name: relations[name] + (-half[name]) for name in relations}
-    steps = 0
-    for start in range(0, max(map(len, remaining.values())), 100):
-        step = {}
-        for name, rows in remaining.items():
-            part = slice(start, start + 100)
-            if start < len(rows):
-                step[name] = ZSet(rows.row_array[:, part], rows.weight_array[part])
-        output = naive.add(output, view.step(step).to_dict())
-        new_plans = [term.physical.plan for term in view.terms]
-        steps += new_plans == old_plans
-    assert output == expected
-    assert 36 <= steps < 50
-    assert new_plans != old_plans
+    monkeypatch.setattr(arrangement_build, "MIN_COPIED_ROWS", 2_000)
+    random = np.random.default_rng(0)
+    rows = np.unique(random.integers(0, [[50], [500], [3]], (3, 14_000)), axis=1)
+    rows = rows[:, random.permutation(rows.shape[1])]
+    others = {"r": np.arange(50), "t": np.arange(0, 500, 2), "u": np.arange(3)}
+    first_step = {name: ZSet.from_columns([column]) for name, column in others.items()}
+    text = "n() :- r(a), s(a, b, c), t(b), u(c)"
+    expected = DeltaQuery(text).step(first_step | {"s": ZSet.from_columns(list(rows))})
+    relations = Relations()
+    view = DeltaQuery(text, relations=relations)
+    output, orders, plans, ends = {}, [], [], [6_000, *range(6_200, 12_001, 200), rows.shape[1]]
+    for start, end in zip([0, *ends], ends, strict=False):
+        step = {"s": ZSet.from_columns(list(rows[:, start:end]))}
+        shared = relations.stage(step if start else step | first_step)
+        output = naive.add(output, view.evaluate(shared).to_dict())
+        shared.commit()
+        orders.append(relations.traces["s"].orders)
+        plans.append([term.physical.plan for term in view.terms])
+    assert output == expected.to_dict()
+    # The terms are planned again in the step that ends with 9,800 rows of s, as more than 10,000
+    # rows have changed. The new plans read s in two new orders; three slices of 3,200 rows copy the
+    # 9,600 rows before that step.
+    switch = next(number for number, current in enumerate(plans) if current != plans[0])
+    assert ends[switch] == 9_800 + 2 * 200
+    assert orders[switch - 1] == orders[0] and plans[switch] == plans[-1]
+    assert len(set(orders[switch]) - set(orders[0])) == 2
 
 
 def test_arrangements_that_no_plan_reads_are_dropped_and_counters_continue():
