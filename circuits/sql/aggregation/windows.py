@@ -413,7 +413,9 @@ class Windows:
         exclusion = str(exclude.name if isinstance(exclude, exp.Expr) else exclude or "NO OTHERS")
         if exclusion.upper() not in _EXCLUSIONS:
             raise source.unsupported(node, f"EXCLUDE {exclusion}")
-        if start is not None and end is not None and start > end:
+        # Bounds on one side, 1 PRECEDING AND 3 PRECEDING, make a frame without rows.
+        is_one_side = spec.args.get("start_side") == spec.args.get("end_side")
+        if not is_one_side and start is not None and end is not None and start > end:
             raise source.error(node, "the frame ends before it starts; exchange its bounds")
         return Frame(
             mode,  # type: ignore[arg-type]
