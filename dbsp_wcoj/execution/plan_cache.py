@@ -119,7 +119,7 @@ class PlanCache:
         # Variable orders that `resume` prescribes while it binds the terms.
         self._prescribed_orders: dict[DeltaTerm, tuple[str, ...]] = {}
         self.retired_counters: Int64Array = np.zeros(2, np.int64)
-        relations.add_reader(self._column_orders)
+        relations.add_reader(self.column_orders)
         self._relations = relations
         for candidate in self._formulas:
             for term in self._terms_ahead(candidate):
@@ -392,10 +392,11 @@ class PlanCache:
     def _variables(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for columns in self._body.columns for name in columns))
 
-    def _column_orders(self) -> dict[str, set[ColumnOrder]]:
-        """Return the column orders in which the terms read each relation."""
+    def column_orders(self) -> dict[str, set[ColumnOrder]]:
+        """Return the column orders in which the terms read each relation; for any thread."""
         orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
-        current = [(term, bound.physical.plan) for term, bound in self._bound.items()]
+        # Another thread may be planning: it replaces these, and does not change them.
+        current = [(bound.term, bound.physical.plan) for bound in self._published_terms]
         for term, plan in [*current, *self._next_plans.items()]:
             for name, order in self._orders_read(term, plan):
                 orders[name].add(order)

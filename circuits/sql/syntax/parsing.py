@@ -339,6 +339,19 @@ class _TextKeepingParser(Parser):
             return self.expression(exp.In(this=this, field=self._parse_column()))
         return super()._parse_in(this, alias)
 
+    # sqlglot reads no comparison as a key in ROLLUP, CUBE and GROUPING SETS, as in ROLLUP (a > 1).
+
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP), advance=False):
+            return super()._parse_cube_or_rollup(with_prefix)
+        kind = exp.Cube if self._curr.token_type == TokenType.CUBE else exp.Rollup
+        self._advance()
+        return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        sets = self._parse_grouping_sets() or self._parse_cube_or_rollup()
+        return sets or self._parse_disjunction()
+
     def _refuse_surplus(self, call: Any, name: Token) -> None:
         """Raise the error for a call with more arguments than the function takes."""
         limit = call.meta.pop(_SURPLUS, None) if isinstance(call, exp.Expr) else None
