@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from circuits.sql.aggregation.grouping import FIRST_WINDOW
 from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
 from circuits.sql.binding.ordering import SortKey, order_columns, read_order
 from circuits.sql.binding.scope import is_correlated
-from circuits.sql.expressions.intervals import read_interval
+from circuits.sql.expressions.intervals import is_interval_sum, read_interval_sum
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import value_type
 
@@ -462,11 +463,11 @@ class Windows:
         if len(order) != 1:
             raise source.error(node, "RANGE with an offset needs an ORDER BY of one column")
         type_ = value_type(order[0].expression.type)
-        if isinstance(bound, exp.Interval):
+        if is_interval_sum(bound):
             return self._interval_offset(clause, bound, type_)
         value = clause.read(bound)
         number = value.value if isinstance(value, Literal) else None
-        if number is None or isinstance(number, bool | str):
+        if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
             raise source.unsupported(bound, "an offset that is not a constant", "write a number")
         if number < 0:
             raise source.error(bound, f"offset {number}: write a number that is not negative")
@@ -486,9 +487,9 @@ class Windows:
             )
         return int(number)
 
-    def _interval_offset(self, clause: Clause, bound: exp.Interval, type_: pa.DataType) -> int:
+    def _interval_offset(self, clause: Clause, bound: exp.Expr, type_: pa.DataType) -> int:
         source = clause.source
-        months, days, micros = read_interval(clause, bound)
+        months, days, micros = read_interval_sum(clause, bound)
         if months:
             raise source.unsupported(
                 bound, "RANGE with an interval of months", "write it in days, or order by months"

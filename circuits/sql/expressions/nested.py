@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.duckdb_lists import join_texts
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.spark.sequences import read_sequence
@@ -362,17 +363,10 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
-    """Read ``array_to_string``; in DuckDB, a list that has NULLs only gives NULL."""
-    values, *texts = clause.read_arguments(node, "this", "expression", "null")
-    joined = clause.call(node, "list_join", values, *texts)
-    if clause.source.is_spark or len(texts) > 1:
-        return joined
-    zero = integer_literal(0)
-    has_no_text = clause.call(node, "eq", clause.call(node, "list_count", values), zero)
-    has_elements = clause.call(node, "gt", clause.call(node, "list_length", values), zero)
-    return clause.call(
-        node, "case", clause.call(node, "and", has_no_text, has_elements), NULL, joined
-    )
+    values, *others = clause.read_arguments(node, "this", "expression", "null")
+    if clause.source.is_spark:
+        return clause.call(node, "list_join", values, *others)
+    return join_texts(clause, node, values, *others, empty=string_literal(""))
 
 
 def _split_reader(function: str) -> Reader:
