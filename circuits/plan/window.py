@@ -124,6 +124,20 @@ class WindowCall:
         order = tuple((part.column, part.descending, part.nulls_first) for part in self.within)
         return *key, order, self.options
 
+    def text(self, fields: Fields) -> str:
+        """Return the call with the names of the columns, without its frame."""
+        names = [fields[column].name for column in self.arguments]
+        if self.function in ("lag", "lead", "nth_value", "ntile"):
+            names.insert(min(1, len(names)), str(self.number))
+        names += [repr(option) for option in self.options]
+        distinct = "distinct " if self.distinct else ""
+        nulls = " ignore nulls" if self.ignore_nulls else ""
+        return f"{self.function}({distinct}{', '.join(names) or self._star}){nulls}"
+
+    @property
+    def _star(self) -> str:
+        return "*" if self.function == "count" else ""
+
     def label(self, fields: Fields) -> str:
         """The call with the names of the columns.
 
@@ -131,15 +145,8 @@ class WindowCall:
         >>> call.label((Field("price", pa.int64()),))
         'sum(price) rows between 2 preceding and current row'
         """
-        names = [fields[column].name for column in self.arguments]
-        if self.function in ("lag", "lead", "nth_value", "ntile"):
-            names.insert(min(1, len(names)), str(self.number))
-        names += [repr(option) for option in self.options]
-        distinct = "distinct " if self.distinct else ""
-        nulls = " ignore nulls" if self.ignore_nulls else ""
         has_frame = self.function not in RANKING | {"lag", "lead"}
-        frame = f" {self.frame.label()}" if has_frame else ""
-        return f"{self.function}({distinct}{', '.join(names)}){nulls}{frame}"
+        return f"{self.text(fields)} {self.frame.label()}" if has_frame else self.text(fields)
 
 
 @dataclass(frozen=True)

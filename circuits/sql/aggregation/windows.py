@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
@@ -171,9 +172,6 @@ class Windows:
         calls = [call.map(over_groups) for call in self._calls]
         calls = [replace(call, partition=(*domain_columns, *call.partition)) for call in calls]
         values: list[Expression] = [c for c in columns(plan) if c.index in columns_read]
-        names = [
-            plan.fields[index].name for index in range(len(plan.fields)) if index in columns_read
-        ]
         self._result_columns = {
             value.index: position
             for position, value in enumerate(values)
@@ -181,12 +179,8 @@ class Windows:
         }
         read_by_calls = dict.fromkeys(value for call in calls for value in call.expressions)
         values += [value for value in read_by_calls if value not in values]
-        names += [
-            plan.fields[value.index].name if isinstance(value, Column) else f"window_{number}"
-            for number, value in enumerate(values[len(names) :])
-        ]
         if tuple(values) != columns(plan):
-            plan = Map(plan, tuple(values), tuple(names))
+            plan = Map(plan, tuple(values), column_names(values, plan.fields))
         first_result = len(values)
         for partition, order in dict.fromkeys((call.partition, call.order) for call in calls):
             numbers = [
@@ -201,7 +195,7 @@ class Windows:
                 plan,
                 tuple(dict.fromkeys(map(values.index, partition))),
                 order_columns(order, values),
-                tuple(self._window_call(calls[number], values) for number in numbers),
+                tuple(self._window_call(calls[number], values, plan) for number in numbers),
             )
         return plan
 
@@ -215,12 +209,12 @@ class Windows:
         )
 
     @staticmethod
-    def _window_call(call: _Call, values: list[Expression]) -> WindowCall:
-        return WindowCall(
+    def _window_call(call: _Call, values: list[Expression], plan: PlanNode) -> WindowCall:
+        window_call = WindowCall(
             call.function,
             tuple(map(values.index, call.arguments)),
             call.type,
-            call.function,
+            "",
             call.frame,
             call.number,
             call.ignore_nulls,
@@ -228,6 +222,7 @@ class Windows:
             order_columns(call.within, values),
             call.options,
         )
+        return replace(window_call, name=window_call.text(plan.fields))
 
     def _read_call(
         self, clause: Clause, node: exp.Window, register: Callable[[_Call], Expression]

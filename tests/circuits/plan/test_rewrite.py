@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits.datalog import plan_datalog
-from circuits.plan.expressions import label
+from circuits.plan.expression_text import label
 from circuits.plan.nodes import (
     Aggregate,
     Distinct,
