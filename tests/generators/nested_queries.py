@@ -76,6 +76,10 @@ SELECT id, (i, t) AS pair, row(a, (1, t)) AS nested FROM t
 SELECT id, x FROM t, unnest(a) AS u(x)
 SELECT id, x, o FROM t CROSS JOIN UNNEST(a) WITH ORDINALITY AS u(x, o)
 SELECT id, x FROM t LEFT JOIN UNNEST(a) AS u(x) ON true
+SELECT id, x FROM t LEFT JOIN UNNEST(a) AS u(x) ON x > 2 OR i = 2
+SELECT id, x, o, i FROM t LEFT JOIN UNNEST(a) WITH ORDINALITY AS u(x, o) ON x >= o AND x > i
+SELECT id, x, y FROM t LEFT JOIN UNNEST(a) AS u(x) ON x = i LEFT JOIN UNNEST(b) AS z(y) ON y <> x
+SELECT id, x FROM t LEFT JOIN UNNEST(n) AS u(x) ON len(x) > 1
 SELECT r.id, x FROM t AS r JOIN unnest(r.a) AS u(x) ON x > 1
 SELECT id, a, x FROM t, unnest(t.b) AS u(x) WHERE x = a[1]
 SELECT id, x FROM t, LATERAL (SELECT unnest(a) AS x)
