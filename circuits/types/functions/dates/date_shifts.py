@@ -44,7 +44,7 @@ def _first_day(months: Numbers) -> Numbers:
     return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
 
 
-def _add_months(days: Numbers, count: Numbers) -> Numbers:
+def add_months(days: Numbers, count: Numbers) -> Numbers:
     """Add months to days; a day beyond the end of the new month becomes its last day."""
     months, day_of_month = _split_days(days)
     first = _first_day(months + count)
@@ -57,7 +57,7 @@ def _shift_timestamps(
 ) -> Numbers:
     """Add months, then days, then microseconds."""
     day, time = np.divmod(timestamps, _DAY_US)
-    return (_add_months(day, months) + days) * _DAY_US + time + micros
+    return (add_months(day, months) + days) * _DAY_US + time + micros
 
 
 def _last_day(days: Numbers) -> Numbers:
@@ -248,7 +248,7 @@ FUNCTIONS = (
         "a plus b months, at most the last day of the month",
         "di",
         _DATE,
-        _add_months,
+        add_months,
     ),
     _function(
         "shift_timestamp",
