@@ -191,6 +191,8 @@ def _row_error(
             stop, error = middle, first_half_error
         except pa.ArrowCapacityError:  # too many values for one column, but none of them fails
             start = middle
+    if expression.function == "raise_error":
+        return EvaluationError(f"{shorten(str(error))}; exclude such rows, or use a case around it")
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
     shown = dict.fromkeys(
         f"{frame.show(argument)} = {format_scalar(value)}"
