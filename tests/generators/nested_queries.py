@@ -258,6 +258,13 @@ LATERAL VIEW OUTER explode(m) w AS k, v
 SELECT explode(a) AS x, id FROM t
 SELECT id, posexplode(a) AS (p, x) FROM t
 SELECT explode(m), id FROM t
+SELECT id, x FROM t LEFT JOIN LATERAL explode(a) AS u(x) ON x > i
+SELECT id, p, x FROM t LEFT JOIN LATERAL posexplode(a) AS u(p, x) ON x > i AND p < 2
+SELECT id, window(timestamp_seconds(i * 7), '10 seconds') AS w FROM t
+SELECT id, window(timestamp_seconds(i * 7), '10 seconds', '5 seconds').end AS w FROM t
+SELECT id, sum(id) OVER (ORDER BY date_add(DATE '2024-01-31', CAST(30 * i AS INT)) \
+RANGE BETWEEN INTERVAL '1' MONTH PRECEDING AND CURRENT ROW) AS n FROM t
+SELECT i, dateadd(DAY, 1, CAST(date_add(DATE '2024-01-31', CAST(i AS INT)) AS STRING)) AS n FROM t
 SELECT explode_outer(a), id FROM t
 SELECT id, inline(array(struct(id AS q, t AS r))) FROM t
 SELECT id, u.* FROM t LATERAL VIEW json_tuple(j, 'a', 'b') u AS x, y
