@@ -6,9 +6,9 @@
 - Any other ``or`` is distributed over the other items: ``a, or(b ; c)`` becomes the two
   alternatives ``a, b`` and ``a, c``. Each can then use the variables that ``a`` binds.
 
-Two alternatives may derive the same row with a weight above 1; this is correct, because every head
-is distinct. Distribution is exponential in the number of such ors, so ``MAX_ALTERNATIVES`` limits
-it.
+If two alternatives derive the same row, its weight is above 1; this is correct, because duplicates
+are removed from every head. Distribution is exponential in the number of such ors, so
+``MAX_ALTERNATIVES`` limits it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def split_alternatives(
     """Return alternatives: conjunctions, at least one of which is true if ``items`` are true.
 
     Args:
-        items: Flat items whose local variables have unique names, see `circuits.datalog.scope`.
+        items: The items of a body, as `circuits.datalog.scope` returns them: no conjunction within
+            a conjunction, and unique names of local variables.
         needed: Variables whose values the caller needs.
         outer: For items of a negation, the variables that are bound outside of it.
         source: For errors.
@@ -96,7 +97,8 @@ def _find_distributed_or(
 def variables_bound_by_atoms(items: Items, outer: Collection[str]) -> frozenset[str]:
     """Return the variables that a conjunction binds, ignoring ors without atoms.
 
-    ``or(x = 1 ; x = 2)`` binds ``x``. But if another item binds ``x``, it is a condition.
+    Such an ``or`` may bind ``x``, as ``or(x = 1 ; x = 2)``. But if another item binds ``x``, the
+    ``or`` is a condition.
     """
     binding_items = tuple(item for item in items if not isinstance(item, Or) or _has_atoms(item))
     return bound_variables(binding_items, outer).union(outer)

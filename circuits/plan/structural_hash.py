@@ -13,13 +13,13 @@ inputs of a commutative node, as of a UNION ALL.
 Alternative considered: compare tuples of Python values. But Python treats some different values as
 equal (``0.0`` and ``-0.0``, ``1`` and ``True``), and NaN as different from itself.
 
-The references of a node are plans that it needs besides its inputs, for example the encoder of the
-row ids that it decodes (`circuits.plan.node.PlanNode.references`).
+The references of a node are plans that it needs besides its inputs
+(`circuits.plan.node.PlanNode.references`).
 
 Recursion: the same `RecursiveReference` means different relations in different recursions. The hash
-of a recursion is computed from its relations' names, bodies and modes, with the references in the
-bodies hashed by name. In the graph, the hash of a reference combines the hash of its recursion and
-its name.
+of a recursion is computed from its relations' names, bodies and modes; in the bodies, a
+`RecursiveReference` is hashed by its name. In the graph, its hash combines the hash of its
+recursion and its name.
 
 Cost: O(nodes), each node once.
 """
@@ -96,6 +96,8 @@ class PlanHasher:
 
 def structural_hash(plan: PlanNode, inputs: Sequence[str], references: Sequence[str] = ()) -> str:
     """The hash of a node, from the hashes of its inputs and references.
+
+    The inputs of ``plan`` itself are not read, only the given hashes:
 
     >>> from circuits.plan.nodes import Field, Negate, Scan
     >>> e = Scan("e", (Field("src", pa.int64()),))

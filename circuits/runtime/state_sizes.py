@@ -19,7 +19,7 @@ UNBOUNDED = "nothing bounds it: it grows with its input"
 
 
 class StateSize(NamedTuple):
-    """The state of one operator, or of the rows that joins read from it.
+    """The rows that one operator keeps as its state, or the rows of its output that joins read.
 
     Attributes:
         operator: The name of the input, or ``#`` and a number, as in `Circuit.explain`.
@@ -50,7 +50,7 @@ def state_sizes(state: CircuitVersion) -> list[StateSize]:
 def describe_state(state: CircuitVersion) -> list[str]:
     """Return a line per operator with state, for explain.
 
-    There are no lines if no input has an event time, because then no bound keeps state small.
+    There are no lines if no input has an event time: most bounds are bounds of an event time.
     """
     inputs = state.graph.checked_inputs.values()
     if not any(checked.options.time_column is not None for checked in inputs):

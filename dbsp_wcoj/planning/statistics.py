@@ -77,7 +77,7 @@ class Statistics:
 
 
 def sample_rows(rows: Int64Array | Run) -> Sample:
-    """Sample every k-th row of columns, or of a run in its own column order.
+    """Sample every k-th row of an array of shape ``(columns, rows)``, or of a run in its order.
 
     Complexity:
         O(sample log n).

@@ -34,7 +34,7 @@ class NearestValues(NamedTuple):
 
 
 class NearestRows:
-    """The rows of a trace in its own column order.
+    """Searches the rows of a trace, in its own column order.
 
     Args:
         trace: The rows.

@@ -33,7 +33,7 @@ class Work:
 
     Attributes:
         phase: One of ``PHASES``.
-        start: The start of the phase, in seconds of the stopwatch.
+        start: The start of the phase, as `time.perf_counter` counts seconds.
         subject: What the phase works on: rows, an operator, a target.
     """
 

@@ -38,7 +38,7 @@ class Page(SinkObserver):
     """A served page and its history.
 
     Args:
-        circuit: The views, before the first micro-batch that the page shows.
+        circuit: The circuit of the views, as it is before the first micro-batch of the page.
         name: The title of the page.
         host: The address to serve the page on. Other machines can open the page unless this is a
             loopback address.
@@ -96,7 +96,7 @@ class Page(SinkObserver):
         self.history.end(reason, failed=failed)
 
     def wait_for_interrupt(self, console: Any) -> None:
-        """Continue to serve until Ctrl-C, if a console of rich is a terminal."""
+        """Continue to serve until Ctrl-C if ``console``, of the library rich, is a terminal."""
         if not console.is_terminal:
             return
         console.print("The page is served until Ctrl-C.", style="dim")

@@ -215,6 +215,8 @@ SELECT id, list_sort(a), list_sort(a, 'DESC'), list_sort(w), list_sort(n) FROM t
 SELECT id, list_sort(a, 'ASC', 'NULLS FIRST'), list_sort(a, 'DESC', 'NULLS FIRST') FROM t
 SELECT id, list_reverse_sort(a), list_sort(list_distinct(a)) FROM t
 SELECT id, list_concat(a, b), a || b, array_concat(a, b), list_concat(a, [i]) FROM t
+SELECT id, list_concat(a, a), list_concat(a), concat(b, a), list_concat(a, NULL) FROM t
+SELECT id, list_concat(NULL, NULL), list_concat(NULL::INT[], NULL), a || NULL::BIGINT[] FROM t
 SELECT id, list_slice(a, 1, 2), a[1:2], a[2:], a[:-1], a[-2:], list_slice(a, i, 2) FROM t
 SELECT id, a[0:1], a[5:6], a[-9:2] FROM t
 SELECT id, array_to_string(w, ','), array_to_string(a, '-') FROM t

@@ -38,6 +38,7 @@ from circuits.sql.binding.scope import (
     shift_columns,
 )
 from circuits.sql.binding.selection import Selection
+from circuits.sql.syntax.nodes import strip_parentheses
 from circuits.types import functions
 
 __all__ = [
@@ -319,11 +320,12 @@ class SelectBuilder:
 
     def join_scalar_subquery(self, clause: Clause, node: exp.Expr) -> Expression:
         """Join a scalar subquery to the plan and return its value."""
-        if node in self._subquery_values:
+        query = strip_parentheses(node)
+        if query in self._subquery_values:
             self.source.mark_read(node)
-            return self._subquery_values[node]
+            return self._subquery_values[query]
         self.plan, value = self.queries.join_scalar(self, node)
-        self._subquery_values[node] = value
+        self._subquery_values[query] = value
         return value
 
     def join_membership(self, clause: Clause, node: exp.Expr) -> Expression:

@@ -59,8 +59,8 @@ from circuits.sql.queries.subqueries import (
     Subquery,
     number_over_join,
     read_subquery,
-    strip_parentheses,
 )
+from circuits.sql.syntax.nodes import strip_parentheses
 from circuits.types.functions import call, conjunction
 
 __all__ = ["is_membership", "plan_semijoin", "read_membership"]

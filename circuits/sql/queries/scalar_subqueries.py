@@ -53,8 +53,8 @@ from circuits.sql.queries.subqueries import (
     add_condition_keys,
     number_over_join,
     read_subquery,
-    strip_parentheses,
 )
+from circuits.sql.syntax.nodes import strip_parentheses
 from circuits.sql.syntax.source import CorrelatedSqlError
 from circuits.types.functions import conjunction
 

@@ -72,6 +72,7 @@ from circuits.sql.queries.subqueries import add_condition_keys
 from circuits.sql.queries.tables import read_from_clause
 from circuits.sql.queries.unnesting import read_generator, zip_generators
 from circuits.sql.queries.window_tables import replace_session_end
+from circuits.sql.syntax.nodes import strip_parentheses
 from circuits.types import functions
 
 __all__ = ["finish_selection", "read_from_and_where", "read_selection"]
@@ -348,13 +349,17 @@ class _SelectReader:
         if group.args.get("all"):
             return not has_aggregate(node)
 
+        item = strip_parentheses(node)
+
         def is_item(key: exp.Expr) -> bool:
             if _is_number(key):
                 items = self.node.expressions
                 position = int(key.this)
-                return position <= len(items) and bool(items[position - 1].unalias() == node)
+                return position <= len(items) and bool(
+                    strip_parentheses(items[position - 1].unalias()) == item
+                )
             is_alias = isinstance(key, exp.Column) and key.name.casefold() == name.casefold()
-            return is_alias or bool(key == node)
+            return is_alias or bool(strip_parentheses(key) == item)
 
         return any(map(is_item, group_keys(group)))
 

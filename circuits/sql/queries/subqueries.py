@@ -35,7 +35,7 @@ from circuits.sql.binding.scope import (
 )
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.queries.decorrelation import plan_correlated_query
-from circuits.sql.syntax.array_subqueries import names_of_arguments
+from circuits.sql.syntax.nodes import names_of_arguments, strip_parentheses
 from circuits.sql.syntax.source import CorrelatedSqlError
 from circuits.types.functions import call
 
@@ -45,7 +45,6 @@ __all__ = [
     "add_condition_keys",
     "number_over_join",
     "read_subquery",
-    "strip_parentheses",
 ]
 
 CORRELATION_ADVICE: Final = "correlate it by conditions of its WHERE, joined by AND"
@@ -166,10 +165,3 @@ def number_over_join(expression: Expression, width: int) -> Expression:
         return Column(column.index + width, column.type)
 
     return substitute(expression, renumber)
-
-
-def strip_parentheses(node: exp.Expr) -> exp.Expr:
-    """Return the node inside of parentheses that have no alias and no clause of their own."""
-    while isinstance(node, exp.Paren | exp.Subquery) and names_of_arguments(node) == ["this"]:
-        node = node.this
-    return node

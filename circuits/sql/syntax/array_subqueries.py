@@ -14,7 +14,9 @@ from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["names_of_arguments", "replace_array_subqueries"]
+from circuits.sql.syntax.nodes import strip_parentheses
+
+__all__ = ["replace_array_subqueries"]
 
 _VALUE: Final = "value"
 
@@ -25,21 +27,13 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
     Those that cannot be replaced stay, and are errors when they are read.
     """
     for node in list(tree.find_all(exp.Array)):
-        query = node.expressions[0] if len(node.expressions) == 1 else None
+        query = strip_parentheses(node.expressions[0]) if len(node.expressions) == 1 else None
         if not isinstance(query, exp.Query) or node.args.get("value_constructor") is not None:
             continue
-        # Remove parentheses: a Subquery without further arguments.
-        while isinstance(query, exp.Subquery) and set(names_of_arguments(query)) == {"this"}:
-            query = query.this
         keys = _sort_keys(query) if _has_one_column(query) else None
         if keys is not None:
             node.replace(_build_scalar_subquery(node, query, keys))
     return tree
-
-
-def names_of_arguments(node: exp.Expr) -> list[str]:
-    """Return the names of the arguments of a node that are set."""
-    return [name for name, value in node.args.items() if value not in (None, False, [])]
 
 
 def _has_one_column(query: exp.Expr) -> bool:

@@ -102,10 +102,12 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
 
 
 def _is_query_in_parentheses(parser: Any) -> bool:
-    """Return whether the next argument is a query in parentheses."""
+    """Return whether the next argument is a query in one or more parentheses."""
     starts = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
-    is_parenthesis = parser._curr.token_type == TokenType.L_PAREN
-    return is_parenthesis and parser._next is not None and parser._next.token_type in starts
+    if parser._curr.token_type != TokenType.L_PAREN:
+        return False
+    types = (token.token_type for token in parser._tokens[parser._index :])
+    return next((kind for kind in types if kind != TokenType.L_PAREN), None) in starts
 
 
 def _is_key_after_comma(parser: Any) -> bool:

@@ -50,6 +50,7 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
             path, reader = path.parent, reader.option("pathGlobFilter", path.name)
         frame = reader.load(None if path is None else str(path))
         if "select" in source.settings:
+            # ``select`` is one text with several expressions; struct() takes them all.
             return frame.selectExpr(f"struct({source.settings['select']}) AS row").select("row.*")
     except PySparkException as error:
         raise EventsError(f"{source.label}: {spark_reason(error)}") from error
@@ -88,7 +89,7 @@ def merge_streams(
 
 
 def _feed(source: SourceArgument) -> ChangeFeed:
-    """Return the feed of a source; it assigns the rows of all tables to the source's relation."""
+    """Return the feed of a source; all rows of its stream belong to the source's relation."""
     feed: Any = find_feed(source.settings["feed"])
     option_names = {field.name for field in fields(feed)}
     options = {"relation": source.name} if "relation" in option_names else {}

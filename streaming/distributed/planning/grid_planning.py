@@ -14,8 +14,8 @@ Without statistics, all relations are planned as equally large and all values as
 A few rows are a poor sample (`grid_from_counts`): sizes are used only if all relations have enough
 rows, and the values of a relation with too few rows are planned as equally frequent.
 
-A stage that groups by keys has one coordinate, the hash of all keys. Its groups cannot be spread,
-because each group has one result.
+The grid of a join has one coordinate per variable of the join. A stage that groups by keys has one
+coordinate, the hash of all keys. Its groups cannot be spread, because each group has one result.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ KnownCounts = Mapping[tuple[int, str], Counts]
 
 
 def atoms_of(stage: Stage) -> tuple[JoinAtom, ...]:
-    """Return the atoms that assign rows to cells: those of a join, or one with the keys."""
+    """Return the atoms that assign rows to cells.
+
+    These are the atoms of a join. For a stage that groups, it is one atom whose variables are the
+    keys.
+    """
     if stage.atoms:
         return stage.atoms
     (relation,) = stage.relations
@@ -126,7 +130,8 @@ def grid_from_counts(
         if atom_counts.total >= MIN_KNOWN_ROWS
     }
     large_positions = {position for position, _ in large}
-    if len(large_positions) == sum(1 for atom in atoms if atom.columns):
+    all_are_large = len(large_positions) == sum(1 for atom in atoms if atom.columns)
+    if all_are_large:
         return stage_grid(stage, cells, changed_rows=changed_rows, counts=large)
     equal_sizes = dict.fromkeys((atom.relation for atom in atoms), 1.0)
     return stage_grid(stage, cells, sizes=equal_sizes, changed_rows=changed_rows, counts=large)
@@ -139,7 +144,8 @@ def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[
         stage: A join; other stages have no values to count.
         tables: Rows by relation, each row once; further columns are ignored.
     """
-    # `Shares.columns` depends on the atoms only, so all shares can be 1 here.
+    # `Shares.columns` returns the columns that are hashed together for a variable. It depends on
+    # the atoms only, so all shares can be 1 here.
     shares = Shares(stage.atoms, dict.fromkeys(_variables(stage.atoms), 1))
     counted_columns = {
         (position, name): (atom.relation, shares.columns(atom, name))

@@ -55,6 +55,11 @@ ONCE_WRONG = [
     "SELECT t.a FROM t WHERE t.b IN (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ROLLUP (s))",
     "SELECT u.s, count(*) AS n FROM u WHERE u.a > 7 GROUP BY ROLLUP (u.s)",
     (
+        "SELECT (SELECT count(*) FROM u WHERE u.a = t.a) AS x, "
+        "grouping((SELECT count(*) FROM u WHERE u.a = t.a)) AS g FROM t "
+        "GROUP BY GROUPING SETS (((SELECT count(*) FROM u WHERE u.a = t.a)), ())"
+    ),
+    (
         "SELECT (SELECT sum(u.a) FROM u WHERE u.a <> t.b) AS x, k, count(*) AS n FROM t GROUP BY "
         "ROLLUP ((SELECT sum(u.a) FROM u WHERE u.a <> t.b), k)"
     ),

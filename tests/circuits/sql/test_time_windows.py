@@ -150,6 +150,12 @@ VIEWS = {
            FROM SESSION(TABLE e PARTITION BY k, k, ts, INTERVAL '5' SECOND) GROUP BY ALL""",
         SESSION_ORACLE,
     ),
+    "session table of a set operation": (
+        """SELECT k, window_start, window_end, count(*), sum(v)
+           FROM SESSION(((SELECT k, ts, v FROM e WHERE k = 1) UNION ALL SELECT k, ts, v FROM e
+           WHERE k IS DISTINCT FROM 1) PARTITION BY k, ts, INTERVAL '5' SECOND) GROUP BY ALL""",
+        SESSION_ORACLE,
+    ),
     "session with keys as a descriptor": (
         """SELECT w.k, w.window_start, w.window_end, count(*), sum(v)
            FROM TABLE(SESSION(TABLE e, DESCRIPTOR(ts), DESCRIPTOR(k), INTERVAL '5' SECOND)) AS w

@@ -33,15 +33,16 @@ def histories(draw: Any) -> tuple[RowRanges, Rows, Rows]:
         deleted = draw(st.lists(st.sampled_from(sorted(old)), unique=True)) if old else []
         if deleted:
             trace.update(ZSet.from_rows(deleted, [-old.pop(row) for row in deleted]))
-    if draw(st.booleans()):
-        return RowRanges(trace), old, old
     changes = draw(CHANGES)
     deleted = draw(st.lists(st.sampled_from(sorted(old)), unique=True)) if old else []
     changes += [(row, -old[row]) for row in deleted]
     new = Counter(old)
     for row, weight in changes:
         new[row] += weight
-    return RowRanges(trace, trace.prepare(zset_of(changes))), old, +new
+    delta = zset_of(changes)
+    if not len(delta) or draw(st.booleans()):
+        return RowRanges(trace), old, old
+    return RowRanges(trace, trace.prepare(delta)), old, +new
 
 
 def weight_before(rows: Rows, key: tuple[int, ...], *, after: bool) -> int:

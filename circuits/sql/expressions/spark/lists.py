@@ -1,4 +1,4 @@
-"""Functions of lists in dialect spark that are compositions of the functions of both dialects."""
+"""Functions of lists in dialect spark, composed of functions that both dialects have."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _arrays_zip(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Ex
     ]
     if len({name.casefold() for name in names}) < len(names):
         raise clause.source.unsupported(
-            node, "arrays_zip() of columns of one name", "give one of them another name in FROM"
+            node, "arrays_zip() of columns of one name", "rename one of them in a subquery in FROM"
         )
     types = [argument.type.value_type for argument in arguments]
     named_type = pa.list_(pa.struct(list(zip(names, types, strict=True))))

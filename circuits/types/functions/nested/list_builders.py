@@ -199,7 +199,7 @@ FUNCTIONS = (
         _sequence_rule,
         _sequence(exclusive=False, strict=True),
     ),
-    Function("list_repeat", "the list that has the element a b times", _repeat_rule, _repeat),
+    Function("list_repeat", "a list of b elements, each of them a", _repeat_rule, _repeat),
     Function(
         "split",
         "the parts of the text a between the separators b",

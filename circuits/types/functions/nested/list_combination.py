@@ -71,15 +71,19 @@ def _concat(*, skip_nulls: bool) -> Kernel:
     """Return a kernel that concatenates lists.
 
     Args:
-        skip_nulls: If True, the result is NULL only if all lists are NULL; else if one is NULL.
+        skip_nulls: If True, a list that is NULL has no elements, as in DuckDB; only the
+            concatenation of NULLs without a type is NULL. If False, it is NULL if a list is NULL.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         arrays = [convert(fill_rows(values, rows), result_type) for values in arguments]
         valid = valid_all(arrays)
-        if valid is not None and skip_nulls:
-            valid = ~np.logical_and.reduce([null_mask(array) for array in arrays])
+        if skip_nulls:
+            # NULL without a type has been cast to a list of the type null.
+            has_type = not pa.types.is_null(result_type.value_type)
+            nulls = [null_mask(array) for array in arrays]
+            valid = None if has_type else ~np.logical_and.reduce(nulls)
         return concat_lists(arrays, valid, result_type)
 
     return kernel

@@ -70,8 +70,8 @@ def _rounding_kernel(mode: str) -> Kernel:
             return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
         scale = values.type.scale
         decimals = pc.cast(values, pa.decimal256(76, scale))
-        # Arrow cannot round off all 76 digits of the type. The value has at most 38 of them, so the
-        # result is the same if 75 are rounded off.
+        # Arrow cannot round off all 76 digits of the type, only 75. A value has at most 38 digits,
+        # so more than 75 are never needed.
         digits = min(max(digits, scale - 75), scale)
         return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
 
@@ -83,14 +83,15 @@ def _round_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
         return pc.round(values, round_mode=mode)
     if digits > 308:
         return values
-    if digits < -308:  # 10**-digits is above the greatest float: a value becomes 0 or infinite
+    if digits < -308:
+        # The unit 10**-digits is above the greatest float, so a value becomes 0 or infinite.
         quotient = pc.round(pc.multiply(values, 1e-309), round_mode=mode)
         return pc.if_else(pc.equal(quotient, 0.0), quotient, pc.multiply(quotient, math.inf))
     return pc.divide(pc.round(pc.multiply(values, 10.0**digits), round_mode=mode), 10.0**digits)
 
 
 def _decimal_rounder(rounding: str) -> Callable[[float, int], float]:
-    """Return a function that rounds the shortest decimal text of a float, as BigDecimal of Java.
+    """Return a function that rounds a float by its shortest decimal text, as BigDecimal of Java.
 
     Doubles have exponents from -324 to 308: beyond 330 digits there is nothing to round.
     """
@@ -134,8 +135,10 @@ FUNCTIONS = (
         _rounding_rule,
         _rounding_kernel("half_to_even"),
     ),
-    Function("round_up", "a rounded up to b digits", _rounding_rule, _rounding_kernel("up")),
-    Function("round_down", "a rounded down to b digits", _rounding_rule, _rounding_kernel("down")),
+    Function("round_up", "a rounded upwards, to b digits", _rounding_rule, _rounding_kernel("up")),
+    Function(
+        "round_down", "a rounded downwards, to b digits", _rounding_rule, _rounding_kernel("down")
+    ),
     Function(
         "round_to_zero",
         "a rounded to b digits, towards zero",
@@ -144,19 +147,19 @@ FUNCTIONS = (
     ),
     Function(
         "round_text_to_zero",
-        "as round_text_half_up, towards zero",
+        "as round_text_half_up, but towards zero",
         Signature("fi", pa.float64()),
         per_distinct_row(_decimal_rounder(ROUND_DOWN)),
     ),
     Function(
         "round_text_half_up",
-        "the shortest decimal text of the float a rounded to b digits, half away from zero",
+        "the float a, by its shortest decimal text, rounded to b digits, half away from zero",
         Signature("fi", pa.float64()),
         per_distinct_row(_decimal_rounder(ROUND_HALF_UP)),
     ),
     Function(
         "round_text_half_even",
-        "as round_text_half_up, half to even",
+        "as round_text_half_up, but half to even",
         Signature("fi", pa.float64()),
         per_distinct_row(_decimal_rounder(ROUND_HALF_EVEN)),
     ),
