@@ -193,9 +193,9 @@ def _call_pieces(call: Call, names: ColumnName, precedence: int) -> Iterator[str
             yield from _pieces(argument, names, precedence + 1)
     elif function == "case":
         yield "case"
-        for test, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
+        for condition, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
             yield " when "
-            yield from _pieces(test, names)
+            yield from _pieces(condition, names)
             yield " then "
             yield from _pieces(value, names)
         yield " else "

@@ -197,6 +197,7 @@ def _value_bound(
     if not n:
         return bounds
     values = order.values[rows]
+    wanted: Int64Array | np.ndarray
     if shift is not None:
         wanted = _shift_months(values, shift, descending=order.descending)
     elif values.dtype.kind == "f":
@@ -229,7 +230,7 @@ def _shift_months(values: Int64Array, shift: MonthShift, *, descending: bool) ->
     days = times // shift.ticks_per_day
     time_of_day = times - days * shift.ticks_per_day
     limit = (2**63 - 2) // shift.ticks_per_day - 1
-    new_days = np.clip(add_months(days, np.int64(sign * shift.months)), -limit, limit)
+    new_days = np.clip(add_months(days, np.array(sign * shift.months)), -limit, limit)
     moved = _add_saturating(new_days * shift.ticks_per_day + time_of_day, sign * shift.ticks)
     is_infinite = np.abs(days) > limit  # such a time stays what it is
     return sign * np.where(is_infinite, times, moved)
