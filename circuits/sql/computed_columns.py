@@ -28,11 +28,18 @@ from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.sql.binding.clause import Clause, call_function
 from circuits.sql.binding.environment import Environment
 from circuits.sql.binding.scope import Scope, ScopeColumn, scope_columns_of
+from circuits.sql.syntax.source import Unsupported
 from circuits.user_functions import user_function_name
 
-__all__ = ["ComputedColumn", "with_computed_columns"]
+__all__ = ["PROCESSING_TIME", "ComputedColumn", "with_computed_columns"]
 
 _CLAUSE_NAME: Final = "a computed column"
+#: Why a column of PROCTIME() cannot be read, and what to write instead.
+PROCESSING_TIME: Final = Unsupported(
+    "PROCTIME() in a computed column",
+    "the time of processing differs when a row is deleted or replayed; give the rows a column "
+    "with their time, or compare a time with now() in WHERE",
+)
 
 
 @dataclass(frozen=True)
@@ -107,12 +114,7 @@ def _read_value(
 
     for node in column.tree.walk():
         if isinstance(node, exp.Anonymous) and node.name.casefold() == "proctime":
-            raise source.unsupported(
-                node,
-                "PROCTIME() in a computed column",
-                "the time of processing differs when a row is deleted or replayed; give the rows a "
-                "column with their time, or compare a time with now() in WHERE",
-            )
+            raise source.unsupported(node, *PROCESSING_TIME)
     value = environment.clause(_CLAUSE_NAME, read_column).read(column.tree)
     source.check_all_read(column.tree)
     if column.type is not None and value.type != column.type:

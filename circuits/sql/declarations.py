@@ -13,7 +13,9 @@ DEFAULT                           unused, with a notice: a row has a value for e
 WITH, USING, LOCATION, ...        unused, with a notice: the rows come from the caller
 COMMENT, NULL                     read and dropped: they have no effect in any engine
 WATERMARK FOR, LATENESS           the input refuses late rows (`circuits.inputs.Lateness`)
+APPEND ONLY, CREATE SINK, ...     no effect, with a notice (`circuits.sql.syntax.statement_words`)
 a AS expr, GENERATED ALWAYS AS    queries compute it (`circuits.sql.computed_columns`)
+a AS PROCTIME()                   no column, with a notice: a query that reads it is refused
 METADATA                          unused, with a notice: a row has a value for the column
 identities, ...                   refused: a view without them would have other rows
 ================================= ================================================================
@@ -33,7 +35,7 @@ from sqlglot import exp
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
-from circuits.sql.computed_columns import ComputedColumn
+from circuits.sql.computed_columns import PROCESSING_TIME, ComputedColumn
 from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
 from circuits.sql.syntax.types import arrow_type
@@ -139,7 +141,11 @@ def read_declarations(statements: Iterable[tuple[SqlSource, exp.Expr]]) -> Decla
     sinks: set[str] = set()
     temporary_views: list[str] = []
     notices: list[str] = []
+    sources: list[SqlSource] = []
     for source, tree in statements:
+        if source not in sources:
+            sources.append(source)
+            notices += source.notices
         if isinstance(tree, exp.Insert):
             sinks.add(inserted_table(source, tree)[0].name.casefold())
         elif isinstance(tree, exp.Create) and tree.kind == "TABLE":
@@ -334,6 +340,10 @@ class _TableReader:
         self, node: exp.ColumnDef, constraint: exp.ComputedColumnConstraint
     ) -> None:
         self._source.allow_arguments(constraint, "this", "persisted")
+        if _is_processing_time(constraint.this):
+            self._source.unreadable_columns[node.name.casefold()] = PROCESSING_TIME
+            self._add_notice(node, f"column {node.name!r}", "no view can read PROCTIME()")
+            return
         type = None if node.kind is None else self._read_type(node.kind)
         position = len(self._names)
         self._computed[node.name] = ComputedColumn(node.name, constraint.this, type, position)
@@ -434,10 +444,18 @@ class _TableReader:
                     node, f"a time with {digits[0]} digits of a second", "use 6 digits or fewer"
                 )
             node = exp.DataType(this=node.this)
+        if node.this == exp.DType.INTERVAL and not node.expressions:
+            return pa.duration("us")
         return arrow_type(self._source, node)
 
     def _add_notice(self, node: exp.Expr, part: str, effect: str = "") -> None:
         self.notices.append(_notice(self._source, node, part, effect))
+
+
+def _is_processing_time(node: exp.Expr) -> bool:
+    """Return whether an expression is ``PROCTIME()``."""
+    node = node.unnest()
+    return isinstance(node, exp.Anonymous) and node.name.casefold() == "proctime"
 
 
 def _properties(source: SqlSource, tree: exp.Create) -> list[exp.Expr]:

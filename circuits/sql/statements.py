@@ -82,7 +82,8 @@ nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(
 computed=())}
     """
     source = SqlSource(text, dialect)
-    if _DECLARING_WORDS.isdisjoint(token.text.upper() for token in source.tokenize()):
+    words = (word for token in source.tokenize() for word in token.text.upper().split())
+    if _DECLARING_WORDS.isdisjoint(words):
         return Declarations()
     return read_declarations((source, tree) for tree in source.parse())
 

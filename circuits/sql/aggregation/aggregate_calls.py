@@ -68,9 +68,15 @@ def _primitive_reader(function: str) -> Read:
 
 
 def _read_sum(reader: AggregateReader) -> Expression:
-    """Return the sum; in Spark, the type of a sum of decimals has ten digits more than theirs."""
+    """Return the sum.
+
+    In Spark, the type of a sum of decimals has ten digits more than theirs. In PostgreSQL a sum of
+    BIGINT is NUMERIC, so that a division keeps its fraction.
+    """
     value = reader.apply_filter(_as_number(reader, reader.argument(0)))
     total = reader.aggregate("sum", value, distinct=reader.distinct)
+    if reader.source.is_postgres and pa.types.is_int64(value.type):
+        return reader.cast(total, pa.decimal128(38, 0))
     if not reader.is_spark or not pa.types.is_decimal(value.type):
         return total
     digits = min(38, value.type.precision + 10)

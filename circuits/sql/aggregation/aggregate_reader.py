@@ -141,7 +141,10 @@ class AggregateReader:
             name = AGGREGATE_CLASSES.get(type(node), "")
         definition = self._definitions.get(name)
         is_window_function = isinstance(node, _WINDOW_FUNCTIONS) or (
-            isinstance(node, exp.FirstValue | exp.LastValue) and not self.source.is_spark
+            isinstance(node, exp.FirstValue | exp.LastValue)
+            and not self.source.is_spark
+            # RisingWave's last_value(a ORDER BY b) is an aggregate.
+            and not isinstance(node.this, exp.Order)
         )
         if is_window_function and not isinstance(self.node.parent, exp.Window):
             raise self.source.error(

@@ -414,9 +414,9 @@ class Windows:
         end_shift = end if isinstance(end, MonthShift) else None
         first = start.reach if isinstance(start, MonthShift) else start
         last = end.reach if isinstance(end, MonthShift) else end
-        # Only in some months, an amount of days is more than one of months.
-        is_comparable = (start_shift is None) == (end_shift is None)
-        if is_comparable and first is not None and last is not None and first > last:
+        # Bounds on one side, 1 PRECEDING AND 3 PRECEDING, make a frame without rows.
+        is_one_side = spec.args.get("start_side") == spec.args.get("end_side")
+        if not is_one_side and first is not None and last is not None and first > last:
             raise source.error(node, "the frame ends before it starts; exchange its bounds")
         return Frame(
             mode,  # type: ignore[arg-type]

@@ -54,12 +54,14 @@ class ReaderTable:
         spark_by_name: The same for dialect spark.
         spark_results: For dialect spark, by name or class: the integer type that the result of a
             function has in Spark. Its kernel returns int64, so the result is cast.
+        postgres_results: The same for PostgreSQL and the engines that follow it.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]
     by_name: Mapping[str, Reader]
     spark_by_name: Mapping[str, Reader]
     spark_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
+    postgres_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
 
     def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
@@ -154,7 +156,7 @@ class Clause:
         reader = self.readers.find(node, is_spark=self.source.is_spark)
         if reader is not None:
             value = reader(self, node)
-            return self._as_spark_type(node, value) if self.source.is_spark else value
+            return self._as_dialect_type(node, value)
         if is_aggregate(node):
             return self.read_aggregate(self, node)
         word = str(node.meta.get(NAME_IN_TEXT, ""))
@@ -162,10 +164,16 @@ class Clause:
             node, self._describe(node), self._suggest_functions(node), word
         )
 
-    def _as_spark_type(self, node: exp.Expr, value: Expression) -> Expression:
-        """Return the result of a function in the integer type that it has in Spark."""
+    def _as_dialect_type(self, node: exp.Expr, value: Expression) -> Expression:
+        """Return an integer result of a function in the type that it has in the dialect."""
+        if self.source.is_spark:
+            results = self.readers.spark_results
+        elif self.source.is_postgres:
+            results = self.readers.postgres_results
+        else:
+            return value
         name = node.name.lower() if isinstance(node, exp.Anonymous) else type(node)
-        target = self.readers.spark_results.get(name)
+        target = results.get(name)
         if target is None or value.type == target or not pa.types.is_integer(value.type):
             return value
         return self.call(node, "cast", value, type=target)

@@ -309,6 +309,9 @@ class Scope:
 
     def _unknown_column_error(self, node: exp.Column) -> Exception:
         table = node.table
+        unreadable = self.source.unreadable_columns.get(node.name.casefold())
+        if unreadable is not None:
+            return self.source.unsupported(node, *unreadable)
         columns = [column for scope in self.enclosing_scopes() for column in scope.columns]
         if not table:
             names = _list_names(column.qualified_name for column in columns)

@@ -78,15 +78,15 @@ def _read_product(clause: Clause, node: exp.Mul) -> Expression:
 
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
-    """Read ``/``, which keeps the fraction; division by zero is an error in Spark, else NULL."""
-    if node.args.get("typed"):  # sqlglot's mark of a dialect whose / of integers is an integer
-        raise clause.source.unsupported(
-            node,
-            f"the division of integers in {clause.source.dialect}",
-            "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
-        )
-    clause.source.allow_arguments(node, "this", "expression", "safe")
+    """Read ``/``: division by zero is an error in Spark, else NULL.
+
+    It keeps the fraction. But in dialects such as PostgreSQL's, integers have an integer quotient.
+    """
+    clause.source.allow_arguments(node, "this", "expression", "safe", "typed")
     sides = clause.read(node.left), clause.read(node.right)
+    # sqlglot marks the dialects whose quotient of integers is an integer as typed.
+    if node.args.get("typed") and all(pa.types.is_integer(side.type) for side in sides):
+        return clause.call(node, "int_divide", *sides)
     if clause.source.is_spark and pa.types.is_duration(sides[0].type):
         return clause.call(node, "divide_interval", *sides)
     if clause.source.is_spark:

@@ -56,7 +56,7 @@ _COMPARISONS: Final[dict[str, tuple[TemporalComparison, ...]]] = {
     "ge": ("ge",),
     "eq": ("ge", "le"),
 }
-_NOW_NAMES: Final = ("now", "transaction_timestamp", "get_current_timestamp")
+_NOW_NAMES: Final = ("now", "transaction_timestamp", "get_current_timestamp", "mz_now")
 _ADVICE: Final = (
     "compare it with an expression that does not contain it, as a condition of WHERE: "
     "WHERE ts > now() - INTERVAL '1 hour'"

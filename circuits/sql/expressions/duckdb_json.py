@@ -70,8 +70,12 @@ def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     "array_to_json": _read_value,
     "json_array": _read_array,
+    "json_build_array": _read_array,
+    "json_build_object": _read_object,
     "json_object": _read_object,
     "json_quote": _read_value,
+    "jsonb_build_array": _read_array,
+    "jsonb_build_object": _read_object,
     "row_to_json": _read_value,
 }
 parse_by_name(READERS_BY_NAME, is_spark_dialect=False)

@@ -24,6 +24,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.spark.sequences import read_sequence
+from circuits.sql.expressions.time_series import is_time_series, read_time_series
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
@@ -321,10 +322,28 @@ def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
     if clause.source.is_spark:
         return read_sequence(clause, node)
     clause.source.allow_arguments(node, "start", "end", "step", "is_end_exclusive")
-    bounds = (node.args.get(name) for name in ("start", "end", "step"))
-    parts = [clause.read(bound) for bound in bounds if bound is not None]
-    exclusive = node.args.get("is_end_exclusive")
-    return clause.call(node, "series_before" if exclusive else "series", *parts)
+    function = "series_before" if node.args.get("is_end_exclusive") else "series"
+    ends = [clause.read(node.args[name]) for name in ("start", "end") if node.args.get(name)]
+    if len(ends) == 2 and is_time_series(*ends):
+        start, stop = ends
+        return read_time_series(clause, node, start, stop, function)
+    step = node.args.get("step")
+    return clause.call(node, function, *ends, *([] if step is None else [clause.read(step)]))
+
+
+def _read_string_to_array(clause: Clause, node: exp.StringToArray) -> Expression:
+    """Read PostgreSQL's ``string_to_array(s, ',')``; the parts of an empty text are no parts."""
+    clause.source.allow_arguments(node, "this", "expression")
+    delimiter = node.args.get("expression")
+    if not isinstance(delimiter, exp.Literal) or not delimiter.is_string or not delimiter.name:
+        raise clause.source.unsupported(
+            node, "this separator of string_to_array()", "write a text, such as ','"
+        )
+    text = clause.read(node.this)
+    parts = clause.call(node, "split", text, clause.read(delimiter))
+    is_empty = clause.call(node, "eq", text, string_literal(""))
+    no_parts = clause.call(node, "list_slice", parts, integer_literal(1), integer_literal(0))
+    return clause.call(node, "case", is_empty, no_parts, parts)
 
 
 def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
@@ -428,6 +447,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.MapKeys: _reader_by_dialect("map_keys", "map_keys", "this"),
     exp.RegexpSplit: _split_reader("split_regex"),
     exp.Split: _split_reader("split"),
+    exp.StringToArray: _read_string_to_array,
     exp.Struct: _read_struct,
     exp.StructExtract: _reader_by_dialect("struct_field", "struct_field", "this", "expression"),
     exp.ToMap: _read_map_literal,

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
+from sqlglot import exp
+
 from circuits.sql.binding.clause import ReaderTable
 from circuits.sql.expressions import (
     casts,
@@ -74,4 +77,8 @@ READERS: Final = ReaderTable(
         _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
     ),
     spark_results=arithmetic.RESULT_TYPES,
+    postgres_results=dict.fromkeys(
+        (exp.Extract, exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Sign, "date_part", "trunc"),
+        pa.float64(),
+    ),
 )

@@ -21,10 +21,15 @@ from typing import Final, NamedTuple
 
 from sqlglot import exp
 
-from circuits.sql.binding.environment import CommonTable, DerivedTable, Environment
+from circuits.sql.binding.environment import (
+    CommonTable,
+    DerivedTable,
+    Environment,
+    rename_columns,
+)
 from circuits.sql.syntax.source import SqlSource
 
-__all__ = ["apply_pivots", "plan_pivot_statement"]
+__all__ = ["apply_pivots", "pivoted_name", "plan_pivot_statement"]
 
 #: The table name of the rows to pivot, in the SELECT that replaces a PIVOT.
 PIVOTED = "pivoted"
@@ -41,7 +46,17 @@ def apply_pivots(environment: Environment, node: exp.Expr, derived: DerivedTable
     """Return a table in FROM after the PIVOT and UNPIVOT that follow it."""
     for pivot in node.args.get("pivots") or ():
         derived = _apply_pivot(environment, pivot, derived)
+        alias = pivot.args.get("alias")
+        names = alias.args.get("columns") if alias is not None else None
+        derived = rename_columns(environment.source, derived, names or [])
     return derived
+
+
+def pivoted_name(node: exp.Expr) -> str:
+    """Return the alias after the last PIVOT or UNPIVOT of a table; empty if it has none."""
+    pivots = node.args.get("pivots") or ()
+    alias = pivots[-1].args.get("alias") if pivots else None
+    return alias.name if alias is not None else ""
 
 
 def plan_pivot_statement(environment: Environment, node: exp.Pivot) -> DerivedTable:

@@ -284,7 +284,7 @@ class _SelectReader:
             elif isinstance(node, exp.Column):
                 items.append(self._read_item(clause, scope.column_name(node), node))
             else:
-                items.append(self._read_item(clause, self.source.text_of(node), node))
+                items.append(self._read_item(clause, self.source.default_name(node), node))
         if not items:
             raise self.source.error(self.node, "SELECT without columns; name at least one")
         return items

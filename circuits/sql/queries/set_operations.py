@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal
+from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import (
     Distinct,
     Map,
@@ -188,8 +188,8 @@ def apply_limit(
 ) -> PlanNode:
     """Apply ORDER BY and LIMIT to a query that is not a plain SELECT.
 
-    The sort keys are columns of the result, by name or position. The first ``domain_width`` columns
-    are not those of the query; the limit is for each of their values.
+    The sort keys are positions, or expressions over the columns of the result. The first
+    ``domain_width`` columns are not those of the query; the limit is for each of their values.
     """
     source, order = environment.source, node.args.get("order")
     scope = Scope(source, scope_columns_of(plan, "")[domain_width:])
@@ -203,16 +203,20 @@ def apply_limit(
     def read_sort_key(key: exp.Expr) -> Expression:
         if isinstance(key, exp.Literal) and not key.is_string:
             return own_columns[read_position(source, key, len(own_columns))]
-        value = clause.read(key)
-        if not isinstance(value, Column):
-            raise source.unsupported(
-                key, "an expression in the ORDER BY of several queries", "order by a column"
-            )
-        return value
+        return clause.read(key)
 
     sort_keys = read_order(source, order, read_sort_key, own_columns) if order else ()
     limit = read_limit(source, node)
     if limit is None:
         return plan
+    values: list[Expression] = list(columns(plan))
+    values += dict.fromkeys(key.expression for key in sort_keys if key.expression not in values)
+    names = tuple(field.name for field in plan.fields)
+    has_expressions = len(values) > len(names)
+    if has_expressions:
+        hidden_names = (f"sort_key_{number}" for number in range(len(values) - len(names)))
+        plan = Map(plan, tuple(values), (*names, *hidden_names))
+    order_by = order_columns(sort_keys, values)
     keys = tuple(range(domain_width))
-    return TopK(plan, keys, order_columns(sort_keys, columns(plan)), limit.limit, limit.offset)
+    plan = TopK(plan, keys, order_by, limit.limit, limit.offset)
+    return Map(plan, columns(plan)[: len(names)], names) if has_expressions else plan

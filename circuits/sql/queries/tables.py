@@ -58,7 +58,7 @@ from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.queries.asof_joins import AsofJoin, join_asof, read_match, read_system_time
 from circuits.sql.queries.conditions import has_query, restrict
 from circuits.sql.queries.decorrelation import filter_all, links_between, plan_correlated_query
-from circuits.sql.queries.pivots import apply_pivots
+from circuits.sql.queries.pivots import apply_pivots, pivoted_name
 from circuits.sql.queries.unnest_conditions import keep_matching_elements
 from circuits.sql.queries.unnesting import is_table_function, read_table_function
 from circuits.sql.queries.window_tables import is_window_table, read_window_table
@@ -301,7 +301,7 @@ class _FromReader:
         derived = apply_pivots(self.environment, node, derived)
         derived = rename_columns(source, derived, names)
         width = derived.domain_width
-        scope_columns = scope_columns_of(derived.plan, table.name)
+        scope_columns = scope_columns_of(derived.plan, pivoted_name(node) or table.name)
         builder = SelectBuilder(self.environment, derived.plan, scope_columns[width:], self.parent)
         builder.link_sides = table.outer_values, columns(derived.plan)[:width]
         return builder

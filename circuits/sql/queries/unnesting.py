@@ -215,7 +215,7 @@ def read_generator(builder: SelectBuilder, node: exp.Expr) -> list[tuple[str, Ex
             f"{len(names)} names for {len(generated.names)} columns: {', '.join(generated.names)}",
         )
     if not names and len(generated.names) == 1 and not source.is_spark:
-        names = [source.text_of(function)]
+        names = [source.default_name(function)]
     return list(zip(names or generated.names, generated.values, strict=True))
 
 

@@ -21,7 +21,10 @@ __all__ = ["read_values"]
 
 
 def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
-    """Return the rows of VALUES; columns are col0, col1, ... as in DuckDB; col1, ... in Spark."""
+    """Return the rows of VALUES.
+
+    Its columns are col0, col1, ... in DuckDB, col1, ... in Spark and column1, ... in PostgreSQL.
+    """
     source, domain = environment.source, environment.domain
 
     def read_column(clause: Clause, column: exp.Column) -> Expression:
@@ -43,7 +46,8 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                 row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
             )
     fields: list[Field] = []
-    first_number = 1 if source.is_spark else 0
+    prefix = "column" if source.is_postgres else "col"
+    first_number = 1 if source.is_spark or source.is_postgres else 0
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
             # coalesce casts a string literal to a date if other arguments are dates.
@@ -53,7 +57,7 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                     row_values[number] = functions.call(
                         "cast", row_values[number], type=common_type
                     )
-        fields.append(Field(f"col{first_number + number}", common_type))
+        fields.append(Field(f"{prefix}{first_number + number}", common_type))
     if domain is not None:
         return DerivedTable(_map_each_row(domain.plan, rows, fields), domain=domain)
     for values in rows:

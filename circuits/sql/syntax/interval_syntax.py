@@ -4,6 +4,7 @@
 
     '1 day 02:03'::INTERVAL       INTERVAL '1 day 02:03'
     to_months(n)                  INTERVAL (n) MONTH; also to_years and other units of months
+    generate_series(a, b, '1 day')  the step of a series of times
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ _UNITS: Final = {
 
 def replace_intervals(tree: exp.Expr) -> exp.Expr:
     """Return a tree with INTERVAL in place of its other spellings."""
+    for series in tree.find_all(exp.GenerateSeries):
+        step = series.args.get("step")
+        if isinstance(step, exp.Literal) and any(map(str.isalpha, step.name)):
+            series.set("step", _interval_of_text(step))
     for node in list(tree.find_all(exp.Cast, exp.Anonymous)):
         interval = _interval_of(node)
         if interval is None:
@@ -53,6 +58,10 @@ def _interval_of(node: exp.Expr) -> exp.Interval | None:
     is_literal = isinstance(text, exp.Literal) and text.is_string
     if not is_literal or node.to.args.get("expressions"):
         return None
+    return _interval_of_text(text)
+
+
+def _interval_of_text(text: exp.Literal) -> exp.Interval:
     interval = exp.Interval(this=text)
     interval.meta[INTERVAL_TEXT] = text.this
     return interval

@@ -45,10 +45,12 @@ from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewri
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
 __all__ = [
+    "CALL_SUFFIXES",
     "EMIT_ON_CLOSE",
     "IS_COMMA",
     "NAME_IN_TEXT",
     "UNCHECKED_COLUMN_PART",
+    "is_postgres",
     "is_spark",
     "parse_by_name",
     "parse_statements",
@@ -73,7 +75,7 @@ _EMIT_TOKEN: Final = TokenType.THEN
 # Functions whose argument may be followed by TO and a unit of time.
 _ROUNDINGS: Final = {"CEIL": exp.Ceil, "CEILING": exp.Ceil, "FLOOR": exp.Floor}
 _ROUNDING_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
-# The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
+#: The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
 
@@ -112,7 +114,36 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
 
 def _rewrite_tree(tree: exp.Expr) -> exp.Expr:
     """Return a tree with one form for each construct that DuckDB can spell in several ways."""
-    return replace_array_subqueries(replace_intervals(tree))
+    for node in list(tree.find_all(exp.Is)):
+        if node.args.get("negate"):  # as sqlglot reads IS NOT NULL in PostgreSQL's dialects
+            node.set("negate", None)
+            node.replace(exp.Not(this=node.copy()))
+    return replace_array_subqueries(replace_intervals(_replace_row_functions(tree)))
+
+
+def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
+    """Return a tree with PostgreSQL's functions that make rows as DuckDB has them.
+
+    ::
+
+        generate_series(1, n) in SELECT    unnest(generate_series(1, n)); in DuckDB it is a list
+        regexp_split_to_table(s, p)        unnest(regexp_split_to_array(s, p))
+    """
+    for node in list(tree.find_all(exp.ExplodingGenerateSeries, exp.Anonymous)):
+        rows: exp.Expr
+        if isinstance(node, exp.ExplodingGenerateSeries):
+            rows = exp.GenerateSeries(**node.args)
+        elif node.name.lower() == "regexp_split_to_table":
+            rows = exp.Anonymous(this="regexp_split_to_array", expressions=node.expressions)
+        else:
+            continue
+        rows.meta.update(node.meta)
+        is_in_from = isinstance(node.parent, exp.Table | exp.Lateral | exp.Unnest)
+        if not is_in_from or isinstance(node, exp.Anonymous):
+            rows = exp.Explode(this=rows)
+            rows.meta.update(node.meta)
+        node.replace(rows)
+    return tree
 
 
 @cache
@@ -160,6 +191,11 @@ def _parser_class(dialect: type[Dialect]) -> Any:
 def is_spark(dialect: str) -> bool:
     """Return whether semantics that differ between Spark 4 and DuckDB are those of Spark."""
     return dialect in ("spark", "databricks")
+
+
+def is_postgres(dialect: str) -> bool:
+    """Return whether a dialect is PostgreSQL's or that of an engine that follows it."""
+    return dialect in ("postgres", "redshift", "risingwave", "materialize")
 
 
 def _call_by_name_builder(name: str) -> Any:
@@ -308,6 +344,19 @@ class _TextKeepingParser(Parser):
             # A list in brackets is one value; sqlglot would read it as values in parentheses.
             return self.expression(exp.In(this=this, field=self._parse_column()))
         return super()._parse_in(this, alias)
+
+    # sqlglot reads no comparison as a key in ROLLUP, CUBE and GROUPING SETS, as in ROLLUP (a > 1).
+
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP), advance=False):
+            return super()._parse_cube_or_rollup(with_prefix)
+        kind = exp.Cube if self._curr.token_type == TokenType.CUBE else exp.Rollup
+        self._advance()
+        return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        sets = self._parse_grouping_sets() or self._parse_cube_or_rollup()
+        return sets or self._parse_disjunction()
 
     def _refuse_surplus(self, call: Any, name: Token) -> None:
         """Raise the error for a call with more arguments than the function takes."""

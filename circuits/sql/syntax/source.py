@@ -25,7 +25,14 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
-from circuits.sql.syntax.parsing import NAME_IN_TEXT, is_spark, parse_statements
+from circuits.sql.syntax.parsing import (
+    CALL_SUFFIXES,
+    NAME_IN_TEXT,
+    is_postgres,
+    is_spark,
+    parse_statements,
+)
+from circuits.sql.syntax.statement_words import rewrite_statements
 from circuits.types.arrow_types import is_nested
 from dbsp_wcoj.text_position import point_at
 
@@ -82,10 +89,9 @@ READ_BY_PARENT: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
 # Advice for a CREATE of an object that is neither a table nor a view.
 REFUSED_OBJECTS: Final = {
     **dict.fromkeys(
-        ("SOURCE", "STREAM"), "write CREATE TABLE with its columns; the caller passes the rows"
+        ("SOURCE", "STREAM"), "list its columns, as in CREATE TABLE; the caller passes the rows"
     ),
     "SINK": "write CREATE VIEW; the caller takes its changes",
-    "CONNECTION": "leave it out; the caller passes the rows",
 }
 
 # sqlglot accepts a comma after these tokens and drops it.
@@ -93,6 +99,12 @@ NO_COMMA_AFTER: Final = (
     *(TokenType.COMMA, TokenType.L_PAREN, TokenType.SELECT, TokenType.DISTINCT),
     *(TokenType.ALIAS, TokenType.FROM, TokenType.WHERE),
 )
+
+#: The schemas of tables without the name of a schema, in DuckDB, PostgreSQL and Spark.
+DEFAULT_SCHEMAS: Final = ("main", "public", "default")
+
+# The words after EXECUTE before the statements of a set in Flink.
+_STATEMENT_SET: Final = re.compile(r"\s*STATEMENT\s+SET\s+BEGIN\b", re.IGNORECASE)
 
 # No operator has more words, except for IS NOT DISTINCT FROM, which sqlglot has as a class.
 MAX_OPERATOR_WORDS: Final = 3
@@ -145,12 +157,21 @@ class SqlSource:
         #: The lower-case names of the views that CREATE RECURSIVE VIEW or DECLARE RECURSIVE VIEW
         #: names.
         self.recursive_views: set[str] = set()
+        #: Why columns of tables cannot be read, by their lower-case names.
+        self.unreadable_columns: dict[str, Unsupported] = {}
+        #: The statements and words without an effect, each with its line and column.
+        self.notices: list[str] = []
         self._nodes_read: set[int] = set()
 
     @property
     def is_spark(self) -> bool:
         """True if Spark 4's rules apply where they differ from DuckDB's."""
         return is_spark(self.dialect)
+
+    @property
+    def is_postgres(self) -> bool:
+        """True if PostgreSQL's types and names apply where they differ from DuckDB's."""
+        return is_postgres(self.dialect)
 
     def forget_reads(self) -> None:
         """Forget which nodes have been read, so that a statement can be planned again."""
@@ -165,8 +186,16 @@ class SqlSource:
         if not isinstance(self.dialect, str) or Dialect.get(self.dialect) is None:
             dialects = ", ".join(sorted(filter(None, Dialects)))
             raise self.error_at(0, f"unknown dialect {self.dialect!r}; dialects: {dialects}")
+        text = self.text
         try:
-            return list(sqlglot.tokenize(self.text, dialect=self.dialect))
+            tokens = list(sqlglot.tokenize(text, dialect=self.dialect))
+            for token in tokens:
+                # To sqlglot, all words after EXECUTE are one token.
+                words = _STATEMENT_SET.match(text, token.end + 1)
+                if words and token.text.upper() == "EXECUTE":
+                    blanks = " " * (words.end() - token.start)
+                    text = text[: token.start] + blanks + text[words.end() :]
+            return tokens if text == self.text else list(sqlglot.tokenize(text, self.dialect))
         except (SqlglotError, *_PARSER_BUGS) as error:
             raise self._unreadable_text_error(error) from None
 
@@ -178,9 +207,15 @@ class SqlSource:
         """
         tokens = self.tokenize()
         try:
-            self.tokens = _read_local_as_temporary(tokens)
+            words = rewrite_statements(tokens)
+            self.tokens = words.tokens
+            self.recursive_views = words.recursive_views
+            self.notices = [
+                f"{self.place(offset)}: {part} has no effect; {effect}"
+                for offset, part, effect in words.notices
+            ]
             self._check_tokens()
-            trees = parse_statements(self._strip_recursive(self.tokens), self.text, self.dialect)
+            trees = parse_statements(self.tokens, self.text, self.dialect)
         except SqlError:
             raise
         except ParseError as error:
@@ -197,35 +232,44 @@ class SqlSource:
         ]
         for tree in statements:
             self._check_names(tree)
+            self._join_schema_names(tree)
         return statements
+
+    def _join_schema_names(self, tree: exp.Expr) -> None:
+        """Make one name of the name of a schema and of a table in it.
+
+        ``FROM sales.orders`` reads the relation "sales.orders", with the alias ``orders``.
+        """
+        schemas: set[tuple[str, str]] = set()
+        for table in tree.find_all(exp.Table):
+            name, schema = table.this, table.args.get("db")
+            if not isinstance(name, exp.Identifier) or table.args.get("catalog"):
+                continue
+            is_read = isinstance(table.parent, exp.From | exp.Join)
+            if schema is None or self.is_default_schema(schema.name):
+                schemas |= {(default, name.name.casefold()) for default in DEFAULT_SCHEMAS}
+                if not is_read:  # in FROM, main.t is not a WITH query of this name
+                    table.set("db", None)
+                continue
+            schemas.add((schema.name.casefold(), name.name.casefold()))
+            if is_read and not table.args.get("alias") and not table.args.get("pivots"):
+                table.set("alias", exp.TableAlias(this=name.copy()))
+            joined_name = exp.Identifier(this=f"{schema.name}.{name.name}", quoted=True)
+            joined_name.meta.update(schema.meta)
+            table.set("this", joined_name)
+            table.set("db", None)
+        for column in tree.find_all(exp.Column):
+            if (column.db.casefold(), column.table.casefold()) in schemas:
+                column.set("db", None)
 
     def _check_names(self, tree: exp.Expr) -> None:
         """Refuse names with special characters, which sqlglot accepts without quotes."""
         for name in tree.find_all(exp.Identifier):
-            if not name.args.get("quoted") and not re.fullmatch(r"[^\W\d][\w$]*", name.name):
+            pattern = r"\w+" if self.is_spark else r"[^\W\d][\w$]*"
+            if not name.args.get("quoted") and not re.fullmatch(pattern, name.name):
                 raise self.error(
                     name, f"{name.name!r} is not a valid name; put it in double quotes"
                 )
-
-    def _strip_recursive(self, tokens: list[Token]) -> list[Token]:
-        """Return the tokens without RECURSIVE before VIEW, which sqlglot does not know.
-
-        ``DECLARE RECURSIVE VIEW v (a INT);`` (Feldera) is left out: only its name is kept.
-        """
-        result: list[Token] = []
-        skip_statement = False
-        for index, token in enumerate(tokens):
-            words = [t.text.upper() for t in tokens[index : index + 3]]
-            if words == ["DECLARE", "RECURSIVE", "VIEW"]:
-                skip_statement = True
-            if words[:2] == ["RECURSIVE", "VIEW"] and index + 2 < len(tokens):
-                self.recursive_views.add(tokens[index + 2].text.casefold())
-                continue
-            if not skip_statement:
-                result.append(token)
-            elif token.token_type == TokenType.SEMICOLON:
-                skip_statement = False
-        return result
 
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
         """Return an error that points to a node, or to the last ``word`` before the node."""
@@ -304,8 +348,8 @@ class SqlSource:
             )
 
     def is_default_schema(self, name: str) -> bool:
-        """Return whether a schema is the one of all tables."""
-        return name.casefold() == ("default" if self.is_spark else "main")
+        """Return whether a schema is the one of tables without the name of a schema."""
+        return name.casefold() in DEFAULT_SCHEMAS
 
     def mark_read(self, tree: exp.Expr) -> None:
         """Record that all nodes of a tree are read, because it equals a tree that was read."""
@@ -358,6 +402,22 @@ class SqlSource:
         if isinstance(node, exp.Anonymous):
             return node.name
         return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+
+    def default_name(self, node: exp.Expr) -> str:
+        """Return the name of a column of SELECT that has no alias.
+
+        In DuckDB and Spark it is the text of the expression. In PostgreSQL a call of a function has
+        the name of the function, and the cast of a column the name of the column.
+        """
+        if self.is_postgres:
+            call = node
+            while isinstance(call, (*CALL_SUFFIXES, exp.Cast)):
+                call = call.this
+            if isinstance(call, exp.Func) and NAME_IN_TEXT in call.meta:
+                return self.name_in_text(call).lower()
+            if isinstance(node, exp.Cast) and isinstance(call, exp.Column):
+                return call.name
+        return self.text_of(node)
 
     def text_of(self, node: exp.Expr) -> str:
         """Return the text of an expression, written in one form whatever its spelling."""
@@ -520,20 +580,6 @@ class SqlSource:
 
     def _make_error(self, offset: int, message: str, error: type[Error]) -> Error:
         return error(*point_at(self.text, offset, message))
-
-
-def _read_local_as_temporary(tokens: list[Token]) -> list[Token]:
-    """Replace LOCAL in ``CREATE LOCAL VIEW``, which sqlglot does not know, by TEMPORARY."""
-    tokens = list(tokens)
-    for number, (create, word, view) in enumerate(
-        zip(tokens, tokens[1:], tokens[2:], strict=False)
-    ):
-        is_view = create.token_type == TokenType.CREATE and view.token_type == TokenType.VIEW
-        if is_view and word.text.upper() == "LOCAL":
-            tokens[number + 1] = Token(
-                TokenType.TEMPORARY, "TEMPORARY", word.line, word.col, word.start, word.end
-            )
-    return tokens
 
 
 def _keyword_of(name: str, value: object) -> str:

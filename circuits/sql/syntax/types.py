@@ -42,7 +42,7 @@ MAX_PRECISION: Final = 38
 SIZED_TYPES: Final = frozenset(
     {
         *(exp.DType.CHAR, exp.DType.NCHAR, exp.DType.VARCHAR, exp.DType.NVARCHAR, exp.DType.BPCHAR),
-        *(exp.DType.BINARY, exp.DType.VARBINARY),
+        *(exp.DType.TEXT, exp.DType.BINARY, exp.DType.VARBINARY),
     }
 )
 # Timestamps without a time zone, whose parameter is the number of digits of a second.
@@ -63,7 +63,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     kind = node.this
     if kind in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
         return _nested_type(source, node)
-    if kind == exp.DType.JSON:
+    if kind in (exp.DType.JSON, exp.DType.JSONB):
         return pa.string()
     if kind == exp.DType.DECIMAL:
         return _decimal_type(source, node)

@@ -63,6 +63,8 @@ ONCE_WRONG = [
         "SELECT (SELECT sum(u.a) FROM u WHERE u.a <> t.b) AS x, k, count(*) AS n FROM t GROUP BY "
         "ROLLUP ((SELECT sum(u.a) FROM u WHERE u.a <> t.b), k)"
     ),
+    "SELECT count(*) AS n FROM t GROUP BY ROLLUP (a > 1, (a, s) IN ((1, 'x'), (b, 'y')))",
+    "SELECT count(*) AS n FROM t GROUP BY GROUPING SETS (a > 1, (b < 2 OR k, a), ())",
     "SELECT t.k, u AS r FROM t JOIN u ON t.a = u.a",
     "SELECT u, count(*) AS n FROM u GROUP BY u",
     "SELECT x, count(*) AS n FROM generate_series(1, 3) x, t WHERE t.a >= x GROUP BY x",

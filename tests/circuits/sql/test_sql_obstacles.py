@@ -12,7 +12,7 @@ from tests.circuits.sql.test_sql_errors import RELATIONS, WRONG
 from tests.generators.sql_queries import QUERIES
 
 TEXT = """\
-CREATE TABLE t (a BIGINT, b NOSUCHTYPE, c AS PROCTIME());
+CREATE TABLE t (a BIGINT, b NOSUCHTYPE, c AS now());
 CREATE TABLE u (a BIGINT);
 CREATE VIEW one AS
 SELECT frob(a) AS f, a, grob(a) AS g FROM u WHERE frob(a) > 1 AND zz = 1 AND a > 0;

@@ -67,3 +67,20 @@ MONTH_FRAMES = [
 def test_frames_with_months_and_with_constant_expressions_are_what_duckdb_answers(data, overhead):
     with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
         check(data, st.sampled_from(MONTH_FRAMES))
+
+
+# A frame whose bounds, both before or both after the row, are exchanged holds no row.
+EMPTY_FRAMES = [
+    "SELECT a, b, count(*) OVER w AS n, sum(b) OVER w AS m FROM t WINDOW w AS (ORDER BY a, b, s"
+    " ROWS BETWEEN 3 FOLLOWING AND 1 FOLLOWING)",
+    "SELECT a, b, count(b) OVER w AS n, max(s) OVER w AS m FROM t WINDOW w AS (PARTITION BY b"
+    " ORDER BY a RANGE BETWEEN 1 PRECEDING AND 2 PRECEDING EXCLUDE TIES)",
+    "SELECT a, b, avg(b) OVER w AS n, min(a) OVER w AS m FROM t WINDOW w AS (ORDER BY a DESC"
+    " GROUPS BETWEEN 1 PRECEDING AND 2 PRECEDING)",
+]
+
+
+@settings(LAW, max_examples=30)
+@given(st.data())
+def test_frames_that_end_before_they_start_are_empty_as_in_duckdb(data):
+    check(data, st.sampled_from(EMPTY_FRAMES))

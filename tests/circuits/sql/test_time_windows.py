@@ -25,7 +25,7 @@ SESSIONS = """(
     WITH x AS (SELECT *, lag(ts) OVER (PARTITION BY k ORDER BY ts) AS p FROM e
                  WHERE ts IS NOT NULL),
          y AS (SELECT *, sum(CASE WHEN p IS NULL OR ts - p > INTERVAL 5 SECOND THEN 1 ELSE 0 END)
-                         OVER (PARTITION BY k ORDER BY ts ROWS UNBOUNDED PRECEDING) AS s FROM x)
+                         OVER (PARTITION BY k ORDER BY ts) AS s FROM x)
     SELECT k, ts, v, min(ts) OVER (PARTITION BY k, s) AS b,
            max(ts) OVER (PARTITION BY k, s) + INTERVAL 5 SECOND AS f FROM y)"""
 SESSION_ORACLE = f"SELECT k, b, f, count(*), sum(v) FROM {SESSIONS} GROUP BY ALL"

@@ -86,8 +86,19 @@ class Aggregates(Windows):
         if self.chance(20):
             self.count("FILTER")
             filter_clause = f" FILTER (WHERE {self.comparison(scope)})"
+        outer, self.outer = self.outer, []  # arguments without own columns are refused
+        try:
+            return self.aggregate_of(template, scope, kind, filter_clause)
+        finally:
+            self.outer = outer
+
+    def aggregate_of(
+        self, template: str, scope: Sequence[Column], kind: str, filter_clause: str
+    ) -> Column:
+        """Fill in a template, while no columns of enclosing queries are in scope."""
         if template.startswith("mode:"):
             return self.mode(scope, kind, filter_clause)
+        name = template.partition("(")[0]
         columns = self.shuffled(self.orderable_columns(scope))
         if "{key}" in template:  # the key determines the value, so ties are equal
             key = self.value(scope, kind, 0)
@@ -110,9 +121,7 @@ class Aggregates(Windows):
                 template = template.replace(f"{{{argument}}}", self.pick(named))
         if "{any}" in template:
             template = template.replace("{any}", self.exact_expression(scope, 0).text)
-        outer, self.outer = self.outer, []
         text = self.fill(template, scope, 1)
-        self.outer = outer
         if name in ("list_sort", "geomean"):  # no aggregates in DuckDB
             filter_clause = ""
         return Column(f"{text}{filter_clause}", kind)

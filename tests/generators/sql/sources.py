@@ -211,7 +211,7 @@ class Sources(Aggregates):
             f"(SELECT * EXCLUDE (before, session), min({time}) OVER ({session}) AS window_start, "
             f"max({time}) OVER ({session}) + INTERVAL 6 SECOND AS window_end FROM (SELECT *, "
             f"count(CASE WHEN before IS NULL OR {time} - before > INTERVAL 6 SECOND THEN 1 END) "
-            f"OVER ({partition}ORDER BY {time} ROWS UNBOUNDED PRECEDING) AS session FROM "
+            f"OVER ({partition}ORDER BY {time}) AS session FROM "
             f"(SELECT *, lag({time}) OVER ({partition}ORDER BY {time}) AS before FROM {rows} "
             f"WHERE {time} IS NOT NULL)))"
         )

@@ -61,6 +61,7 @@ def test_each_micro_batch_is_stored_once_however_often_it_is_written(
         log = {(row[0], *row_of(row[1:-1])): row[-1] for row in result}
         assert log == history.contents_by_batch
         assert len(log) == len(result)
+    database.run(f'DROP TABLE IF EXISTS "{table}"')  # SQLite reads the schema of all tables
 
 
 @given(
@@ -86,6 +87,7 @@ def test_a_micro_batch_written_again_after_a_crash_is_stored_once(database, hist
         assert contents(database, table, history.mode) == content
         before = content
     target.close()
+    database.run(f'DROP TABLE IF EXISTS "{table}"')
 
 
 def test_an_error_at_any_call_leaves_the_table_as_it_was(database):

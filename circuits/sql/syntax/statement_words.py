@@ -1,0 +1,340 @@
+"""Statements and words of other engines, replaced or left out in the tokens of a text.
+
+sqlglot does not know them, or keeps too little of them. They are read as follows:
+
+========================================== =======================================================
+``CREATE LOCAL VIEW``                      ``CREATE TEMPORARY VIEW`` (Feldera)
+``RECURSIVE VIEW v``                       ``VIEW v``; the name is kept (Feldera, PostgreSQL)
+``DECLARE RECURSIVE VIEW v (...)``         left out; the name is kept (Feldera)
+``CREATE SOURCE s (...)``                  ``CREATE TABLE s (...)`` (RisingWave); also ``STREAM``
+``APPEND ONLY``, ``FORMAT x ENCODE y``     left out after the columns of a table (RisingWave)
+``CREATE SINK s AS SELECT ... WITH (...)`` ``CREATE VIEW s AS SELECT ...`` (RisingWave)
+``CREATE SINK s FROM v ...``               left out; the caller takes the changes of the view
+``CREATE INDEX``, ``SECRET``, ...          left out: the caller reads and writes the rows
+``BEGIN STATEMENT SET; ...; END``          the statements in it (Flink); see `SqlSource.tokenize`
+``LEFT ASOF JOIN``                         ``ASOF LEFT JOIN`` (Feldera)
+``MATCH_CONDITION (...)``                  a keyword, also in other dialects than Snowflake's
+``WITH MUTUALLY RECURSIVE t (a INT) AS``   ``WITH RECURSIVE t (a) AS`` (Materialize)
+``OPTIONS (... GROUP SIZE = 1000)``        left out: a hint (Materialize)
+``a INT ARRAY`` in CREATE TABLE            ``a INT[]``
+========================================== =======================================================
+
+A part of a declaration that is left out gives a notice.
+
+The least fixpoint of a set of equations is the same in Materialize and in SQL as long as each
+equation names a recursive relation at most once and without an aggregate, which
+`circuits.sql.queries.equations` demands. Materialize checks the types in the list of columns, so
+they cannot change a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import Token, TokenType
+
+__all__ = ["StatementWords", "rewrite_statements"]
+
+# Objects without an effect on the rows of a view, and where the caller does their work.
+_UNUSED_OBJECTS: Final = {
+    "CONNECTION": "the caller passes the rows",
+    "DATABASE": "names of tables can have any schema",
+    "INDEX": "the engine chooses the orders in which it stores rows",
+    "SCHEMA": "names of tables can have any schema",
+    "SECRET": "the caller passes the rows",
+}
+# Words between CREATE and the kind of an object.
+_CREATE_MODIFIERS: Final = frozenset({"OR", "REPLACE", "UNIQUE", "DEFAULT", "IF", "NOT", "EXISTS"})
+_SOURCE_KINDS: Final = frozenset({"SOURCE", "STREAM"})
+_TABLE_KINDS: Final = frozenset({"TABLE", *_SOURCE_KINDS})
+# The first words of the hints of Materialize in OPTIONS (...).
+_HINTS: Final = frozenset({"AGGREGATE", "DISTINCT", "EXPECTED", "LIMIT"})
+
+
+@dataclass
+class StatementWords:
+    """The tokens of a text in the words that sqlglot knows.
+
+    Attributes:
+        tokens: The tokens.
+        recursive_views: The lower-case names of views that are declared as recursive.
+        notices: The offset of each part that is left out without an effect, its name, and why.
+    """
+
+    tokens: list[Token] = field(default_factory=list)
+    recursive_views: set[str] = field(default_factory=set)
+    notices: list[tuple[int, str, str]] = field(default_factory=list)
+
+
+def rewrite_statements(tokens: list[Token]) -> StatementWords:
+    """Return the tokens of a text, in which the words of other engines are replaced."""
+    result = StatementWords()
+    for statement in _split(tokens):
+        for rewrite in _REWRITES:
+            statement = rewrite(statement, result)
+        if any(token.token_type != TokenType.SEMICOLON for token in statement):
+            result.tokens += statement
+    return result
+
+
+def _split(tokens: list[Token]) -> Iterator[list[Token]]:
+    """Yield the tokens of each statement, with the semicolon after it."""
+    statement: list[Token] = []
+    for token in tokens:
+        statement.append(token)
+        if token.token_type == TokenType.SEMICOLON:
+            yield statement
+            statement = []
+    if statement:
+        yield statement
+
+
+def _word(tokens: list[Token], index: int) -> str:
+    """Return a token in upper case; empty beyond the end, and for a quoted name or a text."""
+    if index >= len(tokens) or tokens[index].token_type in _QUOTED:
+        return ""
+    return tokens[index].text.upper()
+
+
+_QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER)
+
+
+def _replace(token: Token, token_type: TokenType, text: str) -> Token:
+    """Return a token at the same place in the text."""
+    return Token(token_type, text, token.line, token.col, token.start, token.end)
+
+
+def _after_parentheses(tokens: list[Token], start: int) -> int:
+    """Return the index after the parenthesis that closes the one at ``start``."""
+    depth = 0
+    for index in range(start, len(tokens)):
+        if tokens[index].token_type == TokenType.L_PAREN:
+            depth += 1
+        elif tokens[index].token_type == TokenType.R_PAREN:
+            depth -= 1
+            if depth == 0:
+                return index + 1
+    return len(tokens)
+
+
+def _outside_parentheses(tokens: list[Token], start: int) -> Iterator[int]:
+    """Yield the indexes of the tokens that are not in parentheses, from ``start`` on."""
+    index = start
+    while index < len(tokens):
+        yield index
+        is_open = tokens[index].token_type == TokenType.L_PAREN
+        index = _after_parentheses(tokens, index) if is_open else index + 1
+
+
+def _created_kind(tokens: list[Token]) -> int | None:
+    """Return the index of the kind of object that a statement creates; None if it creates none."""
+    if _word(tokens, 0) != "CREATE":
+        return None
+    index = 1
+    while _word(tokens, index) in _CREATE_MODIFIERS:
+        index += 1
+    return index
+
+
+def _name_recursive_views(tokens: list[Token], result: StatementWords) -> list[Token]:
+    is_declaration = [_word(tokens, index) for index in range(3)] == [
+        "DECLARE",
+        "RECURSIVE",
+        "VIEW",
+    ]
+    kept: list[Token] = []
+    for index, token in enumerate(tokens):
+        is_recursive = _word(tokens, index) == "RECURSIVE" and _word(tokens, index + 1) == "VIEW"
+        if is_recursive and index + 2 < len(tokens):
+            result.recursive_views.add(tokens[index + 2].text.casefold())
+        else:
+            kept.append(token)
+    return [] if is_declaration else kept
+
+
+def _read_local_as_temporary(tokens: list[Token], _: StatementWords) -> list[Token]:
+    kind = _created_kind(tokens)
+    if kind is not None and _word(tokens, kind) == "LOCAL" and _word(tokens, kind + 1) == "VIEW":
+        tokens[kind] = _replace(tokens[kind], TokenType.TEMPORARY, "TEMPORARY")
+    return tokens
+
+
+def _strip_statement_set(tokens: list[Token], _: StatementWords) -> list[Token]:
+    words = [_word(tokens, index) for index in range(4)]
+    if words == ["EXECUTE", "STATEMENT", "SET", "BEGIN"]:
+        return tokens[4:]
+    if words[:3] == ["BEGIN", "STATEMENT", "SET"]:
+        return tokens[3:]
+    return [] if words[:2] in (["END", ";"], ["END", ""]) else tokens
+
+
+def _read_source_as_table(tokens: list[Token], _: StatementWords) -> list[Token]:
+    kind = _created_kind(tokens)
+    if kind is None or _word(tokens, kind) not in _SOURCE_KINDS:
+        return tokens
+    columns = kind + 1
+    while _word(tokens, columns) in _CREATE_MODIFIERS:
+        columns += 1
+    columns += 1  # the name
+    while _word(tokens, columns) == ".":
+        columns += 2
+    if _word(tokens, columns) == "(":
+        end = _after_parentheses(tokens, columns)
+        if _word(tokens, end) in ("", ";", "APPEND", "FORMAT", "WITH"):
+            tokens[kind] = _replace(tokens[kind], TokenType.TABLE, "TABLE")
+    return tokens
+
+
+def _strip_table_options(tokens: list[Token], result: StatementWords) -> list[Token]:
+    """Leave out APPEND ONLY and FORMAT ... ENCODE ... after the columns of a table."""
+    kind = _created_kind(tokens)
+    if kind is None or _word(tokens, kind) not in _TABLE_KINDS:
+        return tokens
+    kept, skip_until = list(tokens[:kind]), 0
+    positions = set(_outside_parentheses(tokens, kind))
+    for index in range(kind, len(tokens)):
+        words = _word(tokens, index), _word(tokens, index + 1)
+        if index in positions and index >= skip_until:
+            if words == ("APPEND", "ONLY"):
+                skip_until = index + 2
+                effect = "a deletion of a row is accepted"
+                result.notices.append((tokens[index].start, "APPEND ONLY", effect))
+            elif words[0] == "FORMAT" and _word(tokens, index + 2) == "ENCODE":
+                skip_until = index + 4
+                if _word(tokens, skip_until) == "(":
+                    skip_until = _after_parentheses(tokens, skip_until)
+                result.notices.append((tokens[index].start, "FORMAT", "the caller passes the rows"))
+        if index >= skip_until:
+            kept.append(tokens[index])
+    return kept
+
+
+def _read_array_types(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Replace ``INT ARRAY`` by ``INT[]``; sqlglot reads only one such column of a table."""
+    kind = _created_kind(tokens)
+    if kind is None or _word(tokens, kind) not in _TABLE_KINDS:
+        return tokens
+    result = list(tokens[:kind])
+    for index in range(kind, len(tokens)):
+        is_type = index > kind and (
+            tokens[index - 1].token_type in Parser.TYPE_TOKENS | {TokenType.R_PAREN}
+        )
+        if _word(tokens, index) == "ARRAY" and is_type and _word(tokens, index + 1) not in "<[":
+            result.append(_replace(tokens[index], TokenType.L_BRACKET, "["))
+            result.append(_replace(tokens[index], TokenType.R_BRACKET, "]"))
+        else:
+            result.append(tokens[index])
+    return result
+
+
+def _read_sink_as_view(tokens: list[Token], result: StatementWords) -> list[Token]:
+    kind = _created_kind(tokens)
+    if kind is None or _word(tokens, kind) != "SINK":
+        return tokens
+    outside = list(_outside_parentheses(tokens, kind))
+    words = {_word(tokens, index): index for index in reversed(outside)}
+    if "AS" in words and "INTO" not in words:
+        tokens[kind] = _replace(tokens[kind], TokenType.VIEW, "VIEW")
+        options = [
+            index
+            for index in outside
+            if index > words["AS"] + 1
+            and _word(tokens, index) == "WITH"
+            and _word(tokens, index + 1) == "("
+        ]
+        if not options:
+            return tokens
+        result.notices.append((tokens[options[-1]].start, "WITH of a sink", _SINK_EFFECT))
+        is_ended = tokens[-1].token_type == TokenType.SEMICOLON
+        return [*tokens[: options[-1]], *(tokens[-1:] if is_ended else [])]
+    if "FROM" in words and "INTO" not in words:
+        result.notices.append((tokens[0].start, "CREATE SINK", _SINK_EFFECT))
+        return []
+    return tokens
+
+
+_SINK_EFFECT: Final = "the caller takes the changes of the view"
+
+
+def _strip_unused_objects(tokens: list[Token], result: StatementWords) -> list[Token]:
+    kind = _created_kind(tokens)
+    effect = _UNUSED_OBJECTS.get(_word(tokens, kind)) if kind is not None else None
+    if kind is None or effect is None:
+        return tokens
+    result.notices.append((tokens[0].start, f"CREATE {_word(tokens, kind)}", effect))
+    return []
+
+
+def _read_asof_joins(tokens: list[Token], _: StatementWords) -> list[Token]:
+    for index in range(len(tokens)):
+        words = [_word(tokens, index + offset) for offset in range(3)]
+        if words == ["LEFT", "ASOF", "JOIN"]:
+            tokens[index : index + 2] = tokens[index + 1], tokens[index]
+        elif words[:2] == ["MATCH_CONDITION", "("]:
+            tokens[index] = _replace(tokens[index], TokenType.MATCH_CONDITION, words[0])
+    return tokens
+
+
+def _read_mutual_recursion(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Leave out MUTUALLY, and the types in the column lists of the queries of that WITH."""
+    starts = [
+        index
+        for index in range(len(tokens))
+        if [_word(tokens, index + offset) for offset in range(3)] == _MUTUALLY
+    ]
+    skipped: set[int] = set()
+    for start in starts:
+        skipped.add(start + 1)
+        index = start + 3  # the name of the first query
+        while _word(tokens, index + 1) == "(":
+            end = _after_parentheses(tokens, index + 1)
+            is_name = True
+            depth = 0
+            for position in range(index + 2, end - 1):
+                token_type = tokens[position].token_type
+                depth += (token_type == TokenType.L_PAREN) - (token_type == TokenType.R_PAREN)
+                is_comma = token_type == TokenType.COMMA and depth == 0
+                if not is_name and not is_comma:
+                    skipped.add(position)
+                is_name = is_comma
+            if _word(tokens, end) != "AS" or _word(tokens, end + 1) != "(":
+                break
+            index = _after_parentheses(tokens, end + 1)
+            if _word(tokens, index) != ",":
+                break
+            index += 1
+    return [token for index, token in enumerate(tokens) if index not in skipped]
+
+
+_MUTUALLY: Final = ["WITH", "MUTUALLY", "RECURSIVE"]
+
+
+def _strip_hints(tokens: list[Token], _: StatementWords) -> list[Token]:
+    for index in reversed(range(len(tokens))):
+        is_options = (
+            _word(tokens, index) in ("OPTION", "OPTIONS") and _word(tokens, index + 1) == "("
+        )
+        if is_options and _word(tokens, index + 2) in _HINTS:
+            end = _after_parentheses(tokens, index + 1)
+            if "SIZE" in (_word(tokens, position) for position in range(index, end)):
+                del tokens[index:end]
+    return tokens
+
+
+# Each takes the tokens of a statement and returns those to parse; none if it is left out.
+_REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...]] = (
+    _strip_statement_set,
+    _name_recursive_views,
+    _read_local_as_temporary,
+    _strip_table_options,
+    _read_array_types,
+    _read_source_as_table,
+    _read_sink_as_view,
+    _strip_unused_objects,
+    _read_asof_joins,
+    _read_mutual_recursion,
+    _strip_hints,
+)

@@ -1,0 +1,171 @@
+"""The dialects of PostgreSQL and its followers: types and names that differ from DuckDB's.
+
+Each view is compared with DuckDB after every step, in DuckDB's own words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import compile_sql
+from circuits.errors import SqlError
+from tests.oracles.duckdb_mirror import Mirror
+
+SCHEMA = pa.schema(
+    [("a", pa.int32()), ("b", pa.int64()), ("x", pa.decimal128(8, 2)), ("ts", pa.timestamp("us"))]
+)
+RELATIONS = {"t": SCHEMA}
+FOLLOWERS = ("postgres", "risingwave", "materialize", "redshift")
+
+# A query in the dialect, and the same in DuckDB's. Integers have an integer quotient if PostgreSQL
+# has an integer type for both operands.
+QUERIES = [
+    ("SELECT a / b AS q, a FROM t", "SELECT a // b, a FROM t"),
+    ("SELECT a, a / 2.0 FROM t", "SELECT a, a / 2.0 FROM t"),
+    ("SELECT a, x / a, a / x FROM t", "SELECT a, x / a, a / x FROM t"),
+    ("SELECT a, sum(a) / 3 FROM t GROUP BY a", "SELECT a, sum(a) // 3 FROM t GROUP BY a"),
+    ("SELECT a, sum(b) / 3 FROM t GROUP BY a", "SELECT a, sum(b) / 3 FROM t GROUP BY a"),
+    (
+        "SELECT sum / 3 FROM (SELECT a, sum(b) FROM t GROUP BY a) q",
+        "SELECT s / 3 FROM (SELECT a, sum(b) AS s FROM t GROUP BY a)",
+    ),
+    (
+        "SELECT a, sum(b) OVER (PARTITION BY a) / 4 FROM t",
+        "SELECT a, sum(b) OVER (PARTITION BY a) / 4 FROM t",
+    ),
+    ("SELECT count(*) / 2, min(a) / 2 FROM t", "SELECT count(*) // 2, min(a) // 2 FROM t"),
+    (
+        "SELECT extract(hour FROM ts) / 5, floor(a) / 2, round(a) / 2, sign(a) / 2 FROM t",
+        "SELECT hour(ts) / 5, a / 2, a / 2, sign(a) / 2 FROM t",
+    ),
+    (
+        "SELECT count, max, b FROM (SELECT count(*) FILTER (WHERE a > 0), max(a), b::text FROM t"
+        " GROUP BY b) q",
+        "SELECT count(*) FILTER (WHERE a > 0), max(a), b::VARCHAR FROM t GROUP BY b",
+    ),
+    (
+        "SELECT row_number, a FROM (SELECT row_number() OVER (ORDER BY a, b, x, ts), a FROM t) q",
+        "SELECT row_number() OVER (ORDER BY a, b, x, ts), a FROM t",
+    ),
+    (
+        "SELECT a, last_value(b ORDER BY ts, b) - first_value(b ORDER BY ts, b) FROM t GROUP BY a",
+        "SELECT a, last(b ORDER BY ts, b) - first(b ORDER BY ts, b) FROM t GROUP BY a",
+    ),
+    (
+        "SELECT a, column1, v.column2 FROM t JOIN (VALUES (1, 'p'), (2, 'q')) v ON a = column1",
+        "SELECT a, col0, v.col1 FROM t JOIN (VALUES (1, 'p'), (2, 'q')) v ON a = col0",
+    ),
+    (
+        "SELECT a, x IS NOT NULL, b IS NULL FROM t WHERE a IS NOT NULL",
+        "SELECT a, x IS NOT NULL, b IS NULL FROM t WHERE a IS NOT NULL",
+    ),
+    (
+        "SELECT a, g FROM t, generate_series(1, b) g",
+        "SELECT a, g FROM t, UNNEST(generate_series(1, b)) AS s(g)",
+    ),
+    (
+        "SELECT a, generate_series FROM (SELECT a, generate_series(1, b) FROM t) q",
+        "SELECT a, unnest(generate_series(1, b)) FROM t",
+    ),
+    (
+        "SELECT a, day FROM t, generate_series(ts, ts + interval '2 day', '1 day') AS day",
+        "SELECT a, d FROM t, UNNEST(generate_series(ts, ts + INTERVAL 2 DAY, INTERVAL 1 DAY)) u(d)",
+    ),
+]
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([None, -7, -1, 1, 2, 7]),
+        st.sampled_from([None, -3, 1, 2, 5]),
+        st.sampled_from([None, "-2.50", "0.50", "3.25"]),
+        st.sampled_from([None, 0, 1, 7, 23]),
+    ),
+    min_size=3,
+    max_size=7,
+)
+
+
+def table(rows) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ([], [], [], [])
+    a, b, x, hours = (list(column) for column in columns)
+    times = [None if h is None else datetime(2024, 2, 28) + timedelta(hours=h) for h in hours]
+    texts = pa.array(x, pa.string()).cast(SCHEMA.field("x").type)
+    return pa.table([pa.array(a, pa.int32()), pa.array(b, pa.int64()), texts, times], schema=SCHEMA)
+
+
+PROGRAM = ";\n".join(f"CREATE VIEW v{number} AS {text}" for number, (text, _) in enumerate(QUERIES))
+
+
+@settings(max_examples=10)
+@given(data=st.data(), rows=ROWS, dialect=st.sampled_from(FOLLOWERS))
+def test_the_views_are_those_of_duckdb_after_every_step(data, rows, dialect):
+    circuit = compile_sql(PROGRAM, RELATIONS, dialect=dialect)
+    mirror = Mirror({"t": table(rows)})
+    views: dict[str, Counter[tuple]] = {f"v{number}": Counter() for number in range(len(QUERIES))}
+    for _ in range(3):
+        toggled = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True))
+        numbers, present = np.array(toggled, np.int64), mirror.present["t"]
+        inserted, deleted = numbers[~present[numbers]], numbers[present[numbers]]
+        deltas = circuit.step(mirror.change({"t": (inserted, deleted)}))
+        for (name, view), (text, oracle) in zip(views.items(), QUERIES, strict=True):
+            for row in deltas[name].to_pylist():
+                *values, weight = row.values()
+                view[tuple(values)] += weight
+            assert +view == Counter(mirror.answer(oracle)), text
+            assert all(weight >= 0 for weight in view.values()), text
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("SELECT count(*), sum(a), coalesce(b, 0) FROM t GROUP BY b", "count sum coalesce"),
+        ("SELECT a::text, lag(a) OVER (ORDER BY b) FROM t", "a lag"),
+        ("SELECT a + 1, a AS n, generate_series(1, 2) FROM t", "a + 1,n,generate_series"),
+    ],
+)
+def test_a_column_without_an_alias_has_the_name_of_its_function(text, names):
+    separator = "," if "," in names else " "
+    view = compile_sql(text, RELATIONS, dialect="postgres").step({})["view"]
+    assert view.column_names == [*names.split(separator), "weight"]
+
+
+def test_other_dialects_with_integer_quotients_divide_integers():
+    rows = {"t": table([(7, 2, None, None)])}
+    for dialect, expected in (("trino", 3), ("sqlite", 3), ("duckdb", 3.5), ("mysql", 3.5)):
+        circuit = compile_sql("SELECT a / b AS q FROM t", RELATIONS, dialect=dialect)
+        assert circuit.step(rows)["view"]["q"].to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("series", "message"),
+    [
+        ("generate_series(ts, ts)", "a series of times needs a step"),
+        ("generate_series(ts, ts, INTERVAL 1 MONTH)", "INTERVAL of months or years as a value"),
+    ],
+)
+def test_a_series_of_times_takes_a_step_without_months(series, message):
+    with pytest.raises(SqlError, match=message):
+        compile_sql(f"SELECT {series} FROM t", RELATIONS)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        "generate_series(DATE '2021-01-01', DATE '2021-01-03', INTERVAL 1 DAY)",
+        "generate_series(DATE '2021-01-01', TIMESTAMP '2021-01-02 12:00', '12 hours')",
+        "range(TIMESTAMP '2021-01-01', TIMESTAMP '2021-01-03', INTERVAL 36 HOURS)",
+        "range(TIMESTAMP '2021-01-03', TIMESTAMP '2021-01-01', INTERVAL (-1) DAY)",
+        "generate_series(TIMESTAMP '2021-01-03', TIMESTAMP '2021-01-01', INTERVAL 1 DAY)",
+        "generate_series(TIMESTAMP '2021-01-03', NULL::TIMESTAMP, INTERVAL 1 DAY)",
+    ],
+)
+def test_a_series_of_times_is_that_of_duckdb(series):
+    view = compile_sql(f"SELECT {series} AS x", {}).step({})["view"]
+    assert [(x,) for x in view["x"].to_pylist()] == Mirror({}).answer(f"SELECT {series}")

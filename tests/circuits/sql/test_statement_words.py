@@ -1,0 +1,197 @@
+"""Statements and words of other engines: what they are read as, and what is left out."""
+
+from __future__ import annotations
+
+import warnings
+
+import duckdb
+import pytest
+
+from circuits import SqlNotice, compile_sql
+from circuits.errors import SqlError
+from circuits.sql import add_window_close, find_obstacles
+
+PRICES = [{"k": 1, "ts": 2, "v": 5}, {"k": 1, "ts": 7, "v": 6}]
+
+
+def run(text: str, dialect: str = "duckdb", **rows: list[dict]) -> tuple[dict, list[str]]:
+    """Return the rows of the views of a text without their weights, and its notices."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        circuit = compile_sql(text, dialect=dialect)
+    notices = [str(warning.message) for warning in caught if warning.category is SqlNotice]
+    views = {}
+    for name, delta in circuit.step({table: rows[table] for table in rows}).items():
+        assert set(delta["weight"].to_pylist()) <= {1}
+        views[name] = [tuple(row.values())[:-1] for row in delta.to_pylist()]
+    return views, notices
+
+
+def test_a_program_of_risingwave_is_read():
+    views, notices = run(
+        """
+        CREATE SCHEMA eta;
+        CREATE SOURCE IF NOT EXISTS eta.raw (a INT, b JSONB, c INT[], d INTERVAL)
+            WITH (connector = 'kafka', topic = 'x') FORMAT PLAIN ENCODE JSON (mode = 'y');
+        CREATE TABLE late (a INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+            APPEND ONLY;
+        CREATE MATERIALIZED VIEW eta.doubled AS SELECT a * 2 AS n, b ->> 'x' AS x FROM eta.raw;
+        CREATE INDEX by_n ON eta.doubled (n);
+        CREATE SINK out_of AS SELECT raw.a FROM eta.raw WHERE eta.raw.a > 0
+            WITH (connector = 'jdbc', type = 'append-only') FORMAT PLAIN ENCODE JSON;
+        CREATE SINK copy FROM eta.doubled WITH (connector = 'jdbc');
+        CREATE SECRET s WITH (backend = 'meta') AS 'y';
+        """,
+        "risingwave",
+        **{"eta.raw": [{"a": 1, "b": '{"x": "z"}'}, {"a": 0}]},
+    )
+    assert views == {"eta.doubled": [(0, None), (2, "z")], "out_of": [(1,)]}
+    parts = [
+        *["CREATE SCHEMA", "FORMAT", "APPEND ONLY", "CREATE INDEX", "WITH of a sink"],
+        *["CREATE SINK", "CREATE SECRET", "property 'connector'", "property 'topic'"],
+    ]
+    assert [
+        notice.split(": ")[1].split(" has no effect")[0].split(" of the table")[0]
+        for notice in notices
+    ] == parts
+    assert notices[3].startswith("line 8, column 9: ")
+
+
+def test_a_statement_set_of_flink_is_its_statements():
+    for start in ("BEGIN STATEMENT SET;", "EXECUTE STATEMENT SET BEGIN"):
+        text = f"CREATE TABLE t (a INT); {start} INSERT INTO x SELECT a FROM t; INSERT INTO y "
+        text += "SELECT a + 1 AS b FROM t WHERE s <> 'EXECUTE STATEMENT SET BEGIN'; END;"
+        text = text.replace("(a INT)", "(a INT, s STRING)")
+        views, _ = run(text, "spark", t=[{"a": 1, "s": "u"}])
+        assert views == {"x": [(1,)], "y": [(2,)]}
+
+
+def test_a_left_asof_join_with_a_match_condition_is_that_of_duckdb():
+    tables = "CREATE TABLE a (k INT, ts INT); CREATE TABLE b (k INT, ts INT, v INT);"
+    text = f"""{tables} SELECT a.ts, b.v FROM a LEFT ASOF JOIN b
+               MATCH_CONDITION (a.ts >= b.ts) ON a.k = b.k"""
+    views, _ = run(text, a=[{"k": 1, "ts": 3}, {"k": 1, "ts": 1}, {"k": 2, "ts": 9}], b=PRICES)
+    oracle = """SELECT a.ts, b.v FROM (VALUES (1, 3), (1, 1), (2, 9)) a(k, ts) ASOF LEFT JOIN
+                (VALUES (1, 2, 5), (1, 7, 6)) b(k, ts, v) ON a.k = b.k AND a.ts >= b.ts"""
+    assert sorted(views["view"]) == sorted(duckdb.sql(oracle).fetchall())
+
+
+def test_mutual_recursion_of_materialize_is_a_recursion():
+    views, _ = run(
+        """CREATE TABLE e (a INT, b INT);
+           WITH MUTUALLY RECURSIVE
+               odd (a INT, b NUMERIC(8, 0)) AS (
+                   SELECT a, b FROM e UNION SELECT even.a, e.b FROM even JOIN e ON even.b = e.a),
+               even (a INT, b INT) AS (SELECT odd.a, e.b FROM odd JOIN e ON odd.b = e.a),
+               counts (n BIGINT) AS (SELECT count(*) FROM odd)
+           SELECT odd.a, odd.b, counts.n FROM odd, counts""",
+        "materialize",
+        e=[{"a": 1, "b": 2}, {"a": 2, "b": 3}, {"a": 3, "b": 4}],
+    )
+    assert sorted(views["view"]) == [(1, 2, 4), (1, 4, 4), (2, 3, 4), (3, 4, 4)]
+
+
+def test_a_group_size_of_materialize_is_a_hint():
+    text = "SELECT a, sum(b) AS s FROM t GROUP BY a OPTIONS (AGGREGATE INPUT GROUP SIZE = 100)"
+    views, notices = run(
+        f"CREATE TABLE t (a INT, b INT); {text}", "materialize", t=[{"a": 1, "b": 2}]
+    )
+    assert (views, notices) == ({"view": [(1, 2)]}, [])
+
+
+def test_lists_are_types_in_both_spellings():
+    text = """CREATE TABLE t (a INT ARRAY NOT NULL, b VARCHAR(3) ARRAY, c INT);
+              SELECT a[1] AS x, b[1] AS y, c FROM t"""
+    views, _ = run(text, t=[{"a": [4], "b": ["u"]}])
+    assert views == {"view": [(4, "u", None)]}
+
+
+def test_a_table_has_the_name_of_its_schema():
+    rows = [{"a": 1}]
+    for text, dialect, expected in (
+        ("CREATE TABLE s.t (a INT); SELECT t.a, s.t.a AS b FROM s.t", "duckdb", (1, 1)),
+        ("CREATE TABLE s.t (a INT); SELECT u.a FROM s.t u JOIN s.t USING (a)", "spark", (1,)),
+        ("CREATE TABLE s.t (a INT); SELECT n FROM (SELECT count(*) AS n FROM s.t)", "spark", (1,)),
+    ):
+        assert run(text, dialect, **{"s.t": rows})[0] == {"view": [expected]}
+    views, _ = run("CREATE TABLE public.t (a INT); SELECT public.t.a FROM public.t", t=rows)
+    assert views == {"view": [(1,)]}
+    with pytest.raises(SqlError, match=r"unknown table 's\.t'; tables: t"):
+        compile_sql("CREATE TABLE t (a INT); SELECT a FROM s.t")
+
+
+def test_a_column_of_the_processing_time_is_refused_only_if_it_is_read():
+    table = "CREATE TABLE t (a INT, p AS PROCTIME()); "
+    views, notices = run(table + "SELECT * FROM t", "spark", t=[{"a": 1}])
+    assert views == {"view": [(1,)]}
+    assert notices == ["line 1, column 24: column 'p' has no effect; no view can read PROCTIME()"]
+    with pytest.raises(
+        SqlError, match=r"column 45: PROCTIME\(\) in a computed column is not supported; the time"
+    ):
+        compile_sql(table + "SELECT p FROM t", dialect="spark")
+
+
+def test_functions_of_postgres_that_make_rows_or_lists():
+    table = "CREATE TABLE t (s TEXT); "
+    rows = [{"s": "a,b"}, {"s": ""}, {"s": None}]
+    views, _ = run(
+        table + "SELECT s, string_to_array(s, ',') AS p FROM t WHERE s IS NOT NULL",
+        "postgres",
+        t=rows,
+    )
+    assert sorted(views["view"]) == [("", []), ("a,b", ["a", "b"])]
+    for query in (
+        "SELECT regexp_split_to_table(s, ',') AS p FROM t",
+        "SELECT p FROM t, regexp_split_to_table(s, ',') AS p",
+    ):
+        assert sorted(run(table + query, "postgres", t=rows)[0]["view"]) == [("",), ("a",), ("b",)]
+    with pytest.raises(SqlError, match="this separator of string_to_array"):
+        compile_sql(table + "SELECT string_to_array(s, '') FROM t", dialect="postgres")
+
+
+def test_a_pivot_has_the_names_of_its_alias():
+    table = "CREATE TABLE t (a INT, b INT, s TEXT); "
+    pivot = "FROM t PIVOT (sum(b) FOR s IN ('x', 'y')) AS p(k, l)"
+    rows = [{"a": 1, "b": 2, "s": "x"}, {"a": 1, "b": 3, "s": "y"}]
+    assert run(table + f"SELECT p.k, l, y {pivot}", t=rows)[0] == {"view": [(1, 2, 3)]}
+    with pytest.raises(SqlError, match=r"unknown column 'a'; in FROM: p\.k, p\.l, p\.y"):
+        compile_sql(table + f"SELECT a {pivot}")
+    with pytest.raises(SqlError, match="4 names for the 3 columns"):
+        compile_sql(table + "SELECT * " + pivot.replace("l)", "l, m, n)"))
+
+
+def test_the_order_of_several_queries_can_be_an_expression():
+    text = "SELECT a FROM t UNION SELECT a - 3 FROM t ORDER BY -2 * a, a"
+    rows = [{"a": n} for n in (1, 2, 5)]
+    all_rows, _ = run(f"CREATE TABLE t (a INT); {text}", t=rows)
+    assert sorted(all_rows["view"]) == [(-2,), (-1,), (1,), (2,), (5,)]
+    circuit = compile_sql(f"CREATE TABLE t (a INT); {text} LIMIT 2")
+    views: dict[tuple, int] = {}
+    for change, best in (([*rows], [5, 2]), ([{"a": 5, "weight": -1}, {"a": 4}], [4, 2])):
+        delta = circuit.step({"t": [{"weight": 1} | row for row in change]})["view"]
+        assert delta.column_names == ["a", "weight"]
+        for row in delta.to_pylist():
+            views[row["a"]] = views.get(row["a"], 0) + row["weight"]
+        assert sorted(a for a, weight in views.items() if weight) == sorted(best)
+
+
+def test_places_and_the_ends_of_statements_are_those_of_the_text():
+    text = "BEGIN STATEMENT SET; CREATE SOURCE s (a INT) APPEND ONLY; CREATE INDEX i ON s(a);\n"
+    text += "INSERT INTO x SELECT zz FROM s; END;"
+    (obstacle,) = find_obstacles(text, {}, dialect="risingwave")
+    assert (obstacle.line, obstacle.column, obstacle.statement) == (2, 22, "x")
+    text = "DECLARE RECURSIVE VIEW q (a INT); CREATE INDEX i ON s(a); CREATE VIEW v AS SELECT 1"
+    assert add_window_close(text, ["v"]) == f"{text}\nEMIT ON WINDOW CLOSE"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 'x')", "list its columns"),
+        ("CREATE SINK s INTO t AS SELECT 1 AS a", "CREATE SINK is not supported"),
+        ("CREATE INDEX i ON t (a)", "the text has no statement"),
+    ],
+)
+def test_other_statements_are_refused(text, message):
+    with pytest.raises(SqlError, match=message):
+        compile_sql(text)
