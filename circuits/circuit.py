@@ -63,6 +63,7 @@ from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep, watermark_of
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.one_shot import answer_query, stored_relations
+from circuits.runtime.operator_names import operator_kind
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.plan_drawing import draw_mermaid, draw_tree
@@ -318,6 +319,27 @@ columns 'nmae'; the relation needs name, age and may have weight
         return self.graph.reads_now
 
     @property
+    def watermarks(self) -> dict[str, pa.Scalar]:
+        """The watermark of each input with lateness or retention, after the last commit.
+
+        An input without a watermark so far is left out.
+
+        >>> from circuits import InputOptions, Lateness, compile_sql
+        >>> options = {"e": InputOptions(lateness=Lateness("day", 2))}
+        >>> circuit = compile_sql("SELECT day FROM e", {"e": "day bigint"}, input_options=options)
+        >>> step = circuit.step({"e": [{"day": 10}]})
+        >>> circuit.watermarks
+        {'e': <pyarrow.Int64Scalar: 8>}
+        """
+        state = self.committed
+        watermarks = {name: state.watermarks.get(watermark_of(name)) for name in self.input_options}
+        return {
+            name: state.graph.checked_inputs[name].decode_watermark(watermark)
+            for name, watermark in watermarks.items()
+            if watermark is not None
+        }
+
+    @property
     def emits_on_window_close(self) -> bool:
         """True if a view emits its rows when they are final (EMIT ON WINDOW CLOSE)."""
         return any(node.plan.reads_watermarks for node in self.graph.nodes)
@@ -569,7 +591,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         if self._observer_arguments is None:
             views = self.graph.views_of()
             self._observer_arguments = [
-                (node.name, type(node.plan).__name__.lower(), views[position])
+                (node.name, operator_kind(node.plan), views[position])
                 for position, node in enumerate(self.graph.nodes)
             ]
         arguments = self._observer_arguments

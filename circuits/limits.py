@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from circuits.errors import StepLimitError, StepMemoryError
 from circuits.runtime.graph import Graph
-from circuits.runtime.plan_drawing import node_label
+from circuits.runtime.state_names import node_label
 from dbsp_wcoj.errors import LimitError
 from dbsp_wcoj.limits import Budget
 

@@ -18,7 +18,7 @@ need. No intermediate result is kept from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Lock
@@ -40,7 +40,7 @@ from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, value_ranges
-from dbsp_wcoj.storage.trace import Staged, Trace, TraceStep
+from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
@@ -255,7 +255,9 @@ class DeltaQuery:
         finally:
             self._lock.release()
 
-    def explain(self, traces: Mapping[str, Trace] | None = None) -> str:
+    def explain(
+        self, traces: Mapping[str, Trace] | None = None, *, arrangements: bool = True
+    ) -> str:
         """Describe the plan that runs: terms, variable orders, arrangements, bounds and counts.
 
         The counts include all work so far, even of a step that is being computed.
@@ -263,13 +265,20 @@ class DeltaQuery:
         Args:
             traces: The relations to describe, by name; by default those that the view reads now,
                 which is safe only in the thread that runs its steps.
+            arrangements: False to leave out the arrangements and their sizes.
         """
         plan_cache = self._plan_cache
         if traces is None:
             traces = plan_cache.traces
         else:
             traces = {name: traces[name] for name in plan_cache.traces}
-        return explain(self.query, plan_cache.formula, plan_cache.terms, traces)
+        return explain(
+            self.query, plan_cache.formula, plan_cache.terms, traces, arrangements=arrangements
+        )
+
+    def column_orders(self) -> Mapping[str, Collection[ColumnOrder]]:
+        """Return the column orders in which the view reads each relation now; for any thread."""
+        return self._plan_cache.column_orders()
 
     @property
     def terms(self) -> tuple[BoundTerm, ...]:

@@ -9,6 +9,7 @@
         ├── FeedError                 a change feed is declared wrongly or lacks a column
         ├── TargetError               a target cannot write the deltas of a view
         ├── PageError                 a live page cannot be served
+        ├── MonitoringError           metrics cannot be served
         ├── FailedError               a command failed during its work
         ├── StateError                the state directory cannot be used
         │   ├── StateMismatchError    of other views, or of a newer version of the package
@@ -34,6 +35,7 @@ __all__ = [
     "FeedError",
     "JavaMissingError",
     "MicroBatchError",
+    "MonitoringError",
     "PageError",
     "ReplayError",
     "RowError",
@@ -69,6 +71,10 @@ class TargetError(StreamingError):
 
 class PageError(StreamingError):
     """A live page cannot be served at the given address or with the given options."""
+
+
+class MonitoringError(StreamingError):
+    """Metrics cannot be served at the given address, or a package for them is missing."""
 
 
 class FailedError(StreamingError):

@@ -85,6 +85,7 @@ class CheckedInput:
         options: The options.
         reads_rows: True if the options need the rows of the relation, in ``trace``.
         trace: The rows of the relation; only if ``reads_rows``.
+        orders: The column orders of ``trace`` that the options need; empty unless ``reads_rows``.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class CheckedInput:
         if options.time_column is not None:
             self._event_time = EventTimeBound(schema, options, codecs, groups, event_time)
         self.reads_rows = bool(options.keys or options.strict or options.retain)
+        self.orders: Sequence[ColumnOrder] = ()
         if not self.reads_rows:
             return
         self.trace: Trace = relations.declare(schema.relation, schema.arity, keep_rows=False)
@@ -116,6 +118,7 @@ class CheckedInput:
             orders = list(self.trace.orders[:1]) or [tuple(range(self.trace.arity))]
         for order in orders:
             self.trace.arrange(order)
+        self.orders = orders
         relations.add_reader(lambda: {schema.relation: orders})
 
     @property
@@ -194,6 +197,11 @@ class CheckedInput:
         if self._event_time is None:
             raise no_event_time_error(self._schema.relation)
         return self._event_time.encode_watermark(value)
+
+    def decode_watermark(self, watermark: int) -> pa.Scalar:
+        """Return a watermark, given as a code, as a value of the type of the event time."""
+        assert self._event_time is not None
+        return self._event_time.decode_time(watermark)
 
     def prepare(
         self, rows: ZSet | None, watermark: int | None, proposed: int | None

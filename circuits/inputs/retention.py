@@ -264,10 +264,13 @@ class EventTimeBound:
         value_codes = self._codecs.codec(function.type).encode(values)
         return [bool(same) for same in value_codes[1:] == value_codes[0]]
 
+    def decode_time(self, watermark: int) -> pa.Scalar:
+        """Return a watermark as a value of the type of the event time."""
+        return self._codecs.codec(self.type).decode(np.array([watermark]))[0]
+
     def format_time(self, watermark: int) -> Any:
         """Return a watermark as a text for messages."""
-        array = self._codecs.codec(self.type).decode(np.array([watermark]))
-        return array.cast(pa.string())[0].as_py()
+        return self.decode_time(watermark).cast(pa.string()).as_py()
 
     def _code(self, value: Any) -> int | None:
         """Return the code of a value, rounded down to the column's unit; None for another type.

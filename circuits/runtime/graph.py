@@ -40,6 +40,7 @@ from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
+from circuits.runtime.operator_names import operator_name
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.operator import Operator, StepContext
@@ -168,6 +169,7 @@ class Graph:
     # The position of each node by its structural hash, and of each input by its name.
     _positions: dict[str, int] = field(default_factory=dict)
     _inputs: dict[str, int] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
     # By the ``id`` of a plan: the position of its node, and the plan. The reference to the plan
     # keeps its id from being used for another one.
     _by_plan_id: dict[int, tuple[int, PlanNode]] = field(default_factory=dict)
@@ -309,7 +311,7 @@ class Graph:
     def _append_new(
         self, hash: str, plan: PlanNode, inputs: tuple[int, ...], operator: Operator | None
     ) -> int:
-        name = self._distinct_from_inputs(f"#{len(self.nodes)}")
+        name = operator_name(hash, self._names)
         state_name = self._distinct_from_inputs(f"#{hash[:_HASH_DIGITS]}")
         return self._append(Node(name, state_name, hash, plan, inputs, operator))
 
@@ -320,6 +322,7 @@ class Graph:
 
     def _append(self, node: Node) -> int:
         position = self._positions[node.hash] = len(self.nodes)
+        self._names.add(node.name)
         self.nodes.append(node)
         return position
 

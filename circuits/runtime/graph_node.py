@@ -26,9 +26,9 @@ class Node:
     """A node of a graph.
 
     Attributes:
-        name: The name of an input, or ``#`` and the position, as `Circuit.explain` shows it.
+        name: The name of an input or operator (`circuits.runtime.operator_names`).
         state_name: The name of an input, or ``#`` and the first digits of ``hash``. It names the
-            state of the node on disk, so it must not depend on the position.
+            state of the node on disk.
         hash: The structural hash of the plan (`circuits.plan.structural_hash`).
         plan: The plan that it computes.
         inputs: The positions of the nodes that it reads.

@@ -2,7 +2,8 @@
 
 Both show the physical plan. Each operator has one line or one box, with the number of rows that it
 has emitted and the time that it has taken in all steps. An operator that several others read is
-drawn once; other trees refer to it.
+drawn once; other trees refer to it. Below the trees are the plans of the joins, and the
+arrangements with their sizes and the views that need them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from collections.abc import Iterator
 
 from circuits.plan.nodes import Scan
 from circuits.runtime.circuit_version import CircuitVersion
-from circuits.runtime.graph import Graph
-from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.state_names import ArrangementSize, arrangement_sizes, node_label
 from circuits.runtime.state_sizes import describe_state
 
 __all__ = ["draw_mermaid", "draw_tree"]
 
 
 def draw_tree(state: CircuitVersion) -> str:
-    """Draw a tree per view, followed by the plan of each join, and the bounds of the state."""
+    """Draw a tree per view, the plans of joins, the arrangements, and the bounds of the state."""
     graph = state.graph
     lines = []
     drawn: set[int] = set()
@@ -31,7 +31,11 @@ def draw_tree(state: CircuitVersion) -> str:
     relations = state.relations()
     for node in graph.nodes:
         if isinstance(node.operator, JoinOperator):
-            lines += ["", f"{node.name}: {node.operator.delta_query.explain(relations)}"]
+            plan = node.operator.delta_query.explain(relations, arrangements=False)
+            lines += ["", f"{node.name}: {plan}"]
+    arrangements = arrangement_sizes(state)
+    if arrangements:
+        lines += ["", "arrangements", *map(_describe_arrangement, arrangements)]
     sizes = describe_state(state)
     if sizes:
         lines += ["", "state", *(f"   {line}" for line in sizes)]
@@ -55,14 +59,9 @@ def draw_mermaid(state: CircuitVersion) -> str:
     return "\n".join(lines)
 
 
-def node_label(graph: Graph, node: Node) -> str:
-    """Describe the work of an operator in one line."""
-    if isinstance(node.operator, JoinOperator):
-        return str(node.operator.query)
-    label = node.plan.label()
-    if isinstance(node.plan, Scan) and node.plan.relation in graph.checked_inputs:
-        return f"{label} with {graph.checked_inputs[node.plan.relation].options}"
-    return label
+def _describe_arrangement(size: ArrangementSize) -> str:
+    runs = ", ".join(f"{rows:,}" for rows in size.runs) or "none"
+    return f"  {size.name} for {', '.join(size.views)}  runs {runs}; {size.bytes:,} bytes"
 
 
 def _draw_branch(

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from circuits.inputs.checked_input import CheckedInput
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph
-from circuits.runtime.graph_node import Node, operator_phase
+from circuits.runtime.graph_node import Node
+from circuits.runtime.operator_names import operator_kind
 from circuits.runtime.operators.integrate import Integrate
 from circuits.state.registry import operator_trace, relation_trace
 
@@ -22,7 +23,7 @@ class StateSize(NamedTuple):
     """The rows that one operator keeps as its state, or the rows of its output that joins read.
 
     Attributes:
-        operator: The name of the input, or ``#`` and a number, as in `Circuit.explain`.
+        operator: The name of the input or operator, as in `Circuit.explain`.
         kind: The kind of the operator, and what the state is.
         bound: The rows that it keeps; `UNBOUNDED` if it grows for ever.
         rows: The number of stored rows, with those that are deleted but not merged away yet.
@@ -87,7 +88,7 @@ def _operator_sizes(state: CircuitVersion, position: int, node: Node) -> Iterato
         return
     yield StateSize(
         node.name,
-        operator_phase(type(node.operator)),
+        operator_kind(node.plan),
         _operator_bound(state.graph, position, node),
         rows,
     )

@@ -114,7 +114,7 @@ class PlanCache:
         # Variable orders that `resume` prescribes while it binds the terms.
         self._prescribed_orders: dict[DeltaTerm, tuple[str, ...]] = {}
         self.retired_counters: Int64Array = np.zeros(2, np.int64)
-        relations.add_reader(self._column_orders)
+        relations.add_reader(self.column_orders)
         self._relations = relations
         for candidate in self._formulas:
             for term in self._terms_ahead(candidate):
@@ -347,11 +347,12 @@ class PlanCache:
     def _variables(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for columns in self._body.columns for name in columns))
 
-    def _column_orders(self) -> dict[str, set[ColumnOrder]]:
-        """Return the column orders in which the terms read each relation."""
+    def column_orders(self) -> dict[str, set[ColumnOrder]]:
+        """Return the column orders in which the terms read each relation; for any thread."""
         orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
-        for term, bound in self._bound.items():
-            for factor, planned in zip(term.factors, bound.physical.plan.factors, strict=True):
+        for bound in self._published_terms:
+            factors = zip(bound.term.factors, bound.physical.plan.factors, strict=True)
+            for factor, planned in factors:
                 if factor != PARTIAL and factor.version is not Version.delta:
                     orders[self._query.body[factor.atom].relation].add(planned.order)
         return orders

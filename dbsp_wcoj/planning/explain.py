@@ -18,6 +18,8 @@ def explain(
     formula: str,
     terms: Sequence[BoundTerm],
     traces: Mapping[str, Trace],
+    *,
+    arrangements: bool = True,
 ) -> str:
     """Describe a view: its terms with their variable orders, and its arrangements with their runs.
 
@@ -30,6 +32,7 @@ def explain(
             how steps choose a formula.
         terms: The terms that have been planned.
         traces: The relations, by name.
+        arrangements: False to leave out the arrangements.
     """
     sizes = [_rows(traces, atom.relation) for atom in query.body]
     agm = agm_bound(query, sizes)
@@ -63,6 +66,8 @@ def explain(
             f"    ran {physical.execution_count:,} times: {proposals:,} proposals, "
             f"{intersections:,} intersections"
         )
+    if not arrangements:
+        return "\n".join(lines)
     lines.append("arrangements")
     for name, trace in traces.items():
         for arrangement in trace.arrangements:

@@ -9,6 +9,7 @@ from typer import rich_utils
 
 from streaming.cli.arguments.declarations import (
     bench,
+    estimate,
     explain,
     inspect,
     profile,
@@ -27,6 +28,7 @@ EXAMPLES: Final = {
     "run": "dbsp-wcoj run rings.sql --source pay=in/payments --state state/ --ui",
     "explain": "dbsp-wcoj explain rings.sql --source 'pay=schema=src long, dst long'",
     "replay": "dbsp-wcoj replay rings.sql --source pay=changes.parquet --by ts",
+    "estimate": "dbsp-wcoj estimate rings.sql --source pay=pay.parquet --rows pay=1e8",
     "inspect": "dbsp-wcoj inspect state/ --check",
     "rescale": "dbsp-wcoj rescale state/ --cells 8",
     "profile": "dbsp-wcoj profile rings.sql --source pay=pay.parquet --batch 100",
@@ -37,6 +39,7 @@ COMMANDS: Final = {
     "run": run,
     "replay": replay,
     "explain": explain,
+    "estimate": estimate,
     "inspect": inspect,
     "rescale": rescale,
     "profile": profile,

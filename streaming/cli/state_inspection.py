@@ -6,7 +6,8 @@ while a query writes to it. The manifest of a version lists the files of this ve
 every file of every version is read and compared with its checksum.
 
 The state of an operator is stored under a hash. If the directory contains the text of the views,
-the description also has the operator and the views (`streaming.state.state_labels`).
+the description has the names of `circuits.Circuit.explain`, the work of each operator, and the
+views that need each arrangement (`circuits.runtime.state_names`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ import pyarrow as pa
 
 from circuits import Circuit
 from circuits.runtime.incrementalize import incrementalize
+from circuits.runtime.state_names import StateNames, StatePart
+from circuits.state.registry import relation_trace
 from streaming.distributed.planning.stages import cut_stages
 from streaming.errors import StateDamagedError, StateError
 from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
@@ -40,7 +43,6 @@ from streaming.state.manifest import (
 )
 from streaming.state.parquet import read_parquet
 from streaming.state.segment_references import SegmentReference
-from streaming.state.state_labels import StateLabel, operator_labels, state_labels
 from streaming.state.store import DEAD_LETTERS_FOLDER, METRICS_FILE
 from streaming.state.verified_files import read_verified
 from streaming.state.view_definitions import read_definition
@@ -145,7 +147,7 @@ def _all_files(manifest: Manifest) -> dict[str, FileChecksum]:
 
 
 def _describe_state(files: LocalFiles, manifest: Manifest) -> list[dict[str, Any]]:
-    """Describe the arrangements and dictionaries of a version, with labels if possible.
+    """Describe the arrangements and dictionaries of a version, with the names of `explain`.
 
     Equal arrangements in the cells of one stage are added up.
     """
@@ -160,30 +162,49 @@ def _describe_state(files: LocalFiles, manifest: Manifest) -> list[dict[str, Any
             else:
                 stage_entries[key] = entry
     entries += stage_entries.values()
-    labels = _labels(files, is_distributed=manifest.cells is not None)
+    find_part = _part_finder(files, manifest)
     for entry in entries:
-        stage_name = " ".join(entry["name"].split(" ")[:2])  # "stage N" if the entry is of a cell
-        label = labels.get(entry["name"]) or labels.get(stage_name)
-        entry["label"], entry["views"] = (None, []) if label is None else label
+        part, views = find_part(entry["name"], entry["order"])
+        entry["stored"], entry["operator"], entry["label"] = entry["name"], None, None
+        entry["views"] = list(views)
+        if part is not None:
+            entry["name"], entry["operator"] = part.name, part.operator
+            entry["label"] = part.description
     return entries
 
 
-def _labels(files: LocalFiles, *, is_distributed: bool) -> Mapping[str, StateLabel]:
-    """Return labels by the name of the state; empty if the directory has no usable query text.
+def _part_finder(
+    files: LocalFiles, manifest: Manifest
+) -> Callable[[str, list[int] | None], tuple[StatePart | None, tuple[str, ...]]]:
+    """Return a function from the stored name of state, and its column order, to part and views.
 
-    In a distributed state, the circuits of the cells name the state, so there is one label for all
-    state of a stage, by ``stage N``.
+    The function finds nothing if the directory has no usable query text. In a distributed state,
+    the circuits of the cells name the state, so all state of a stage belongs to one operator.
     """
     try:
         circuit = Circuit(read_definition(files))
-        if not is_distributed:
-            return state_labels(circuit)
-        operators = operator_labels(circuit)
+        names = StateNames(circuit.graph)
+        if manifest.cells is None:
+            circuit.graph.registry.resume(manifest.plans)
+            return lambda name, order: (
+                names.part(name),
+                () if order is None else names.views_of(name, tuple(order)),
+            )
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-        stages = cut_stages(incrementalize(circuit.plans, fields)).stages
-        return {f"stage {stage.number}": operators[stage.node] for stage in stages}
-    except Exception:  # a damaged file may raise any error, and the labels are optional
-        return {}
+        nodes = circuit.graph.nodes
+        part_of_stage = {
+            f"stage {stage.number}": names.part(relation_trace(nodes[stage.node].state_name))
+            for stage in cut_stages(incrementalize(circuit.plans, fields)).stages
+        }
+    except Exception:  # a damaged file may raise any error, and the names are optional
+        return lambda name, order: (None, ())
+
+    def find(name: str, order: list[int] | None) -> tuple[StatePart | None, tuple[str, ...]]:
+        stage_name = " ".join(name.split(" ")[:2])
+        part = part_of_stage.get(stage_name)
+        return (None, ()) if part is None else (part._replace(name=name), part.views)
+
+    return find
 
 
 def _describe_manifest(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -24,6 +27,7 @@ from streaming.errors import EventsError, FailedError
 
 __all__ = ["defer_signals", "parse_interval", "run_query"]
 
+POLL_INTERVAL_S: Final = 0.1
 #: Seconds between two reads of Spark's progress.
 PROGRESS_INTERVAL_S: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)\s*([a-z]+)")
@@ -60,6 +64,8 @@ def run_query(
     once: bool = False,
     on_stop: Callable[[], object] = lambda: None,
     on_progress: Callable[[Any], object] | None = None,
+    stop_timeout: float | None = None,
+    on_late_stop: Callable[[], object] = lambda: None,
 ) -> bool:
     """Run a query; return True if it ended by itself, and False if a signal ended it.
 
@@ -73,6 +79,9 @@ def run_query(
         once: True to end the query when it has read all existing rows.
         on_stop: Called after a signal to end, while the current micro-batch still runs.
         on_progress: Called with each progress report of Spark, in a separate thread.
+        stop_timeout: Seconds that the current micro-batch may take after a signal; None for any.
+        on_late_stop: Called if it takes longer, or at a second signal. It should end the process:
+            Spark waits for the micro-batch.
 
     Raises:
         FailedError: The query failed; the message is that of the first cause.
@@ -87,8 +96,11 @@ def run_query(
             raise
 
     stop_event = threading.Event()
+    hurry_event = threading.Event()
 
     def request_stop(number: int, frame: FrameType | None) -> None:
+        if stop_event.is_set():
+            hurry_event.set()
         stop_event.set()
 
     trigger: dict[str, Any] = (
@@ -122,11 +134,20 @@ def run_query(
         waiter = threading.Thread(target=wait, daemon=True)
         waiter.start()
         while waiter.is_alive() and not stop_event.is_set():
-            waiter.join(0.1)
+            waiter.join(POLL_INTERVAL_S)
         if stop_event.is_set():
             on_stop()
         if query.isActive:
-            query.stop()
+            end = None if stop_timeout is None else time.monotonic() + stop_timeout
+            with ThreadPoolExecutor(1) as executor:
+                stop = executor.submit(query.stop)
+                while not stop.done():
+                    wait_for([stop], timeout=POLL_INTERVAL_S)
+                    if hurry_event.is_set() or (end is not None and time.monotonic() > end):
+                        on_late_stop()
+                        end = None
+                        hurry_event.clear()
+                stop.result()
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
@@ -169,8 +190,15 @@ def defer_signals(on_first_signal: Callable[[], object]) -> Iterator[None]:
 
 
 def _report_progress(query: Any, last_batch_id: int, on_progress: Callable[[Any], object]) -> int:
-    """Report the progress of later micro-batches; return the id of the last one."""
-    for progress in query.recentProgress:
+    """Report the progress of later micro-batches; return the id of the last one.
+
+    Reading one report is cheap; reading the recent ones takes Spark and Python some milliseconds.
+    """
+    newest = query.lastProgress
+    if newest is None or newest.batchId <= last_batch_id:
+        return last_batch_id
+    is_next = newest.batchId == last_batch_id + 1
+    for progress in [newest] if is_next else query.recentProgress:
         if progress.batchId > last_batch_id:
             last_batch_id = progress.batchId
             on_progress(progress)

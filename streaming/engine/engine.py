@@ -30,6 +30,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
+from circuits.inputs.rejected_rows import LATE
 from streaming.engine.prepare import PreparedBatch, prepare_batch
 from streaming.sources.dead_letters import BadRowPolicy, DeadLetters
 from streaming.sources.envelope import Changes
@@ -131,6 +132,15 @@ class StagedBatch:
     def missing_deletions(self) -> Mapping[str, int]:
         """Of each input, the rows that were deleted more often than they were inserted."""
         return self._prepared.step.missing_deletions
+
+    @property
+    def late_rows(self) -> Mapping[str, int]:
+        """Of each input with late rows, their number."""
+        rows_by_input = {
+            name: sum(rejected.table.num_rows for rejected in groups if rejected.reason == LATE)
+            for name, groups in self._prepared.step.rejected.items()
+        }
+        return {name: rows for name, rows in rows_by_input.items() if rows}
 
     def after(self, view: str) -> PostStepReader:
         """Return a reader of a materialized view as it is after the step."""

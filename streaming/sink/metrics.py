@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streaming.sink.progress import PHASES, Progress, Work
+from streaming.sources.change_feeds.feed import RELATION
 
 __all__ = ["OBSERVATION_NAME", "BatchMetrics", "Stopwatch", "observe"]
 
@@ -52,12 +53,13 @@ class BatchMetrics:
             ``publish`` (targets), and ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes on disk of each arrangement (a relation in one column order)
-            and each dictionary (codes of strings). The name is the label of the operator, the hash
-            of its plan and the column order (`streaming.state.state_labels`).
+            and each dictionary (codes of strings), by its name as in `circuits.Circuit.explain`
+            (`circuits.runtime.state_names`).
         missing_deletions: Of each input, the rows that were deleted more often than inserted; each
             of them cancels a later insert. Exact for materialized inputs, a lower bound for others
             that joins read; other inputs, inputs with keys, and distributed circuits are not
             counted (`circuits.CircuitStep.missing_deletions`).
+        late_rows: Of each input with late rows, their number; they are dead letters as well.
     """
 
     batch_id: int
@@ -70,6 +72,7 @@ class BatchMetrics:
     bytes_written: int
     arrangements: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
+    late_rows: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the metrics as one line of JSON.
@@ -86,10 +89,18 @@ class Stopwatch:
     Args:
         batch_id: The micro-batch.
         slow_after_s: Seconds before the first log line; the intervals then grow.
+        on_phase: Called at the end of each phase, with its name and its seconds.
     """
 
-    def __init__(self, batch_id: int, slow_after_s: float = SLOW_AFTER_S) -> None:
+    def __init__(
+        self,
+        batch_id: int,
+        slow_after_s: float = SLOW_AFTER_S,
+        *,
+        on_phase: Callable[[str, float], object] | None = None,
+    ) -> None:
         self._batch_id = batch_id
+        self._on_phase = on_phase
         self._slow_after_s = slow_after_s
         self._seconds: dict[str, float] = {}
         self._start = time.perf_counter()
@@ -125,6 +136,8 @@ class Stopwatch:
         finally:
             seconds = time.perf_counter() - start
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+            if self._on_phase is not None:
+                self._on_phase(name, seconds)
             if log.isEnabledFor(logging.DEBUG):
                 self._log_phase(name, subject, seconds)
 
@@ -183,18 +196,26 @@ class Stopwatch:
             pause = min(MAX_LOG_INTERVAL_S, progress.seconds)
 
 
-def observe(frame: DataFrame, weight: str = "weight") -> DataFrame:
+def observe(frame: DataFrame, weight: str = "weight", relations: Collection[str] = ()) -> DataFrame:
     """Count the rows of each micro-batch in Spark's progress events.
 
-    ``observedMetrics["dbsp_wcoj"]`` of a `StreamingQueryProgress` then has ``rows`` and
-    ``retractions``. Spark counts each of these rows once, however often it evaluates the
-    micro-batch, so if a sink reads a micro-batch twice, ``numInputRows`` is larger than ``rows``.
+    ``observedMetrics["dbsp_wcoj"]`` of a `StreamingQueryProgress` then has ``rows``,
+    ``retractions``, and the rows of each relation, such as ``rows_orders``. Spark counts each of
+    these rows once, however often it evaluates the micro-batch, so if a sink reads a micro-batch
+    twice, ``numInputRows`` is larger than ``rows``.
 
     Args:
         frame: A streaming DataFrame.
         weight: The column of the weights; without it no row is a retraction.
+        relations: Relations to count apart, by the column ``relation`` of a merged stream.
     """
     retractions = F.sum((F.col(weight) < 0).cast("long")) if weight in frame.columns else F.lit(0)
+    rows_by_relation = [
+        F.count(F.when(F.col(RELATION) == name, 1)).alias(f"rows_{name}") for name in relations
+    ]
     return frame.observe(
-        OBSERVATION_NAME, F.count(F.lit(1)).alias("rows"), retractions.alias("retractions")
+        OBSERVATION_NAME,
+        F.count(F.lit(1)).alias("rows"),
+        retractions.alias("retractions"),
+        *rows_by_relation,
     )

@@ -8,9 +8,10 @@
 
     sink = ViewSink(circuit, target, observers=[Log()])
 
-For each micro-batch a sink sends ``batch_started``, then ``batch_completed`` or ``batch_failed``.
-The sink calls the observer in the thread of the micro-batch and waits for it. An exception of an
-observer is logged and has no other effect. A pickled sink does not contain its observers.
+For each micro-batch a sink sends ``batch_started``, a ``phase_completed`` for each of its phases,
+and then ``batch_completed`` or ``batch_failed``. The sink calls the observer in the thread of the
+micro-batch and waits for it. An exception of an observer is logged and has no other effect. A
+pickled sink does not contain its observers.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ class SinkObserver:
 
     def batch_started(self, batch_id: int) -> None:
         """The sink begins to apply a micro-batch."""
+
+    def phase_completed(self, batch_id: int, phase: str, seconds: float) -> None:
+        """A phase of the micro-batch has ended, also if it raised an error.
+
+        The phases are those of `BatchMetrics.seconds` except ``encode`` and ``output``, which are
+        parts of ``step``.
+        """
 
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """A micro-batch is part of the state, and the targets have its tables.

@@ -53,6 +53,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError
+from circuits.runtime.state_names import StateNames
 from streaming.engine.engine import MicroBatch
 from streaming.errors import StateError, StateMismatchError
 from streaming.sink.execution_mode import (
@@ -64,13 +65,14 @@ from streaming.sink.execution_mode import (
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.observer import Published, SinkObserver, notify
 from streaming.sink.output import Output, Outputs, route_outputs
+from streaming.sink.progress import Progress
 from streaming.sink.query_identity import QueryIdentity
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
-from streaming.state.state_labels import describe_state, state_labels
+from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import ViewDelta
@@ -98,12 +100,14 @@ class _BatchResult:
         is_replay: True if it was committed before, so that it is only published again.
         dead_letters: The number of its dead letters; 0 for a replay.
         missing_deletions: Of each input, the rows that were deleted more often than inserted.
+        late_rows: Of each input with late rows, their number.
     """
 
     summary: VersionSummary
     is_replay: bool = False
     dead_letters: int = 0
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
+    late_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def utc_now() -> datetime:
@@ -221,8 +225,9 @@ class ViewSink:
         self._metrics: deque[BatchMetrics] = deque(maxlen=MAX_METRICS_KEPT)
         # True if the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
+        self._watch: Stopwatch | None = None  # of the micro-batch that is being applied
         self._missing_deletions_logged: set[str] = set()  # names of inputs
-        self._state_labels = state_labels(self._circuit)
+        self._state_names = StateNames(self._circuit.graph)
         unordered_inputs = {  # no column says which of two upserts of a key is the newer one
             name
             for name, options in self._circuit.input_options.items()
@@ -254,6 +259,12 @@ class ViewSink:
         """The tables of the latest micro-batch; None before the first one in this process."""
         return self._last
 
+    @property
+    def progress(self) -> Progress | None:
+        """The activity of the running micro-batch, for any thread; None between micro-batches."""
+        watch = self._watch
+        return None if watch is None else watch.progress
+
     def add_observer(self, observer: SinkObserver) -> None:
         """Send the events of the following micro-batches to an observer, such as a live page."""
         self._observers.append(observer)
@@ -280,6 +291,8 @@ class ViewSink:
                 failure = error
                 self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
                 raise
+            finally:
+                self._watch = None
             metrics = self._metrics[-1]
             self._notify(lambda observer: observer.batch_completed(published, metrics), batch_id)
 
@@ -288,7 +301,14 @@ class ViewSink:
             notify(observer, send, batch_id)
 
     def _apply(self, df: DataFrame, batch_id: int) -> Published:
-        with Stopwatch(batch_id) as watch:
+        def notify_phase(phase: str, seconds: float) -> None:
+            self._notify(
+                lambda observer: observer.phase_completed(batch_id, phase, seconds), batch_id
+            )
+
+        on_phase = notify_phase if self._observers else None
+        with Stopwatch(batch_id, on_phase=on_phase) as watch:
+            self._watch = watch
             query_id = self._query.query_of(df)
             with watch.phase("load", "state"):
                 committed = self._versions.find(batch_id, query_id)
@@ -375,11 +395,12 @@ class ViewSink:
             "_lock",
             "_order",
             "_versions",
+            "_watch",
             "_last",
             "_observers",
             "_metrics",
             "_missing_deletions_logged",
-            "_state_labels",
+            "_state_names",
         )
         settings = {name: value for name, value in vars(self).items() if name not in not_settings}
         return {**settings, "spec": self._circuit.spec}
@@ -426,6 +447,7 @@ class ViewSink:
             summary,
             dead_letters=len(staged.dead_letters),
             missing_deletions=staged.missing_deletions,
+            late_rows=staged.late_rows,
         )
 
     def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
@@ -454,10 +476,11 @@ class ViewSink:
             seconds=watch.seconds,
             bytes_written=0 if result.is_replay else self._versions.bytes_written,
             arrangements={
-                describe_state(name, self._state_labels): size
+                self._state_names.name(*split_part_name(name)): size
                 for name, size in summary.sizes.items()
             },
             missing_deletions=dict(result.missing_deletions),
+            late_rows=dict(result.late_rows),
         )
         self._metrics.append(metrics)
         for name, rows in result.missing_deletions.items():

@@ -19,6 +19,7 @@ offsets.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ import pyarrow as pa
 
 from streaming.errors import StateDamagedError
 
-__all__ = ["SegmentPart", "decode_segment", "encode_segment", "part_name"]
+__all__ = ["SegmentPart", "decode_segment", "encode_segment", "part_name", "split_part_name"]
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -42,6 +43,7 @@ SEGMENT_SCHEMA: Final = pa.schema(
         pa.field("bytes", pa.large_binary(), nullable=False),
     ]
 )
+_PART_NAME: Final = re.compile(r"(.*) \[(\d+(?:,\d+)*)\]")
 NO_BYTES: Final[ByteArray] = np.empty(0, np.uint8)
 #: An Arrow file begins with these bytes; a stream of messages and a footer follow.
 ARROW_MAGIC: Final = b"ARROW1\0\0"
@@ -104,6 +106,18 @@ def part_name(trace: str, order: Sequence[int]) -> str:
     'relation e [0,1]'
     """
     return f"{trace} [{','.join(map(str, order))}]"
+
+
+def split_part_name(name: str) -> tuple[str, tuple[int, ...] | None]:
+    """Return the trace and the column order of `part_name`; a dictionary has no order.
+
+    >>> split_part_name("relation e [0,1]"), split_part_name("text")
+    (('relation e', (0, 1)), ('text', None))
+    """
+    match = _PART_NAME.fullmatch(name)
+    if match is None:
+        return name, None
+    return match[1], tuple(int(column) for column in match[2].split(","))
 
 
 def decode_segment(data: memoryview, name: str = "a segment") -> list[SegmentPart]:

@@ -7,6 +7,8 @@
     GET /assets/NAME      scripts, styles and icon, from this package
     GET /events           server-sent events: ``snapshot`` first, then ``update`` for each change
     GET /snapshot         the data of the event ``snapshot``, once, for scripts
+    GET /metrics          the metrics of the sink (`streaming.monitoring.prometheus`)
+    GET /healthz, /readyz the health of the sink, without a token
 
 Without a token the application answers only requests to the names of this machine, so that a page
 of another site cannot read it through its own name for this address (DNS rebinding). With a token
@@ -27,7 +29,7 @@ import ipaddress
 import time
 from collections.abc import Callable
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -37,6 +39,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streaming.errors import MonitoringError
+from streaming.monitoring.monitor import SinkMonitor
+from streaming.monitoring.server import import_prometheus
 from streaming.ui.access import ATTEMPTS_WINDOW_S, SESSION_LIFETIME_S, Access
 from streaming.ui.events import EventStream, EventTexts, OpenStreams
 from streaming.ui.history import History
@@ -45,8 +50,9 @@ __all__ = ["application"]
 
 COOKIE_PREFIX: Final = "dbsp-wcoj-session"
 LOCAL_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+CHECK_PATHS: Final = ("/healthz", "/readyz")
 #: Paths that need no session.
-PUBLIC_PATHS: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg")
+PUBLIC_PATHS: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg", *CHECK_PATHS)
 MAX_FORM_BYTES: Final = 4096
 FORM_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_S: Final = 5
@@ -80,6 +86,7 @@ def application(
     streams: OpenStreams,
     stream_seconds: float,
     is_over: Callable[[], bool] = lambda: False,
+    monitor: SinkMonitor | None = None,
 ) -> Starlette:
     """Create the application of a page.
 
@@ -89,6 +96,7 @@ def application(
         streams: The open streams of events, and their maximum number.
         stream_seconds: The maximum duration of a stream.
         is_over: Returns True when the server stops, so that streams end.
+        monitor: The monitor of the sink; without it, there are no metrics.
     """
     assets = {
         entry.name: entry.read_bytes()
@@ -156,8 +164,34 @@ def application(
         _, _, text = await texts.snapshot()
         return Response(text, media_type="application/json")
 
+    metrics_registry: list[Any] = []  # made by the first request
+
+    def metrics_response(accept: str) -> Response:
+        assert monitor is not None
+        try:
+            prometheus = import_prometheus()
+        except MonitoringError as error:
+            return _refuse(501, str(error))
+        if not metrics_registry:
+            metrics_registry.append(prometheus.registry_of(monitor))
+        text, media_type = prometheus.metrics_text(metrics_registry[0], accept)
+        return Response(text, media_type=media_type)
+
+    async def metrics(request: Request) -> Response:
+        return await asyncio.to_thread(metrics_response, request.headers.get("accept", ""))
+
+    async def check(request: Request) -> Response:
+        assert monitor is not None
+        is_health = request.url.path == "/healthz"
+        result = monitor.health() if is_health else monitor.readiness()
+        return Response(
+            f"{result.reason}\n", 200 if result.ok else 503, media_type="text/plain; charset=utf-8"
+        )
+
+    monitoring = [Route("/metrics", metrics), *(Route(path, check) for path in CHECK_PATHS)]
     return Starlette(
         routes=[
+            *(monitoring if monitor is not None else ()),
             Route("/", page),
             Route("/sign-in", sign_in, methods=["POST"]),
             Route("/assets/{name}", asset),

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from circuits import Circuit
-from circuits.plan.nodes import Scan
 from circuits.runtime.graph import Graph
+from circuits.runtime.operator_names import operator_kind
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.plan_drawing import node_label
+from circuits.runtime.state_names import node_label
 from streaming.ui.layout import lay_out_graph
 
 __all__ = ["Drawing"]
@@ -65,19 +65,7 @@ class Drawing:
             {"from": index_of[start], "to": index_of[end], "bends": layout.bends[start, end]}
             for start, end in edges
         ]
-        view_of_operator = {operator: name for name, operator in graph.views.items()}
-        # The view that each `Integrate` node stores, by the name of the node.
-        materialized = {
-            node.name: view_of_operator[node.inputs[0]]
-            for node in graph.nodes
-            if isinstance(node.operator, Integrate) and node.inputs[0] in view_of_operator
-        }
-        picture = {
-            "boxes": boxes,
-            "lines": lines,
-            "widths": layout.widths,
-            "materialized_views": materialized,
-        }
+        picture = {"boxes": boxes, "lines": lines, "widths": layout.widths}
         return cls(picture, tuple(numbers))
 
     def operator_totals(self, circuit: Circuit) -> list[tuple[int, float]]:
@@ -90,5 +78,9 @@ class Drawing:
 
 def _box(graph: Graph, number: int, position: tuple[int, int]) -> dict[str, Any]:
     node = graph.nodes[number]
-    kind = "input" if isinstance(node.plan, Scan) else type(node.plan).__name__.lower()
-    return {"kind": kind, "name": node.name, "label": node_label(graph, node), "position": position}
+    return {
+        "kind": operator_kind(node.plan),
+        "name": node.name,
+        "label": node_label(graph, node),
+        "position": position,
+    }

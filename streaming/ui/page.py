@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from circuits import Circuit
 from streaming.errors import PageError
+from streaming.monitoring.monitor import SinkMonitor
 from streaming.sink.metrics import BatchMetrics
 from streaming.sink.observer import Published, SinkObserver
 from streaming.sink.view_sink import ViewSink
@@ -45,6 +46,8 @@ class Page(SinkObserver):
         port: The port; 0 for a free port.
         token: The secret text that visitors have to type; required if other machines can open the
             page. See `streaming.ui.access.read_token_file`.
+        monitor: The monitor of the sink, if the page also serves ``/metrics``, ``/healthz`` and
+            ``/readyz`` (`streaming.monitoring`).
 
     Raises:
         PageError: The page cannot be served on this host and port, or a package is not installed.
@@ -58,10 +61,13 @@ class Page(SinkObserver):
         host: str = "127.0.0.1",
         port: int = PORT,
         token: str | None = None,
+        monitor: SinkMonitor | None = None,
     ) -> None:
         server = _import_server()
         self.history = History(circuit, name=name)
-        self._server: Server = server.Server(self.history, host=host, port=port, token=token)
+        self._server: Server = server.Server(
+            self.history, host=host, port=port, token=token, monitor=monitor
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -138,8 +144,11 @@ def serve(
     host: str = "127.0.0.1",
     port: int = PORT,
     token: str | None = None,
+    monitor: SinkMonitor | None = None,
 ) -> Page:
     """Serve a live page of a sink, from its next micro-batch on.
+
+    The page also serves ``/metrics``, ``/healthz`` and ``/readyz`` (`streaming.monitoring`).
 
     Args:
         sink: A sink in this process. In Spark Connect the sink runs in another process, which has
@@ -148,10 +157,12 @@ def serve(
         host: As for `Page`.
         port: As for `Page`.
         token: As for `Page`.
+        monitor: The monitor of the sink; by default a new one.
 
     Raises:
         PageError: As for `Page`.
     """
-    page = Page(sink.circuit, name=name, host=host, port=port, token=token)
+    monitor = SinkMonitor(sink) if monitor is None else monitor
+    page = Page(sink.circuit, name=name, host=host, port=port, token=token, monitor=monitor)
     sink.add_observer(page)
     return page

@@ -19,6 +19,7 @@ from typing import Any, Final
 import uvicorn
 
 from streaming.errors import PageError
+from streaming.monitoring.monitor import SinkMonitor
 from streaming.ui.access import check_token
 from streaming.ui.application import application
 from streaming.ui.connections import Connections, Limits, accept
@@ -44,6 +45,7 @@ class Server:
             address.
         limits: The limits on the resources of clients; by default derived from the limits of the
             process.
+        monitor: The monitor of the sink, for the metrics; None without a sink.
 
     Raises:
         PageError: Other machines could open the page without a token, or the port is in use.
@@ -57,6 +59,7 @@ class Server:
         port: int = 8765,
         token: str | None = None,
         limits: Limits | None = None,
+        monitor: SinkMonitor | None = None,
     ) -> None:
         _check_host(host, token)
         self.connections = Connections(limits or Limits.of_process())
@@ -70,6 +73,7 @@ class Server:
             streams=self.streams,
             stream_seconds=self.connections.limits.stream_seconds,
             is_over=self._over.is_set,
+            monitor=monitor,
         )
         config = uvicorn.Config(
             app,

@@ -120,6 +120,7 @@ PUBLIC_STREAMING = [
     "MemoryTarget",
     "MicroBatchError",
     "MissingRowError",
+    "MonitoringError",
     "Output",
     "PageError",
     "ParquetTarget",

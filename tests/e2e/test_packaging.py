@@ -111,6 +111,7 @@ def test_the_base_install_has_no_packages_that_only_extras_need():
 def test_what_is_imported_at_the_top_needs_the_base_install_only():
     """Packages of extras are imported where they are used."""
     extras = ["deltalake", "psycopg", "rich", "typer", "matplotlib", "duckdb"]
+    extras += ["prometheus_client", "opentelemetry"]
     code = (
         "import sys, circuits, dbsp_wcoj, streaming, streaming.cli, streaming.demo\n"
         f"print([name for name in {extras} if name in sys.modules])"

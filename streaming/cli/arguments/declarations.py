@@ -35,7 +35,7 @@ from streaming.cli.arguments.options import (
 )
 from streaming.cli.command import implemented_in
 
-__all__ = ["bench", "explain", "inspect", "profile", "replay", "rescale", "run"]
+__all__ = ["bench", "estimate", "explain", "inspect", "profile", "replay", "rescale", "run"]
 
 COLLAPSED: Final = "collapsed"
 DUCKDB: Final = "duckdb"
@@ -123,6 +123,38 @@ def run(
     ui_host: Host = "127.0.0.1",
     ui_token_file: TokenFile = None,
     ui_token: OldToken = None,
+    metrics_port: Annotated[
+        int | None,
+        optional(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve /metrics for Prometheus, /healthz and /readyz on this port; 0 for any.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST",
+            help="Address of --metrics-port; every machine that reaches it can read the metrics.",
+        ),
+    ] = "127.0.0.1",
+    max_commit_age: Annotated[
+        float | None,
+        optional(
+            metavar="SECONDS",
+            min=0,
+            help="/healthz fails if the last commit is older; for a stream that always has rows.",
+        ),
+    ] = None,
+    stop_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="After SIGTERM or Ctrl-C, wait so long for the end of the micro-batch.",
+        ),
+    ] = 30.0,
     check: Annotated[
         bool,
         typer.Option(
@@ -226,6 +258,52 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Show the plan that runs: operators, joins with their terms, arrangements."""
+
+
+@implemented_in("streaming.cli.commands.estimate")
+def estimate(
+    query: QueryText,
+    source: Annotated[
+        list[str] | None,
+        optional(
+            metavar="NAME=PATH | NAME=schema=...",
+            help="A relation: a file with a sample of its rows; or its columns, as in "
+            "'e=schema=src long, dst long', for which rows are generated. Not needed if the query "
+            "declares it by CREATE TABLE. Also keys=.",
+        ),
+    ] = None,
+    rows: Annotated[
+        list[str] | None,
+        optional(
+            metavar="NAME=NUMBER",
+            help="The planned rows of a relation, as in orders=1e8; by default those of its file. "
+            "Repeat the option for each relation.",
+        ),
+    ] = None,
+    distinct: Annotated[
+        list[str] | None,
+        optional(
+            metavar="NAME.COLUMN=NUMBER",
+            help="The number of distinct values of a generated column, as in orders.city=5000; by "
+            "default as many as rows. Repeatable.",
+        ),
+    ] = None,
+    materialize: Annotated[
+        list[str] | None,
+        optional(metavar="NAME", help="A view or relation that is kept whole; repeatable."),
+    ] = None,
+    batch: StepRows = 1_000,
+    sample: Annotated[
+        int, typer.Option(metavar="N", min=1000, help="Rows of the largest relation in a sample.")
+    ] = 200_000,
+    dialect: Dialect = DUCKDB,
+    functions: Functions = None,
+    formula: FormulaName = COLLAPSED,
+    seed: Seed = 0,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Estimate the memory and the step time of views over more rows, from samples that it runs."""
 
 
 @implemented_in("streaming.cli.commands.inspect")

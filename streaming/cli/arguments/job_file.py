@@ -40,10 +40,11 @@ inputs.NAME     ``path``, ``format``, ``schema``, ``select``, ``feed``, ``keys``
 outputs         ``view``, ``target``, ``path``, ``dsn``, ``table``, ``mode``, ``keys``,
                 ``retry_attempts``, ``retry_seconds``; as the option ``--sink``
 run             ``once``, ``every``, ``bad_rows``, ``cells``, ``dialect``, ``functions``,
-                ``formula``, ``threads``, ``memory``
+                ``formula``, ``threads``, ``memory``, ``stop_timeout``
 state           ``path``, ``mode``; as ``--state`` and ``--state-mode``
 limits          ``max_step_rows``, ``max_step_bytes``, ``max_seconds``
 ui              ``enabled``, ``port``, ``host``, ``token_file``
+metrics         ``port``, ``host``, ``max_commit_age``
 =============== ==================================================================================
 
 Paths are relative to the folder of the job file, so a job is the same from every working directory.
@@ -404,6 +405,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
         "formula": ("formula", _Table.text),
         "threads": ("threads", partial(_Table.integer, minimum=1)),
         "memory": ("memory", _Table.text),
+        "stop_timeout": ("stop_timeout", _Table.number),
     },
     "state": {"path": ("state", _Table.file), "mode": ("state_mode", _Table.text)},
     "limits": {
@@ -416,5 +418,10 @@ OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
         "port": ("ui_port", partial(_Table.integer, maximum=MAX_PORT)),
         "host": ("ui_host", _Table.text),
         "token_file": ("ui_token_file", _Table.file),
+    },
+    "metrics": {
+        "port": ("metrics_port", partial(_Table.integer, maximum=MAX_PORT)),
+        "host": ("metrics_host", _Table.text),
+        "max_commit_age": ("max_commit_age", _Table.number),
     },
 }

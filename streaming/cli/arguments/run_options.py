@@ -58,6 +58,10 @@ class RunOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     dialect: str = DUCKDB
     functions: str | None = None
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    max_commit_age: float | None = None
+    stop_timeout: float = 30.0
 
     @classmethod
     def of(

@@ -105,7 +105,7 @@ def _state_table(arrangements: list[dict[str, Any]], sizes: dict[str, int]) -> T
     """Return a table of the arrangements and dictionaries, the largest first."""
     table = plain_table("State of the newest intact version")
     table.add_column("state", overflow="fold")
-    table.add_column("in views", style="note", overflow="fold")
+    table.add_column("for views", style="note", overflow="fold")
     for name in ("rows", "segments", "size"):
         table.add_column(name, justify="right")
     table.add_column("", min_width=20)
@@ -129,17 +129,12 @@ def _state_table(arrangements: list[dict[str, Any]], sizes: dict[str, int]) -> T
 
 
 def _describe_entry(entry: dict[str, Any]) -> Text:
-    """Describe an arrangement by its operator and column order; by its name without a label."""
-    if entry["label"] is None:
-        text = entry["name"]
-    elif entry["name"].startswith("stage "):
-        stage_name = " ".join(entry["name"].split(" ")[:2])
-        text = f"{stage_name}: {entry['label']}"
-    else:
-        text = entry["label"]
-    if entry["order"] is None:
-        return Text.assemble(text, (" dictionary", "note"))
-    return Text.assemble(text, (f" [{','.join(map(str, entry['order']))}]", "note"))
+    """Describe an arrangement by its name, as `explain` shows it, and the work of its operator."""
+    order = entry["order"]
+    name = entry["name"] if order is None else f"{entry['name']}[{','.join(map(str, order))}]"
+    kind = "dictionary" if order is None else ""
+    details = " of ".join(filter(None, (kind, entry["label"])))
+    return Text.assemble((name, "name"), (f" {details}" if details else "", "note"))
 
 
 def _show_dead_letters(dead_letters: dict[str, Any], terminal: Console) -> None:

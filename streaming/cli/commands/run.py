@@ -18,10 +18,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from rich.text import Text
 
 from circuits import Circuit
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
@@ -40,6 +41,7 @@ from streaming.cli.arguments.limits import parse_limits
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
+from streaming.cli.command import INTERRUPTED
 from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
 from streaming.cli.terminal.dashboard import Dashboard
 from streaming.cli.terminal.display import console, prepare_kernels, print_json
@@ -47,6 +49,8 @@ from streaming.cli.terminal.logs import Logs, check_format
 from streaming.cli.terminal.page import announce, page_title
 from streaming.errors import StateError
 from streaming.java import find_java
+from streaming.monitoring.monitor import SinkMonitor
+from streaming.monitoring.server import MetricsServer, check_metrics_address
 from streaming.redaction import redact
 from streaming.session import start_session
 from streaming.sink.output import Output
@@ -177,6 +181,10 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
                 check_servable(
                     host=options.ui_host, port=options.ui_port, token=parsed_options.secret
                 )
+    if options.metrics_port is not None:
+        place = f"{options.metrics_host}, port {options.metrics_port or 'any'}"
+        with checks.check("metrics", place):
+            check_metrics_address(options.metrics_host, options.metrics_port)
     if not checks.problems:  # last, because it takes about a second
         with checks.check():
             checks.passed.append(("Java", str(find_java())))
@@ -222,6 +230,11 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     )
     stack.callback(view_sink.close)
     name = view_name(options.query)
+    monitor = SinkMonitor(view_sink, max_commit_age=options.max_commit_age)
+    if options.metrics_port is not None:
+        server = MetricsServer(monitor, host=options.metrics_host, port=options.metrics_port)
+        stack.callback(server.stop)
+        remarks.print(Text.assemble("Metrics: ", (server.address, "name")), soft_wrap=True)
     page = None
     if options.ui:
         page = serve(
@@ -230,15 +243,19 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
             host=options.ui_host,
             port=options.ui_port,
             token=parsed_options.secret,
+            monitor=monitor,
         )
         stack.callback(page.stop)
         announce(remarks, page, parsed_options.token)
     prepare_kernels(remarks)
     has_console = any(sink.kind == "console" for sink in options.sinks)
     is_live = logs.is_plain and not (has_console and console().is_terminal)
+    on_progress = None
+    if options.verbose or options.ui or options.metrics_port is not None:
+        on_progress = partial(_report_progress, monitor, verbose=options.verbose)
     dashboard = Dashboard(remarks, circuit, is_live=is_live)
     view_sink.add_observer(dashboard)
-    with _report_end(page), dashboard:
+    with _report_end(page, monitor), dashboard:
         has_ended = run_query(
             stream,
             view_sink,
@@ -247,7 +264,9 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
             every=parsed_options.interval,
             once=options.once,
             on_stop=lambda: _interrupt(outputs),
-            on_progress=_log_offsets if options.verbose else None,
+            on_progress=on_progress,
+            stop_timeout=options.stop_timeout,
+            on_late_stop=lambda: _end_at_once(logs, view_sink),
         )
     dashboard.log_summary()
     if options.json and not has_console:
@@ -324,6 +343,26 @@ def _interrupt(outputs: Iterable[Output]) -> None:
             output.target.interrupt()
 
 
+def _end_at_once(logs: Logs, view_sink: ViewSink) -> NoReturn:
+    """End the process during a micro-batch; the next run repeats the micro-batch.
+
+    A step runs to its end, and Spark waits for it. The state directory and the targets are
+    consistent at any moment, as after a crash. Spark's JVM ends with this process.
+    """
+    progress = view_sink.progress
+    activity = "Spark was stopping" if progress is None else str(progress)
+    text = f"Stopped without waiting longer ({activity}); the next run repeats what is missing."
+    os.write(2, logs.note(text))
+    os._exit(INTERRUPTED)
+
+
+def _report_progress(monitor: SinkMonitor, progress: Any, *, verbose: bool) -> None:
+    """Report the progress of a micro-batch to the monitor, and with ``verbose`` to the log."""
+    monitor.spark_progressed(progress)
+    if verbose:
+        _log_offsets(progress)
+
+
 def _log_offsets(progress: Any) -> None:
     """Log the offsets of the sources before and after a micro-batch, and Spark's times."""
     sources = [
@@ -393,14 +432,16 @@ def _parse_mode(text: str, label: str = "--state-mode") -> int:
 
 
 @contextmanager
-def _report_end(page: Page | None) -> Iterator[None]:
-    """Show on the page how the run in the context has ended."""
+def _report_end(page: Page | None, monitor: SinkMonitor) -> Iterator[None]:
+    """Show on the page, and in the metrics, how the run in the context has ended."""
     try:
         yield
     except Exception as error:
+        monitor.end("the query has failed")
         if page is not None:
             page.end(redact(" ".join(str(error).split()))[:500], failed=True)
         raise
+    monitor.end()
     if page is not None:
         page.end("stopped")
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from circuits import Circuit
+from circuits.runtime.state_names import StateNames
 from dbsp_wcoj import warm_up
 from dbsp_wcoj.execution.profiler import Profiler
 from dbsp_wcoj.planning.level_profile import LevelProfile, level_profiles
@@ -237,12 +238,13 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
 
 def _state(circuit: Circuit) -> list[ArrangementProfile]:
     arrangements = []
-    for name, trace in circuit.graph.traces.items():
+    names = StateNames(circuit.graph)
+    for stored_name, trace in circuit.graph.traces.items():
         for arrangement in trace.arrangements:
             spine = arrangement.spine
-            order = ",".join(map(str, arrangement.order))
+            name = names.name(stored_name, arrangement.order)
             runs = len(spine.runs)
             arrangements.append(
-                ArrangementProfile(f"{name}[{order}]", trace.arity, spine.rows, runs, spine.nbytes)
+                ArrangementProfile(name, trace.arity, spine.rows, runs, spine.nbytes)
             )
     return arrangements

@@ -1,7 +1,7 @@
 """The progress of a run: one line for each view, with its rows and its last change.
 
-On a terminal the dashboard redraws a small table in place; elsewhere it logs a line every few
-seconds. It shows the metrics of the sink, and adds no cost to a micro-batch.
+On a terminal the dashboard redraws a small table in place; elsewhere it logs a line for each
+micro-batch. It shows the metrics of the sink, and adds no cost to a micro-batch.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ __all__ = ["Dashboard"]
 
 log = logging.getLogger(__name__)
 
-#: Time between two log lines, if the dashboard is not redrawn.
-LOG_INTERVAL_S: Final = 2.0
 #: Rate and latency are those of this many micro-batches.
 MAX_RECENT_BATCHES: Final = 60
 
@@ -65,7 +63,7 @@ class Dashboard(LiveTable, SinkObserver):
         # For each view, the micro-batch of its last change, and the number of changed rows.
         self._changes: dict[str, tuple[int, int]] = {}
         self._recent: deque[tuple[float, BatchMetrics]] = deque(maxlen=MAX_RECENT_BATCHES)
-        self._begin_time, self._log_time = clock(), float("-inf")
+        self._begin_time = clock()
         self.batches = self.rows = 0
 
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
@@ -85,8 +83,7 @@ class Dashboard(LiveTable, SinkObserver):
         self._recent.append((self._clock(), metrics))
         self.batches += 1
         self.rows += sum(metrics.rows_in.values())
-        if not self.is_live and self._clock() - self._log_time > LOG_INTERVAL_S:
-            self._log_time = self._clock()
+        if not self.is_live:
             log.info("%s", self.line(), extra={"fields": self.fields()})
 
     def line(self) -> str:
@@ -109,8 +106,12 @@ class Dashboard(LiveTable, SinkObserver):
         return {
             "event": "micro_batch",
             "batch_id": metrics.batch_id,
+            "replayed": metrics.replayed,
             "rows_in": dict(metrics.rows_in),
+            "rows_out": dict(metrics.rows_out),
             "seconds": metrics.seconds["all"],
+            "phases": {name: s for name, s in metrics.seconds.items() if name != "all"},
+            "bytes_written": metrics.bytes_written,
             "views": self.numbers(),
             "bad_rows": metrics.dead_letters_total,
         }

@@ -11,7 +11,8 @@ Each JSON line has the keys ``time`` (UTC), ``level`` (debug, info, warning, err
 ============  ================================================================================
 note          any other message, without further keys, such as the start of Spark or the
               address of the live page
-micro_batch   ``batch_id``, ``rows_in``, ``seconds``, ``views``, ``bad_rows``
+micro_batch   ``batch_id``, ``replayed``, ``rows_in`` and ``rows_out``, ``seconds``, ``phases``
+              with the seconds of each, ``bytes_written``, ``views``, ``bad_rows``
 progress      a micro-batch takes long: ``batch_id``, ``phase``, ``subject`` of the phase,
               ``phase_seconds``, ``seconds``
 retry         a database does not answer: ``view``, ``batch_id``, ``target``, ``reason``,

@@ -31,7 +31,6 @@ function showSnapshot(snapshot) {
   page.arrangements = element("ul", { class: "arrangements", tabindex: 0, "aria-label": "Arrangements" });
   byId("state").querySelector(".card").replaceChildren(page.arrangements);
   page.boxes = new Map(snapshot.circuit.boxes.filter((box) => box.kind !== "view").map((box) => [box.name, box]));
-  page.materializedViews = snapshot.circuit.materialized_views;
   page.circuit = new Circuit(snapshot.circuit, snapshot.name);
   byId("circuit").querySelector(".card").replaceChildren(page.circuit.node);
   showSections();
@@ -146,25 +145,13 @@ function showArrangements() {
   }
   state.forEach((arrangement, i) => {
     const [label, size, bar] = page.arrangements.children[i].children;
-    const [text, title] = describeArrangement(arrangement.name);
-    setText(label.children[0], text);
-    label.title = title;
+    setText(label.children[0], `${arrangement.kind} ${arrangement.name}`.trim());
+    label.title = [arrangement.label, arrangement.views.length ? `for ${arrangement.views.join(", ")}` : ""].filter(Boolean).join("\n");
     setText(label.children[1], arrangement.order.length ? `[${arrangement.order.join(",")}]` : "");
     setText(size.children[0], bytes(arrangement.bytes));
     setText(size.children[1], ` · ${plural(arrangement.rows, "row")}${arrangement.runs == null ? "" : ` · ${plural(arrangement.runs, "run")}`}`);
     bar.firstChild.style.width = `${(100 * arrangement.bytes) / maxBytes}%`;
   });
-}
-
-// Return the label and the tooltip of an arrangement: its operator as in the drawing of the circuit.
-function describeArrangement(name) {
-  const [, operator, number] = /^(?:relation|operator) (\S+)(?: (\d+))?$/.exec(name) ?? [];
-  const box = page.boxes.get(operator);
-  const view = page.materializedViews[operator];
-  if (view) return [`view ${view}`, name];
-  if (!box) return [name, name];
-  const part = number === undefined || number === "0" ? "" : `, part ${Number(number) + 1}`;
-  return [(box.kind === "input" ? `input ${operator}` : `${box.kind} ${operator}`) + part, box.label];
 }
 
 // ---------------------------------------------------------------- keys and buttons

@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from circuits import compile_sql
+from circuits.runtime.state_names import arrangement_sizes
 from dbsp_wcoj import Formula
 from streaming import StateLockedError, StateMismatchError, ViewSink
 from streaming.cli.app import EXAMPLES, app
@@ -32,7 +33,7 @@ from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import feed, views, write_state
+from tests.support.fed_sink import batch, feed, views, write_state
 from tests.support.tables import EDGE, edges
 
 TRIANGLES = (
@@ -302,6 +303,10 @@ def test_the_option_debug_shows_the_traceback() -> None:
     assert "Traceback" in errors and errors.splitlines()[-1].startswith("error: ")
 
 
+def arrangement_name(name: str, order: list[int] | None) -> str:
+    return name if order is None else f"{name}[{','.join(map(str, order))}]"
+
+
 def test_inspect_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
     write_state(tmp_path, 4)
     before = sorted(path.name for path in tmp_path.rglob("*"))
@@ -318,6 +323,18 @@ def test_inspect_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
         for arrangement in result["arrangements"]
     }
     assert rows["text", ()] == 5  # four cities and Ulm
+    names = {
+        arrangement_name(arrangement["name"], arrangement["order"])
+        for arrangement in result["arrangements"]
+    }
+    assert names == set(result["last_batch"]["arrangements"])
+    circuit = views()
+    circuit.step({"link": batch(0)})
+    in_memory = {size.name: list(size.views) for size in arrangement_sizes(circuit.committed)}
+    for arrangement in result["arrangements"]:
+        if arrangement["kind"] == "arrangement":
+            name = arrangement_name(arrangement["name"], arrangement["order"])
+            assert in_memory[name] == arrangement["views"] != []
     assert result["last_batch"]["batch_id"] == 3
     status, out, _ = run("inspect", tmp_path)
     assert status == 0
@@ -325,8 +342,8 @@ def test_inspect_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
         "Versions",
         "intact",
         "State of the newest intact version",
-        "rows of map",
-        "in views",
+        "map src, dst",
+        "for views",
         "no dead letters",
     ):
         assert text in out

@@ -49,8 +49,8 @@ def test_a_profile_has_phases_terms_levels_and_state() -> None:
     assert [len(term["levels"]) for term in result["terms"]] == [3, 3, 3]
     assert sum(term["ms"] for term in result["terms"]) == pytest.approx(phases["join"]["ms"])
     assert {arrangement["name"] for arrangement in result["state"]} >= {
-        "relation e[0,1]",
-        "relation e[1,0]",
+        "e[0,1]",
+        "e[1,0]",
     }
     assert result["loaded"] == 360
 

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -29,6 +30,23 @@ CREATE VIEW rings AS
     FROM e x JOIN e y ON y.src = x.dst JOIN e z ON z.src = y.dst AND z.dst = x.src
     WHERE x.src < y.src AND x.src < z.src;
 CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
+"""
+
+
+SLOW_FUNCTION = """
+import time
+from pathlib import Path
+from circuits import udf
+
+FOLDER = Path(__file__).parent
+
+def slow(dst: int) -> int:
+    if (FOLDER / "is_slow").exists():
+        (FOLDER / "has_begun").touch()
+        time.sleep(600)
+    return dst
+
+FUNCTIONS = {"slow": udf(slow, returns="bigint")}
 """
 
 
@@ -65,6 +83,40 @@ def test_a_query_ends_by_a_signal_or_when_all_has_been_read(spark, tmp_path, eve
     ended = run_query(stream, take, checkpoint=tmp_path / "c", name="q", every=interval, once=once)
     assert (ended, batches) == (once, [(0, 2)])
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("has_second_signal", [False, True])
+def test_a_signal_waits_for_the_micro_batch_only_for_a_limited_time(
+    spark, tmp_path, has_second_signal
+):
+    write_rows(tmp_path / "in", 0, (1, 2))
+    stream = spark.readStream.schema("src long").parquet(f"{tmp_path}/in")
+    may_end, events = threading.Event(), []
+
+    def take(frame, batch_id):
+        os.kill(os.getpid(), signal.SIGTERM)
+        events.append("waiting")
+        if has_second_signal:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert may_end.wait(60)
+        events.append("ended")
+
+    def on_late_stop():
+        events.append("late")
+        may_end.set()
+
+    timeout = 3600.0 if has_second_signal else 0.3
+    has_ended = run_query(
+        stream,
+        take,
+        checkpoint=tmp_path / "c",
+        name="q",
+        stop_timeout=timeout,
+        on_late_stop=on_late_stop,
+    )
+    assert (has_ended, events) == (False, ["waiting", "late", "ended"])
 
 
 @pytest.mark.spark
@@ -172,6 +224,51 @@ def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> No
         process.kill()
         process.stderr.close()
         process.wait()
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_run_in_the_middle_of_a_micro_batch_and_loses_nothing(tmp_path) -> None:
+    """Takes about 40 seconds, as it starts Spark three times."""
+    (tmp_path / "slow.py").write_text(SLOW_FUNCTION)
+    source = ("--source", f"e={tmp_path}/in,maxFilesPerTrigger=1")
+    arguments = (
+        *("CREATE VIEW v AS SELECT src, slow(dst) AS d FROM e", *source, "--state"),
+        *(tmp_path / "state", "--functions", f"{tmp_path}/slow.py:FUNCTIONS"),
+        *("--sink", f"v=sqlite:{tmp_path}/v.db,keys=src", "--log-format", "json"),
+    )
+    write_rows(tmp_path / "in", 0, (1, 2))
+    run(*arguments, "--once")
+    write_rows(tmp_path / "in", 1, (3, 4))
+    (tmp_path / "is_slow").touch()
+    process = subprocess.Popen(
+        command(*arguments, "--stop-timeout", 1, "--metrics-port", 0),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        address = ""
+        while not (tmp_path / "has_begun").exists():
+            line = process.stderr.readline() if not address else ""
+            if "Metrics: " in line:
+                address = json.loads(line)["message"].partition("Metrics: ")[2]
+            time.sleep(0.01)
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert 'dbsp_wcoj_running_seconds{phase="step"}' in answer.read().decode()
+        process.send_signal(signal.SIGTERM)
+        lines = [json.loads(line) for line in process.stderr.read().splitlines()]
+        assert process.wait(60) == 130
+        assert "micro-batch 1: computing the views" in lines[-1]["message"]
+        assert lines[-1]["message"].startswith("Stopped without waiting longer")
+    finally:
+        process.kill()
+        process.stderr.close()
+        process.wait()
+    (tmp_path / "is_slow").unlink()
+    run(*arguments, "--once")
+    database = sqlite3.connect(tmp_path / "v.db")
+    assert sorted(database.execute("SELECT src, d FROM v")) == [(1, 2), (3, 4)]
+    database.close()
 
 
 @pytest.mark.slow

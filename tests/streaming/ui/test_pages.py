@@ -30,6 +30,7 @@ from streaming.ui.matches import MAX_MATCHES, Matches
 from streaming.ui.page import Page
 from streaming.ui.pattern import Pattern, pattern_of
 from streaming.ui.row_texts import weights_of
+from streaming.ui.state_summary import arrangements_of
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import EDGE, edges
 
@@ -455,7 +456,11 @@ def test_the_drawing_has_totals_of_each_operator_in_the_order_of_its_boxes():
     totals = drawing.operator_totals(circuit)
     boxes = drawing.picture["boxes"]
     assert len(totals) == sum(box["kind"] != "view" for box in boxes)
-    assert set(drawing.picture["materialized_views"].values()) == {"rings", "total", "degrees"}
+    state = arrangements_of(circuit)
+    assert {entry["name"] for entry in state if entry["kind"] == "view"} == {
+        *("rings.rows", "total.rows", "degrees.rows")
+    }
+    assert all(entry["views"] for entry in state)
     assert (
         dict(zip((box["name"] for box in boxes), (rows for rows, _ in totals), strict=False))["e"]
         == 2

@@ -1,0 +1,218 @@
+"""Measure: load a sample into views, run a few steps, and count their state and work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+
+from circuits import Circuit
+from circuits.plan.nodes import Filter
+from circuits.runtime.state_names import StateNames, arrangement_sizes, node_label
+from streaming.cli.estimation.growth import extrapolate, slope_of
+
+__all__ = ["Estimate", "Measurement", "PartEstimate", "estimate_parts", "measure"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The size of an arrangement or a dictionary.
+
+    Attributes:
+        rows: The number of its rows or values.
+        bytes: Its bytes in memory.
+        views: The views that need an arrangement.
+    """
+
+    rows: int
+    bytes: int
+    views: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The state and the work of views over a sample.
+
+    Attributes:
+        fraction: The fraction of the planned rows in the sample.
+        arrangements: The arrangements by name.
+        dictionaries: The dictionaries by name.
+        work: The counted work of a step: proposals and intersections of joins, and emitted rows.
+        seconds: The median seconds of a step.
+        filters: The share of rows that pass each filter, by its label.
+    """
+
+    fraction: float
+    arrangements: Mapping[str, Part]
+    dictionaries: Mapping[str, Part]
+    work: float
+    seconds: float
+    filters: Mapping[str, float]
+
+
+def measure(
+    circuit: Circuit,
+    fraction: float,
+    tables: Mapping[str, pa.Table],
+    steps: Sequence[Mapping[str, pa.Table]],
+) -> Measurement:
+    """Load a sample in one step, and run a few steps.
+
+    Args:
+        circuit: The views, without state.
+        fraction: The fraction of the planned rows in the sample.
+        tables: The sample.
+        steps: The rows of the further steps.
+    """
+    now = datetime.now(UTC)
+    circuit.step(tables, now=now)
+    state = circuit.committed
+    names = StateNames(state.graph)
+    arrangements = {
+        size.name: Part(sum(size.runs), size.bytes, size.views) for size in arrangement_sizes(state)
+    }
+    registry = state.graph.registry
+    dictionaries = {
+        names.name(name): Part(len(dictionary), dictionary.nbytes)
+        for name, dictionary in registry.dictionaries.items()
+        if len(dictionary)
+    }
+    filters = _filter_shares(circuit)
+    work_before = _work(circuit)
+    seconds = []
+    for step in steps:
+        start = perf_counter()
+        circuit.step(step, now=now)
+        seconds.append(perf_counter() - start)
+    work = (_work(circuit) - work_before) / max(1, len(steps))
+    return Measurement(
+        fraction, arrangements, dictionaries, work, median(seconds) if seconds else 0.0, filters
+    )
+
+
+@dataclass(frozen=True)
+class PartEstimate:
+    """The estimated size of an arrangement or a dictionary.
+
+    Attributes:
+        name: Its name.
+        kind: "arrangement" or "dictionary".
+        views: The views that need an arrangement.
+        rows: Its rows or values.
+        bytes: Its bytes in memory.
+        slope: The power of the number of rows that it grows with.
+    """
+
+    name: str
+    kind: str
+    views: tuple[str, ...]
+    rows: float
+    bytes: float
+    slope: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The estimated state and step of views.
+
+    Attributes:
+        parts: The parts of the state, the largest first.
+        work: The counted work of a step.
+        seconds: The seconds of a step.
+        filters: The share of rows that pass each filter in the largest sample.
+    """
+
+    parts: tuple[PartEstimate, ...]
+    work: float
+    seconds: float
+    filters: Mapping[str, float]
+
+    @property
+    def bytes(self) -> float:
+        """The bytes of the whole state."""
+        return sum(part.bytes for part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the estimate as JSON values."""
+        return {
+            "bytes": round(self.bytes),
+            "parts": [
+                {
+                    "name": part.name,
+                    "kind": part.kind,
+                    "views": list(part.views),
+                    "rows": round(part.rows),
+                    "bytes": round(part.bytes),
+                    "power": round(part.slope, 3),
+                }
+                for part in self.parts
+            ],
+            "step": {"work": round(self.work), "ms": round(1000 * self.seconds, 3)},
+            "filters": {name: round(share, 4) for name, share in self.filters.items()},
+        }
+
+
+def estimate_parts(measurements: Sequence[Measurement]) -> Estimate:
+    """Extrapolate measurements of ascending fractions to the planned rows."""
+    fractions = [measurement.fraction for measurement in measurements]
+    last = measurements[-1]
+    parts = []
+    sizes_by_kind = {
+        "arrangement": [measurement.arrangements for measurement in measurements],
+        "dictionary": [measurement.dictionaries for measurement in measurements],
+    }
+    for kind, sizes in sizes_by_kind.items():
+        for name, part in sizes[-1].items():
+            rows = [size[name].rows if name in size else 0 for size in sizes]
+            if not part.rows:
+                continue
+            bytes_per_row = _bytes_per_row(kind, [size[name] for size in sizes if name in size])
+            slope = slope_of(fractions, rows)
+            planned_rows = extrapolate(fractions, rows, 1.0)
+            size_in_bytes = planned_rows * bytes_per_row
+            parts.append(PartEstimate(name, kind, part.views, planned_rows, size_in_bytes, slope))
+    work = [measurement.work for measurement in measurements]
+    planned_work = extrapolate(fractions, work, 1.0)
+    growth = planned_work / last.work if last.work else 1.0
+    return Estimate(
+        tuple(sorted(parts, key=lambda part: -part.bytes)),
+        planned_work,
+        last.seconds * max(1.0, growth),
+        last.filters,
+    )
+
+
+def _bytes_per_row(kind: str, sizes: Sequence[Part]) -> float:
+    """Return the bytes per row at the planned size.
+
+    Those of an arrangement hardly change with its size. A dictionary doubles its arrays when they
+    are full, so its bytes per value are averaged over several sizes.
+    """
+    if kind == "arrangement":
+        return sizes[-1].bytes / sizes[-1].rows
+    rows = sum(size.rows for size in sizes)
+    return sum(size.bytes for size in sizes) / rows if rows else 0.0
+
+
+def _work(circuit: Circuit) -> int:
+    """Return the counted work of all steps so far."""
+    graph = circuit.graph
+    joins = sum(query.stats.proposals + query.stats.intersections for query in graph.joins.values())
+    return joins + sum(graph.rows)
+
+
+def _filter_shares(circuit: Circuit) -> dict[str, float]:
+    """Return the share of rows that pass each filter."""
+    graph = circuit.graph
+    shares = {}
+    for position, node in enumerate(graph.nodes):
+        if isinstance(node.plan, Filter):
+            rows = graph.rows[node.inputs[0]]
+            if rows:
+                shares[f"{node.name} {node_label(graph, node)}"] = graph.rows[position] / rows
+    return shares
