@@ -90,6 +90,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
 	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
 	$(BIN)/python -m benchmarks.bounded_state --events 20000000 --batch 100000 --json $(RESULTS)/bounded_state.json
+	$(BIN)/python -m benchmarks.latency --json $(RESULTS)/latency.json
 	$(BIN)/python -m benchmarks.scale --json $(RESULTS)/scale.json
 	$(BIN)/python -m benchmarks.work --record
 	$(BIN)/python -m benchmarks.report

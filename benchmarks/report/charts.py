@@ -351,6 +351,18 @@ CHARTS: tuple[Chart, ...] = (
         log="xy",
     ),
     Chart(
+        "latency",
+        "latency",
+        "The largest of 100 steps",
+        "The largest of each 100 steps of 100 rows, after a load of 10 million rows",
+        ("steps", "steps so far"),
+        {"max CPU ms": "largest of 100", "median CPU ms": "median of all"},
+        "CPU milliseconds",
+        panel=("state",),
+        panel_title="state {}",
+        on_page=True,
+    ),
+    Chart(
         "bounded-state",
         "bounded_state",
         "Rows held",

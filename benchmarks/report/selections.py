@@ -183,6 +183,7 @@ SECTIONS: Mapping[str, str] = {
     "recursion": "A recursive view",
     "nexmark": "Nexmark: streaming queries",
     "bounded_state": "State of a long stream",
+    "latency": "The largest step",
     "sink": "The durable sink",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
@@ -303,6 +304,15 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Restart from the state directory",
         {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
         | {"target s": "target s", "met": "met", "rebuild s": "rebuild from the rows s"},
+    ),
+    Selection(
+        "latency",
+        "The largest step against the median",
+        "Micro-batches of one stream: ten loads, then small steps",
+        (
+            *("state", "rows/step", "steps", "median CPU ms", "p99 CPU ms", "max CPU ms"),
+            *("max/median", "target", "met", "max ms"),
+        ),
     ),
     Selection(
         "scale",

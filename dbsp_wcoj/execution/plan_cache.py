@@ -9,10 +9,11 @@ the trace in one column order. The cache requests the arrangements that its term
 the array with the addresses of the delta runs of a step. A slot is an index of this array.
 
 Terms are planned first without statistics of the relations, and again with statistics each time the
-number of changed rows has grown eightfold: O(log rows) times. Arrangements that no plan reads any
-more are dropped. Results do not depend on the plans. When relations are loaded from storage, terms
-are planned as they were when the relations were stored (`PlanCache.plans`, `PlanCache.resume`), so
-that they need exactly the stored arrangements.
+number of changed rows has grown eightfold: O(log rows) times. New plans may read arrangements that
+do not exist. These are built a slice at a time, and the old plans run until all are complete. Then
+arrangements that no plan reads any more are dropped. Results do not depend on the plans. When
+relations are loaded from storage, terms are planned as they were when the relations were stored
+(`PlanCache.plans`, `PlanCache.resume`), so that they need exactly the stored arrangements.
 """
 
 from __future__ import annotations
@@ -111,6 +112,10 @@ class PlanCache:
         # The cached value of `plans`; and whether the plans differ from those of a new cache.
         self._plans: dict[str, Any] | None = None
         self._has_own_plans = False
+        # The plans that take the place of the current ones when their arrangements are built.
+        self._next_plans: dict[DeltaTerm, TermPlan] = {}
+        # While terms are planned again: what the plans made so far will read.
+        self._expected_orders: set[tuple[str | int, ColumnOrder]] = set()
         # Variable orders that `resume` prescribes while it binds the terms.
         self._prescribed_orders: dict[DeltaTerm, tuple[str, ...]] = {}
         self.retired_counters: Int64Array = np.zeros(2, np.int64)
@@ -147,8 +152,10 @@ class PlanCache:
                 str(term): [positions[name] for name in order]
                 for term, order in self._variable_orders().items()
             }
-            # "again": the number of changed rows at which terms are planned again.
-            self._plans = {"again": self._replan_at, "orders": orders}
+            # "again": the number of changed rows at which terms are planned again. After a restart
+            # this is soon, if the next plans are waiting for their arrangements.
+            replan_at = self._changes if self._next_plans else self._replan_at
+            self._plans = {"again": replan_at, "orders": orders}
         return self._plans
 
     def resume(self, plans: Mapping[str, Any] | None) -> None:
@@ -172,6 +179,7 @@ class PlanCache:
             for arrangement in trace.arrangements[:1]
         )
         replanned = list(self._bound)
+        self._next_plans = {}
         self._plans, self._has_own_plans = None, plans is not None
         if plans is not None:
             self._replan_at = plans["again"]
@@ -210,6 +218,8 @@ class PlanCache:
             self._changes += rows
             if self._changes >= self._replan_at:
                 self._replan(steps)
+            if self._next_plans:
+                self._use_next_plans(rows)
             selection = self._by_change.get(changed)
             if selection is None:
                 selection = self._by_change[changed] = self._adaptive_formula(changed)
@@ -242,7 +252,7 @@ class PlanCache:
         selection = self._by_change.get((name,))
         if selection is None or selection.fixed_terms is None:
             return None
-        if self._changes + rows >= self._replan_at:
+        if self._changes + rows >= self._replan_at or self._next_plans:
             return None
         if self._filled != (name,):
             self._switch_slots((name,))
@@ -308,12 +318,47 @@ class PlanCache:
         self._replan_at = REPLAN_GROWTH_FACTOR * self._changes
         if len(self._bound) <= MAX_REPLAN_TERMS:
             self._collect_statistics(steps)
-            plans = {term: self._term_plan(term) for term in self._bound}
+            self._next_plans = {}
+            plans = self._plan_again()
             orders = self._variable_orders()
             if any(plan.order != orders[term] for term, plan in plans.items()):
-                self._rebind(list(self._bound))
-                self._relations.drop_unread()
+                self._next_plans = plans
         self._plans, self._has_own_plans = None, True
+
+    def _plan_again(self) -> dict[DeltaTerm, TermPlan]:
+        """Plan all terms; a term prefers the column orders that the terms before it will need."""
+        plans: dict[DeltaTerm, TermPlan] = {}
+        slots, self._slots = self._slots, {}  # those of the current plans do not count
+        try:
+            for term in self._bound:
+                plan = plans[term] = self._term_plan(term)
+                names, _ = self._planner.resolve_factors(term)
+                for name, planned in zip(names, plan.factors, strict=True):
+                    self._expected_orders.add((name, planned.order))
+        finally:
+            self._slots = slots
+            self._expected_orders.clear()
+        return plans
+
+    def _use_next_plans(self, rows: int) -> None:
+        """Build a part of the arrangements of the next plans; use these if all are complete."""
+        needed = dict.fromkeys(
+            pair
+            for term, plan in self._next_plans.items()
+            for pair in self._orders_read(term, plan)
+        )
+        is_complete = [self.traces[name].build_arrangement(order, rows) for name, order in needed]
+        if all(is_complete):
+            self._rebind(list(self._bound))
+            self._next_plans = {}
+            self._plans = None
+            self._relations.drop_unread()
+
+    def _orders_read(self, term: DeltaTerm, plan: TermPlan) -> Iterator[tuple[str, ColumnOrder]]:
+        """Yield the relations that a term reads, with the column order of each."""
+        for factor, planned in zip(term.factors, plan.factors, strict=True):
+            if factor != PARTIAL and factor.version is not Version.delta:
+                yield self._query.body[factor.atom].relation, planned.order
 
     def _collect_statistics(self, steps: Mapping[str, TraceStep]) -> None:
         """Collect statistics of the relations."""
@@ -350,11 +395,11 @@ class PlanCache:
     def column_orders(self) -> dict[str, set[ColumnOrder]]:
         """Return the column orders in which the terms read each relation; for any thread."""
         orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
-        for bound in self._published_terms:
-            factors = zip(bound.term.factors, bound.physical.plan.factors, strict=True)
-            for factor, planned in factors:
-                if factor != PARTIAL and factor.version is not Version.delta:
-                    orders[self._query.body[factor.atom].relation].add(planned.order)
+        # Another thread may be planning: it replaces these, and does not change them.
+        current = [(bound.term, bound.physical.plan) for bound in self._published_terms]
+        for term, plan in [*current, *self._next_plans.items()]:
+            for name, order in self._orders_read(term, plan):
+                orders[name].add(order)
         return orders
 
     def _bind(self, term: DeltaTerm) -> BoundTerm:
@@ -375,7 +420,7 @@ class PlanCache:
     def _bind_new(self, term: DeltaTerm) -> BoundTerm:
         """Plan a term, request the arrangements and slots that it needs, and bind it to them."""
         names, _ = self._planner.resolve_factors(term)
-        plan = self._term_plan(term)
+        plan = self._next_plans.get(term) or self._term_plan(term)
         sources: list[Source] = []
         old: list[Spine] = []
         new: list[tuple[Spine, str]] = []
@@ -412,9 +457,9 @@ class PlanCache:
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
         """Return whether a relation or partial delta is already available in a column order."""
-        return (name, order) in self._slots or (
-            isinstance(name, str) and self.traces[name].has_arrangement(order)
-        )
+        if (name, order) in self._slots or (name, order) in self._expected_orders:
+            return True
+        return isinstance(name, str) and self.traces[name].has_arrangement(order)
 
     def _slot(self, name: str | int, order: ColumnOrder) -> int:
         """Return the slot of a delta or partial delta in a column order; assign one if needed."""

@@ -18,7 +18,7 @@ of the first column 16 bytes plus at most 16 of directory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -116,16 +116,18 @@ class Run:
         return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
     @staticmethod
-    def sum_of(runs: Sequence[Run]) -> Run:
+    def sum_of(runs: Sequence[Run], merge: Callable[[Run, Run], Run] | None = None) -> Run:
         """The sum of runs of one column order, at once; it may have no rows.
 
         Args:
             runs: At least one run; a single run is returned as it is.
+            merge: Returns the sum of two runs; by default `Run.merged`.
 
         Complexity:
             O(rows log runs).
         """
-        if len(runs) > 1 and sum([run.rows for run in runs]) <= MAX_SINGLE_CALL_ROWS:
+        is_small = sum([run.rows for run in runs]) <= MAX_SINGLE_CALL_ROWS
+        if merge is None and len(runs) > 1 and is_small:
             table = np.array([len(runs), *[run.address for run in runs]], np.int64)
             return Run.merged_tail(runs, table, 0)
         # Always merge the two runs with the fewest rows. The index breaks ties.
@@ -133,7 +135,7 @@ class Run:
         heapify(heap)
         while len(heap) > 1:
             _, index, smallest = heappop(heap)
-            merged = Run.merged(smallest, heap[0][2])
+            merged = (merge or Run.merged)(smallest, heap[0][2])
             heapreplace(heap, (merged.rows, index, merged))
         return heap[0][2]
 
@@ -249,6 +251,27 @@ class Run:
         """The columns, in the run's own order, and the weights of all rows."""
         columns, weights = read_run(self.buffer)
         return columns, weights
+
+    def read_rows(self, first: int, end: int) -> tuple[Int64Array, Int64Array]:
+        """The columns, in the run's own order, and the weights of some consecutive rows.
+
+        Args:
+            first: The position of the first row, from 0.
+            end: The position after the last row.
+
+        Complexity:
+            O((end - first) log rows) for each column.
+
+        >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)], [1, 2, 3]), np.arange(2))
+        >>> columns, weights = run.read_rows(1, 3)
+        >>> columns.tolist(), weights.tolist()
+        ([[1, 4], [6, 5]], [2, 3])
+        """
+        columns = self.rows_at(np.arange(first, end))
+        start = int(self.buffer[run_layout.WEIGHT_SUMS])
+        if not start:
+            return columns, np.full(end - first, self.buffer[run_layout.UNIFORM_WEIGHT])
+        return columns, np.diff(self.buffer[start + first : start + end + 1])
 
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """The columns, in the run's own order, of the rows at some positions.

@@ -32,7 +32,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
+from dbsp_wcoj.storage.arrangement_build import ArrangementBuild
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
 from dbsp_wcoj.zset import MAX_ARITY, MAX_INT64, Int64Array, ZSet, accumulate, consolidated_rows
@@ -58,6 +59,9 @@ __all__ = [
 ]
 
 ColumnOrder = tuple[int, ...]
+
+# `Trace.build_arrangement` arranges a trace of at most this many rows at once.
+MAX_ROWS_ARRANGED_AT_ONCE: Final = 1 << 16
 
 
 class Staged(ABC):
@@ -120,10 +124,10 @@ class Arrangement:
 
     __slots__ = ("order", "spine")
 
-    def __init__(self, order: ColumnOrder) -> None:
-        """An empty arrangement."""
+    def __init__(self, order: ColumnOrder, spine: Spine | None = None) -> None:
+        """The arrangement with the runs of a spine; without a spine, an empty arrangement."""
         self.order = order
-        self.spine = Spine()
+        self.spine = spine or Spine()
 
     def build_run(self, zset: ZSet) -> Run:
         """The run of a non-empty Z-set in this order."""
@@ -144,7 +148,7 @@ class Trace:
     [3, 1, 0]
     """
 
-    __slots__ = ("_arena", "_arrangements", "_overlay_steps", "arity", "version")
+    __slots__ = ("_arena", "_arrangements", "_builds", "_overlay_steps", "arity", "version")
 
     def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
         """Create an empty trace.
@@ -163,6 +167,8 @@ class Trace:
         self.arity = arity
         self.version = 0
         self._arrangements: dict[ColumnOrder, Arrangement] = {}
+        # The arrangements that do not have all rows yet.
+        self._builds: dict[ColumnOrder, ArrangementBuild] = {}
         # None until it is needed, and after a change of the arrangements.
         self._arena: Arena | None = None
         self._overlay_steps: list[TraceStep] = []
@@ -181,7 +187,13 @@ class Trace:
 
     @property
     def arena(self) -> Arena | None:
-        """The memory of the runs of small deltas; None without an arrangement."""
+        """The memory of the runs of small deltas.
+
+        None without an arrangement, and while one is built, because kernels that add runs to the
+        arena do not add them to the build.
+        """
+        if self._builds:
+            return None
         if self._arena is None and self._arrangements:
             self._arena = Arena({order: a.spine for order, a in self._arrangements.items()})
         return self._arena
@@ -213,16 +225,59 @@ class Trace:
         arrangement = self._arrangements.get(order)
         if arrangement is None:
             self._check_order(order)
-            arrangement = Arrangement(order)
-            if self._arrangements and not self.is_empty:
-                rows = self.to_zset()
-                if len(rows):
-                    arrangement.spine.append(arrangement.build_run(rows))
+            build = self._builds.pop(order, None)
+            if build is not None:
+                build.copy_all()
+                arrangement = Arrangement(order, build.spine)
+            else:
+                arrangement = Arrangement(order)
+                if self._arrangements and not self.is_empty:
+                    rows = self.to_zset()
+                    if len(rows):
+                        arrangement.spine.append(arrangement.build_run(rows))
             for step in self._overlay_steps:
                 arrangement.spine.push_overlay(step.run(order))
             self._arrangements[order] = arrangement
             self._arena = None
         return arrangement
+
+    def build_arrangement(self, order: ColumnOrder, rows: int) -> bool:
+        """Build a part of an arrangement; return whether it is complete.
+
+        The first call begins a build, each call copies a slice of the rows, and the last one makes
+        the arrangement available. In between, committed steps are added to it. A small trace is
+        arranged at once.
+
+        Args:
+            order: A permutation of the columns.
+            rows: The rows of the step that calls; the slice is in proportion to them
+                (`dbsp_wcoj.storage.arrangement_build`).
+
+        Raises:
+            ArityError: ``order`` is not a permutation of the columns.
+
+        >>> trace = Trace(2)
+        >>> trace.update(ZSet.from_rows([(1, 2), (3, 4)]))
+        >>> trace.build_arrangement((1, 0), rows=1), trace.orders
+        (True, ((0, 1), (1, 0)))
+        """
+        if order in self._arrangements:
+            return True
+        build = self._builds.get(order)
+        if build is None:
+            is_small = self.rows <= MAX_ROWS_ARRANGED_AT_ONCE
+            if not self._arrangements or self._overlay_steps or is_small:
+                self.arrange(order)
+                return True
+            self._check_order(order)
+            source = self._any_arrangement()
+            build = ArrangementBuild(order_array(order), source.order, source.spine.runs)
+            self._builds[order] = build
+        build.copy_slice(rows)
+        if build.is_complete and not self._overlay_steps:
+            self.arrange(order)
+            return True
+        return False
 
     def snapshot(self) -> list[tuple[ColumnOrder, SpineSnapshot]]:
         """The current runs of each arrangement; see `Spine.snapshot`."""
@@ -265,11 +320,12 @@ class Trace:
             loaded[order].spine.load(runs)
         if loaded:
             self._arrangements = loaded
+        self._builds.clear()
         self._arena = None
         self.version += 1
 
     def keep_arrangements(self, orders: Iterable[ColumnOrder]) -> None:
-        """Drop the arrangements in other column orders, but never all arrangements.
+        """Drop the arrangements in other column orders, complete or not, but never all.
 
         >>> trace = Trace(2, [(0, 1), (1, 0)])
         >>> trace.keep_arrangements([(1, 0)])
@@ -278,9 +334,18 @@ class Trace:
         """
         kept_orders = set(orders)
         remaining = {order: a for order, a in self._arrangements.items() if order in kept_orders}
+        self._builds = {order: b for order, b in self._builds.items() if order in kept_orders}
         if remaining:
             self._arrangements = remaining
             self._arena = None
+
+    def add_to_builds(self, step: TraceStep) -> None:
+        """Add a step that is being committed to the arrangements that are not complete."""
+        if step.must_compact:
+            # Sums of the runs of a build might leave int64. It starts again when it is needed.
+            self._builds.clear()
+        for order, build in self._builds.items():
+            build.add(step.run(order))
 
     def prepare(self, delta: ZSet) -> TraceStep:
         """Check a non-empty delta and stage it; the trace changes only when it is committed.
@@ -486,6 +551,7 @@ class TraceStep(Staged):
                 f"{trace.version}; prepare it again"
             )
         trace.version += 1
+        trace.add_to_builds(self)
         arena = None if self.must_compact else self._arena
         if arena is not None and arena is trace.arena and arena.add(self._runs):
             return

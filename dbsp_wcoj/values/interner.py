@@ -13,10 +13,11 @@ hash table from strings to codes (the slots).
 Laws: two strings have the same code if and only if they are equal; a code never changes until
 `Interner.truncate` removes it; an error leaves the interner as it was.
 
-Memory: for each distinct string its bytes, 8 bytes for its bound and 16 to 32 for its slots. The
-arrays double when they are full, so adding is O(bytes) amortised. A look-up is O(bytes), with about
-one cache miss if the slots do not fit in the caches. Strings chosen to collide make it slow, never
-wrong.
+Memory: for each distinct string its bytes, 8 bytes for its bound and about 20 to 40 for its slots.
+Before an array is full, it is copied to one of twice the size, a slice with each insertion
+(`dbsp_wcoj.values.growth`). So no insertion copies much more than it adds. A look-up is O(bytes),
+with about one cache miss if the slots do not fit in the caches. Strings chosen to collide make it
+slow, never wrong.
 
 Alternatives considered: a Python dict takes ten times as long and a hundred bytes more per string;
 Arrow's dictionary_encode starts with an empty dictionary for each array.
@@ -35,6 +36,7 @@ import numpy.typing as npt
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
+from dbsp_wcoj.values.growth import Growth, Table
 
 __all__ = ["ABSENT", "Interner", "InternerArrays"]
 
@@ -84,7 +86,7 @@ class Interner:
     ([0, 3, 6], b'bobbob')
     """
 
-    __slots__ = ("_arena", "_bounds", "_size", "_slots", "_words")
+    __slots__ = ("_arena", "_bounds", "_growth", "_size", "_slots", "_words")
 
     def __init__(self, *, words: int | None = None) -> None:
         self._words = words
@@ -92,6 +94,7 @@ class Interner:
         self._slots: Int64Array = np.zeros(_INITIAL_SLOTS, np.int64)
         self._bounds: Int64Array = np.zeros(_INITIAL_SLOTS // 2 + 1, np.int64)
         self._arena: Bytes = np.empty(_INITIAL_ARENA_BYTES, np.uint8)
+        self._growth = Growth()
 
     def __len__(self) -> int:
         """Number of codes."""
@@ -271,7 +274,9 @@ class Interner:
             O(removed strings).
         """
         self._check_length(length)
-        intern_kernels.remove_latest(self._slots, self._bounds, self._arena, self._size, length)
+        table = Table(self._slots, self._bounds, self._arena)
+        self._growth.truncate(table, length, int(self._bounds[length]))
+        intern_kernels.remove_latest(*table, self._size, length)
         self._size = length
 
     @property
@@ -304,6 +309,10 @@ class Interner:
                     addresses, mask, row, *arrays, self._size, codes
                 )
                 if row == rows:
+                    if self._size > size_before:
+                        self._slots, self._bounds, self._arena = self._growth.advance(
+                            Table(*arrays), self._size, size_before
+                        )
                     return codes
                 self._reserve(1, int(offsets[row + 1] - offsets[row]))
         except BaseException:  # out of memory, or interrupted: remove what was added
@@ -311,24 +320,27 @@ class Interner:
             raise
 
     def _reserve(self, strings: int, length: int) -> None:
-        """Reserve memory for ``strings`` more strings of ``length`` bytes together."""
+        """Reserve memory for ``strings`` more strings of ``length`` bytes together.
+
+        An eighth more is reserved, so that the arrays are not nearly full afterwards.
+        """
         size, end = self._size, self._end
         if size + strings > len(self._bounds) - 1:
-            bounds = np.empty(max(2 * size, size + strings) + 1, np.int64)
+            bounds = np.empty(max(2 * size, 8 * (size + strings) // 7) + 2, np.int64)
             bounds[: size + 1] = self._bounds[: size + 1]
-            self._bounds = bounds
+            self._bounds, self._growth.bounds = bounds, None
         if end + length > len(self._arena):
-            arena = np.empty(max(2 * len(self._arena), end + length), np.uint8)
+            arena = np.empty(max(2 * len(self._arena), 8 * (end + length) // 7 + 1), np.uint8)
             arena[:end] = self._arena[:end]
-            self._arena = arena
+            self._arena, self._growth.arena = arena, None
         # The kernel adds a string only if less than half of the slots are in use before.
-        slot_count = len(self._slots)
-        while 2 * (size + strings - 1) >= slot_count:
-            slot_count *= 2
-        if slot_count > len(self._slots):
+        if 2 * (size + strings - 1) >= len(self._slots):
+            slot_count = 2 * len(self._slots)
+            while 16 * (size + strings) > 7 * slot_count:
+                slot_count *= 2
             slots = np.zeros(slot_count, np.int64)
-            intern_kernels.rebuild_slots(slots, self._bounds, self._arena, size)
-            self._slots = slots
+            intern_kernels.rebuild_slots(slots, self._bounds, self._arena, 0, size)
+            self._slots, self._growth.slots = slots, None
 
     def _rows_to_strings(self, columns: Any) -> tuple[Int64Array, Bytes]:
         """The offsets and bytes of rows, each as a string of 8 bytes per value."""

@@ -62,6 +62,7 @@ from streaming.sink.execution_mode import (
     make_engine,
     resolve_mode,
 )
+from streaming.sink.frozen_objects import FROZEN_OBJECTS
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.observer import Published, SinkObserver, notify
 from streaming.sink.output import Output, Outputs, route_outputs
@@ -293,6 +294,7 @@ class ViewSink:
                 raise
             finally:
                 self._watch = None
+            FROZEN_OBJECTS.hold(self)
             metrics = self._metrics[-1]
             self._notify(lambda observer: observer.batch_completed(published, metrics), batch_id)
 
@@ -380,6 +382,7 @@ class ViewSink:
         with self._lock:
             self._is_current = False
             self._versions.close()
+            FROZEN_OBJECTS.release(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings, with which a copy continues from the state directory."""

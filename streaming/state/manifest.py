@@ -23,7 +23,8 @@ previous version's manifest, so that a version of another history is detected. `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -40,7 +41,7 @@ from streaming.state.checksums import (
     parse_text,
     parse_texts,
 )
-from streaming.state.files import Files, read_small_file
+from streaming.state.files import Bytes, Files, read_small_file
 from streaming.state.segment import part_name
 from streaming.state.segment_references import SegmentReference
 
@@ -69,6 +70,19 @@ class FileChecksum:
 
     size: int
     crc: int
+
+    @staticmethod
+    def of(chunks: Iterable[Bytes]) -> FileChecksum:
+        """Return the checksum of a file that consists of these chunks; O(bytes).
+
+        >>> FileChecksum.of([b"one", b"two"]) == FileChecksum.of([b"onetwo"])
+        True
+        """
+        size = crc = 0
+        for chunk in chunks:
+            size += memoryview(chunk).nbytes
+            crc = zlib.crc32(chunk, crc)
+        return FileChecksum(size, crc)
 
 
 @dataclass(frozen=True)
@@ -120,12 +134,12 @@ class Manifest:
     checksum: int = field(default=0, compare=False)
 
     @property
-    def file_names(self) -> set[str]:
-        """The names of all files of the version and its cells."""
-        names = set(self.files)
+    def all_files(self) -> dict[str, FileChecksum]:
+        """The size and checksum of all files of the version and its cells."""
+        files = dict(self.files)
         for manifest_bytes in self._cell_manifests.values():
-            names |= read_cell_manifest(manifest_bytes).files.keys()
-        return names
+            files |= read_cell_manifest(manifest_bytes).files
+        return files
 
     @property
     def _cell_manifests(self) -> Mapping[tuple[int, int], bytes]:

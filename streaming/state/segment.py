@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming.errors import StateDamagedError
+from streaming.state.files import Bytes
 
 __all__ = ["SegmentPart", "decode_segment", "encode_segment", "part_name", "split_part_name"]
 
@@ -43,6 +44,8 @@ SEGMENT_SCHEMA: Final = pa.schema(
         pa.field("bytes", pa.large_binary(), nullable=False),
     ]
 )
+# `encode_segment` does not copy buffers of at least this size.
+MIN_CHUNK_BYTES: Final = 1 << 16
 _PART_NAME: Final = re.compile(r"(.*) \[(\d+(?:,\d+)*)\]")
 NO_BYTES: Final[ByteArray] = np.empty(0, np.uint8)
 #: An Arrow file begins with these bytes; a stream of messages and a footer follow.
@@ -67,11 +70,48 @@ class SegmentPart:
         return self.words.nbytes + self.bytes.nbytes
 
 
-def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
-    """Encode parts as the bytes of a file.
+class _Chunks:
+    """A file for pyarrow: keeps what is written to it, large buffers without a copy."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._chunks: list[Bytes] = []
+        self._small: list[Bytes] = []  # the small buffers after these chunks
+        self._position = 0
+
+    def write(self, data: Bytes) -> int:
+        size = memoryview(data).nbytes
+        if size >= MIN_CHUNK_BYTES:
+            self._join_small()
+            self._chunks.append(data)
+        else:
+            self._small.append(data)
+        self._position += size
+        return size
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        pass
+
+    def chunks(self) -> list[Bytes]:
+        """Return all bytes, in chunks that are not empty."""
+        self._join_small()
+        return self._chunks
+
+    def _join_small(self) -> None:
+        if self._small:
+            self._chunks.append(b"".join(self._small))
+            self._small.clear()
+
+
+def encode_segment(parts: Sequence[SegmentPart]) -> list[Bytes]:
+    """Encode parts as the bytes of a file, in chunks; large parts are not copied.
 
     >>> words = np.arange(3)
-    >>> file = memoryview(bytearray(encode_segment([SegmentPart("r [0]", words)])))
+    >>> file = memoryview(bytearray(b"".join(encode_segment([SegmentPart("r [0]", words)]))))
     >>> (part,) = decode_segment(file)
     >>> part.name, part.words.tolist(), part.bytes.tolist()
     ('r [0]', [0, 1, 2], [])
@@ -93,10 +133,10 @@ def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
             ],
         ),
     ]
-    sink = pa.BufferOutputStream()
+    sink = _Chunks()
     with pa.ipc.new_file(sink, SEGMENT_SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=SEGMENT_SCHEMA))
-    return sink.getvalue()
+    return sink.chunks()
 
 
 def part_name(trace: str, order: Sequence[int]) -> str:

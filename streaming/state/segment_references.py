@@ -9,7 +9,8 @@ the next level. So a row is written once per level::
 
     writes per row <= 1 + log_FANOUT(rows / rows per step)      parts <= (FANOUT - 1) · levels
 
-There are a few more parts while a large merge is postponed (`streaming.state.writer`).
+There are a few more parts while a large merge is postponed (`streaming.state.writer`) or runs in
+the background (`streaming.state.compaction`).
 
 This is tiering (O'Neil et al., "The Log-Structured Merge-Tree", Acta Informatica 33, 1996, with the
 lazy merging of Bigtable). The list of runs in memory (the spine) merges earlier, because each
@@ -19,13 +20,23 @@ Hence the parts on disk differ from the runs in memory, and only their sums are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["LEVEL_FANOUT", "SegmentReference", "count_merged_parts"]
+__all__ = [
+    "LEVEL_FANOUT",
+    "SegmentReference",
+    "StateKey",
+    "count_merged_parts",
+    "find_full_level",
+    "merge_counts",
+]
 
 LEVEL_FANOUT: Final = 8
+
+#: The name of an arrangement's relation and its column order; or the name of a dictionary and None.
+StateKey = tuple[str, tuple[int, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,33 @@ def size_level(rows: int) -> int:
     return (max(rows, 1).bit_length() - 1) // 3  # 3 = log2(LEVEL_FANOUT)
 
 
+def merge_counts(rows: Sequence[int], new_rows: int) -> Iterator[int]:
+    """Yield how many of the newest parts may be merged with a new part: level by level, ascending.
+
+    Args:
+        rows: The number of rows of each existing part, oldest first.
+        new_rows: The number of rows of the new part.
+
+    >>> list(merge_counts([*[50] * 7, *[9] * 7], 9))
+    [7, 14]
+    """
+    first_merged = len(rows)
+    merged_rows = new_rows
+    while first_merged > 0:
+        level = size_level(merged_rows)
+        first_of_level = first_merged
+        if size_level(rows[first_merged - 1]) < level:
+            first_of_level -= 1
+        else:
+            while first_of_level > 0 and size_level(rows[first_of_level - 1]) == level:
+                first_of_level -= 1
+            if first_merged - first_of_level < LEVEL_FANOUT - 1:
+                return  # the level is not full
+        merged_rows += sum(rows[first_of_level:first_merged])
+        first_merged = first_of_level
+        yield len(rows) - first_merged
+
+
 def count_merged_parts(rows: Sequence[int], new_rows: int) -> int:
     """Return how many of the newest parts are merged with a new part.
 
@@ -68,19 +106,26 @@ def count_merged_parts(rows: Sequence[int], new_rows: int) -> int:
     >>> count_merged_parts([1000, 9, 9, 9, 9, 9, 9, 9], 9)
     7
     """
-    first_merged = len(rows)
-    merged_rows = new_rows
-    while first_merged > 0:
-        level = size_level(merged_rows)
-        if size_level(rows[first_merged - 1]) < level:
-            first_merged -= 1
-            merged_rows += rows[first_merged]
-            continue
-        first_of_level = first_merged
-        while first_of_level > 0 and size_level(rows[first_of_level - 1]) == level:
-            first_of_level -= 1
-        if first_merged - first_of_level < LEVEL_FANOUT - 1:
-            break  # the level is not full
-        merged_rows += sum(rows[first_of_level:first_merged])
-        first_merged = first_of_level
-    return len(rows) - first_merged
+    return max(merge_counts(rows, new_rows), default=0)
+
+
+def find_full_level(rows: Sequence[int]) -> tuple[int, int] | None:
+    """Return the neighbouring parts to merge into one; None if no level is full.
+
+    Args:
+        rows: The number of rows of each part, oldest first.
+
+    Returns:
+        The position of the oldest part to merge, and that after the newest. If several levels are
+        full, they are those of the newest parts.
+
+    >>> find_full_level([100, 100, 10]) is None
+    True
+    >>> find_full_level([9, 100]), find_full_level([1000, *[9] * 8, 2])
+    ((0, 2), (1, 9))
+    """
+    for last in range(len(rows) - 1, 0, -1):
+        count = count_merged_parts(rows[:last], rows[last])
+        if count:
+            return last - count, last + 1
+    return None

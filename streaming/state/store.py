@@ -24,8 +24,9 @@ micro-batch of the damaged version, the previous version is loaded instead: the 
 same delta. If Spark has advanced, the only correct answer is an error.
 
 Cost: bytes of the delta · (1 + log_FANOUT(rows / rows per step)) per arrangement, one manifest of
-O(arrangements · log rows), three or four syncs. Loading memory-maps the large files, and reads all
-bytes once to verify the checksums.
+O(arrangements · log rows), three or four syncs. Large merges are done in the background
+(`streaming.state.compaction`), so each commit writes in proportion to its delta. Loading
+memory-maps the large files, and reads all bytes once to verify the checksums.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from dbsp_wcoj.observer import observed
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
+from streaming.state.compaction import Compactor
 from streaming.state.directory_identity import ensure_identity, read_identity
 from streaming.state.files import Files, read_small_file
 from streaming.state.local_files import LocalFiles
@@ -109,6 +111,7 @@ class Store:
         self._cell_count = cells
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
+        self._compactor = Compactor(files)
         self._current: Manifest | None = None  # the version that the circuit has loaded
         self._owner: Owner | None = None  # this store as the writer of the directory
         self._is_open = False
@@ -182,7 +185,7 @@ class Store:
                 deleted.
         """
         stem = f"{batch_id:020}-{self._unique_name()}"
-        writer = Writer(self.files, self._current, f"{DATA}/{stem}")
+        writer = Writer(self.files, self._current, f"{DATA}/{stem}", self._compactor)
         name = manifest_name(batch_id)
         temporary = f"{name}.{self._unique_name()}.tmp"
         try:
@@ -248,7 +251,9 @@ class Store:
             ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
-        self._versions.add(manifest)
+        self._compactor.remove(self._versions.add(manifest))
+        compacted_file = f"{DATA}/{batch_id:020}-{self._unique_name()}-0.arrow"
+        self._compactor.after_commit(manifest, writer.due_keys, compacted_file)
         self._is_open = True
         return self._summarize(manifest, outputs)
 
@@ -287,6 +292,7 @@ class Store:
 
     def close(self) -> None:
         """Release the directory for other writers."""
+        self._compactor.stop()
         self._is_open = self._is_loaded = False
         self._required_id = None
         self.files.unlock()
@@ -296,6 +302,7 @@ class Store:
             return
         self._is_loaded = False
         self._reader.forget()
+        self._compactor.stop()
         try:
             self.files.lock()
             self._check_not_replaced()
@@ -373,6 +380,7 @@ class Store:
 
     def _load(self, newest: int | None) -> None:
         """Load a version into the circuit, or an empty state."""
+        self._compactor.stop()
         self._current = load(
             self.files,
             self.circuit,
@@ -380,6 +388,7 @@ class Store:
             self._versions.__getitem__,
             cells=self._cell_count,
         )
+        self._compactor.check_all(self._current)
         self._is_loaded = True
 
     def _read_committed(self, batch_id: int) -> VersionSummary:

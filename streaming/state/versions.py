@@ -26,6 +26,8 @@ from streaming.state.manifest import (
 
 __all__ = ["DATA", "OUTPUTS", "Versions"]
 
+# A file of at least this size takes long to remove.
+MIN_LARGE_FILE_BYTES: Final = 1 << 18
 DATA: Final = "data"
 OUTPUTS: Final = "outputs"
 
@@ -110,19 +112,27 @@ class Versions:
         if not has_damaged and not self._ignored:
             self._remove_unreferenced()
 
-    def add(self, new: Manifest) -> None:
-        """Add a new version and remove the versions beyond ``keep``."""
+    def add(self, new: Manifest) -> list[str]:
+        """Add a new version and remove the versions beyond ``keep``.
+
+        Returns:
+            The large files that no version names any more. The caller removes them: it takes long,
+            and they are not in the way. After a crash, `remove_unreferenced` removes them.
+        """
         self._manifests[new.batch_id] = new
         dropped = sorted(self._manifests)[: -self._keep]
         if not dropped:
-            return
-        dropped_files: set[str] = set()
+            return []
+        sizes: dict[str, int] = {}
         for number in dropped:
             manifest = self._manifests.pop(number)
             if isinstance(manifest, Manifest):
-                dropped_files |= manifest.file_names
-        unreferenced = sorted(dropped_files - self._file_names())
-        self._remove([*map(manifest_name, dropped), *unreferenced])
+                sizes |= {name: file.size for name, file in manifest.all_files.items()}
+        unreferenced = sorted(sizes.keys() - self._file_names())
+        large = [name for name in unreferenced if sizes[name] >= MIN_LARGE_FILE_BYTES]
+        small = [name for name in unreferenced if sizes[name] < MIN_LARGE_FILE_BYTES]
+        self._remove([*map(manifest_name, dropped), *small])
+        return large
 
     def ignore(self, batch_id: int) -> None:
         """Ignore a damaged version from now on; its micro-batch is applied again."""
@@ -184,7 +194,7 @@ class Versions:
 
     def _file_names(self) -> set[str]:
         """Return the files that the intact manifests name."""
-        return {name for manifest in self._intact() for name in manifest.file_names}
+        return {name for manifest in self._intact() for name in manifest.all_files}
 
     def _intact(self) -> list[Manifest]:
         """Return the manifests that are not damaged."""

@@ -2,33 +2,34 @@
 
 The state consists of arrangements (relations in one column order) and dictionaries (codes of
 strings), which are stored in parts (`streaming.state.segment`). A step adds a part to each of them,
-and merges some older parts (`streaming.state.segment_references`). The writer first collects the
-new parts, then writes them to segment files, and then knows their files and positions.
+and merges some older parts (`streaming.state.segment_references`). With a compactor
+(`streaming.state.compaction`) the writer itself merges only parts that are small or hardly larger
+than the new one, so that the work of each step is in proportion to its delta. The writer first
+collects the new parts, then writes them to segment files, and then knows their files and positions.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
 from circuits.state.circuit_state import StateStep
 from dbsp_wcoj.storage.run import Run
-from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
+from streaming.state.compaction import Compactor
 from streaming.state.files import Bytes, Files
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
-from streaming.state.segment import SegmentPart, decode_segment, encode_segment, part_name
-from streaming.state.segment_references import SegmentReference, count_merged_parts
-from streaming.state.verified_files import decode_run, decode_strings, find_part, read_verified
+from streaming.state.part_reader import PartReader, concatenate_strings, name_of_parts
+from streaming.state.segment import SegmentPart, encode_segment
+from streaming.state.segment_references import SegmentReference, StateKey, merge_counts
 
 __all__ = ["Writer"]
 
@@ -36,17 +37,20 @@ __all__ = ["Writer"]
 MIN_OWN_FILE_BYTES: Final = 1 << 20
 # If there are more files with small parts, the smallest ones are copied into one file.
 MAX_SMALL_SEGMENTS: Final = 64
-SEGMENTS_PER_REWRITE: Final = 16
-# A merge of more rows than this is large. All arrangements of a relation have equally many rows, so
-# they need a large merge in the same step. Each step makes one and postpones the others, unless an
-# arrangement has too many parts.
+SEGMENTS_PER_REWRITE: Final = 8
+# With a compactor, the writer merges at most this many bytes of older parts with a new part, or
+# this many times the bytes of the new part.
+MAX_BYTES_AT_ONCE: Final = 1 << 18
+MAX_GROWTH_AT_ONCE: Final = 2
+# Without a compactor, a merge of more rows than this is large. All arrangements of a relation have
+# equally many rows, so they need a large merge in the same step. Each step makes one and postpones
+# the others.
 MAX_SMALL_MERGE_ROWS: Final = 1 << 18
+# An arrangement or dictionary with this many parts is merged at once in any case.
 MAX_PARTS: Final = 64
 
 log = logging.getLogger(__name__)
 
-# The name of an arrangement's relation and its column order; or the name of a dictionary and None.
-StateKey = tuple[str, tuple[int, ...] | None]
 # The location of a part, or the number of a part that is not written yet.
 StagedReference = SegmentReference | int
 
@@ -58,15 +62,28 @@ class Writer:
         files: The directory.
         before: The previous version; None at the first step.
         stem: The beginning of the names of this attempt's data files.
+        compactor: Merges large parts in the background; None to merge all parts in the step.
+
+    Attributes:
+        due_keys: The arrangements and dictionaries with parts that the compactor has to merge.
+        dictionary_lengths: The number of strings that are written of each dictionary.
+        bytes_written: The bytes of all files of the step, and of the compaction that it ends.
     """
 
-    def __init__(self, files: Files, before: Manifest | None, stem: str) -> None:
+    def __init__(
+        self,
+        files: Files,
+        before: Manifest | None,
+        stem: str,
+        compactor: Compactor | None = None,
+    ) -> None:
         self._files = files
         self._stem = stem
-        self._old_files = {} if before is None else dict(before.files)
+        self._compactor = compactor
+        self._existing_files = {} if before is None else dict(before.files)
         self._new_files: dict[str, FileChecksum] = {}
         self._output_files: dict[str, FileChecksum] = {}
-        self._read_segments: dict[str, list[SegmentPart]] = {}
+        self._reader = PartReader(files, self._existing_files)
         self._written: list[str] = []  # all files of this attempt, to remove them if it fails
         # The parts of each arrangement and dictionary, oldest first.
         self._references: dict[StateKey, list[StagedReference]] = {}
@@ -75,7 +92,9 @@ class Writer:
         self._large_parts: list[tuple[SegmentPart, int]] = []
         self._new_references: dict[int, SegmentReference] = {}  # by the number of the part
         self._has_large_merge = False
-        #: The number of strings that are written of each dictionary.
+        # The parts of a running compaction, which this step must not merge or move.
+        self._busy_parts: frozenset[StagedReference] = frozenset()
+        self.due_keys: set[StateKey] = set()
         self.dictionary_lengths: dict[str, int] = (
             {} if before is None else dict(before.dictionary_lengths)
         )
@@ -91,8 +110,9 @@ class Writer:
         """Write what a step adds to the state.
 
         Raises:
-            StateDamagedError: An older part that is merged with a new one is damaged.
+            StateDamagedError: An older part that is merged is damaged.
         """
+        self._replace_compacted_parts()
         arrangements: set[StateKey] = set()
         for name, orders in state.orders.items():
             for order in orders:
@@ -124,14 +144,14 @@ class Writer:
             files[view] = tuple(names)
         return files
 
-    def write(self, name: str, data: Bytes) -> FileChecksum:
+    def write(self, name: str, *chunks: Bytes) -> FileChecksum:
         """Write and sync a file; return its checksum."""
         self._written.append(name)
-        self._files.write(name, [data])
+        self._files.write(name, chunks)
         self._files.sync(name)
-        size = memoryview(data).nbytes
-        self.bytes_written += size
-        return FileChecksum(size, zlib.crc32(data))
+        checksum = FileChecksum.of(chunks)
+        self.bytes_written += checksum.size
+        return checksum
 
     def make_manifest(
         self,
@@ -187,7 +207,7 @@ class Writer:
                 assert isinstance(reference, SegmentReference)
                 if reference.file not in files:
                     files[reference.file] = (
-                        self._new_files.get(reference.file) or self._old_files[reference.file]
+                        self._new_files.get(reference.file) or self._existing_files[reference.file]
                     )
         return files
 
@@ -220,9 +240,30 @@ class Writer:
             if order is None
         }
 
+    def _replace_compacted_parts(self) -> None:
+        """List the result of a finished compaction in place of its parts."""
+        if self._compactor is None:
+            return
+        compacted = self._compactor.result()
+        if compacted is None:
+            if self._compactor.group is not None:
+                self._busy_parts = frozenset(self._compactor.group.references)
+            return
+        group, reference = compacted.group, compacted.reference
+        references = self._references.get(group.key, [])
+        position = group.position_in(references)
+        if position is None:
+            return
+        end = position + len(group.references)
+        references[position:end] = [] if reference is None else [reference]
+        if reference is not None:
+            self._existing_files[reference.file] = compacted.checksum
+            self.bytes_written += compacted.checksum.size
+
     def _add_arrangement(self, state: StateStep, name: str, order: tuple[int, ...]) -> None:
+        key = name, order
         new_run = state.runs.get(name, {}).get(order)
-        references = self._references.get((name, order))
+        references = self._references.get(key)
         if references is None or name in state.compacted:
             # Write all runs of a new column order, or the sum of the runs of a trace whose weights
             # are very large.
@@ -231,51 +272,54 @@ class Writer:
                 runs.append(new_run)
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
-            self._references[name, order] = [
-                self._stage_part(SegmentPart(part_name(name, order), run.to_words()), run.rows)
+            self._references[key] = [
+                self._stage_part(SegmentPart(name_of_parts(key), run.to_words()), run.rows)
                 for run in runs
                 if run.rows
             ]
         elif new_run is not None:
-            stored_name = part_name(name, order)
-            count = self._count_merged_parts(references, new_run.rows)
+            count = self._count_merged_parts(key, references, new_run.rows, new_run.nbytes)
             if count:
                 merged_references = _as_references(references[-count:])
-                old_runs = [
-                    self._read_run(reference, stored_name) for reference in merged_references
-                ]
+                old_runs = [self._reader.read_run(key, part) for part in merged_references]
                 new_run = Run.sum_of([*old_runs, new_run])
                 del references[-count:]
             if new_run.rows:
-                part = SegmentPart(stored_name, new_run.to_words())
+                part = SegmentPart(name_of_parts(key), new_run.to_words())
                 references.append(self._stage_part(part, new_run.rows))
 
     def _add_dictionary(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
-        references = self._references.setdefault((name, None), [])
-        count = self._count_merged_parts(references, len(offsets) - 1)
+        key = name, None
+        references = self._references.setdefault(key, [])
+        new_bytes = offsets.nbytes + data.nbytes
+        count = self._count_merged_parts(key, references, len(offsets) - 1, new_bytes)
         if count:
             merged_references = _as_references(references[-count:])
-            parts = [
-                *(self._read_strings(part, name) for part in merged_references),
-                (offsets, data),
-            ]
+            old_strings = [self._reader.read_strings(key, part) for part in merged_references]
+            offsets, data = concatenate_strings([*old_strings, (offsets, data)])
             del references[-count:]
-            shifted_offsets = [parts[0][0]]
-            for part_offsets, _ in parts[1:]:
-                shifted_offsets.append(part_offsets[1:] + shifted_offsets[-1][-1])
-            offsets = np.concatenate(shifted_offsets)
-            data = np.concatenate([part_data for _, part_data in parts])
         references.append(self._stage_part(SegmentPart(name, offsets, data), len(offsets) - 1))
 
-    def _count_merged_parts(self, references: Sequence[StagedReference], new_rows: int) -> int:
+    def _count_merged_parts(
+        self, key: StateKey, references: Sequence[StagedReference], new_rows: int, new_bytes: int
+    ) -> int:
         """Return how many of the newest parts are merged with a new part in this step."""
-        rows = [reference.rows for reference in _as_references(references)]
-        count = count_merged_parts(rows, new_rows)
-        if count and sum(rows[-count:]) > MAX_SMALL_MERGE_ROWS:
-            if self._has_large_merge and len(rows) < MAX_PARTS:
+        parts = _as_references(references)
+        first_free = len(parts)
+        while first_free and parts[first_free - 1] not in self._busy_parts:
+            first_free -= 1
+        rows = [part.rows for part in parts[first_free:]]
+        counts = [0, *merge_counts(rows, new_rows)]
+        if len(parts) < MAX_PARTS and self._compactor is not None:
+            max_bytes = max(MAX_BYTES_AT_ONCE, MAX_GROWTH_AT_ONCE * new_bytes)
+            while sum(part.size for part in parts[len(parts) - counts[-1] :]) > max_bytes:
+                self.due_keys.add(key)
+                counts.pop()
+        elif len(parts) < MAX_PARTS and sum(rows[len(rows) - counts[-1] :]) > MAX_SMALL_MERGE_ROWS:
+            if self._has_large_merge:
                 return 0  # postponed
             self._has_large_merge = True
-        return count
+        return counts[-1]
 
     def _stage_part(self, part: SegmentPart, rows: int) -> int:
         """Collect a new part, to be written with the others; return its number."""
@@ -290,18 +334,21 @@ class Writer:
         sizes: dict[str, int] = {}
         for references in self._references.values():
             for reference in references:
-                if isinstance(reference, SegmentReference) and reference.size < MIN_OWN_FILE_BYTES:
+                if self._is_movable(reference) and reference.size < MIN_OWN_FILE_BYTES:
                     sizes[reference.file] = sizes.get(reference.file, 0) + reference.size
         if len(sizes) <= MAX_SMALL_SEGMENTS:
             return
         rewritten = set(sorted(sizes, key=lambda name: (sizes[name], name))[:SEGMENTS_PER_REWRITE])
-        for (name, order), references in self._references.items():
-            stored_name = name if order is None else part_name(name, order)
+        for key, references in self._references.items():
             for position, reference in enumerate(references):
-                if isinstance(reference, SegmentReference) and reference.file in rewritten:
+                if self._is_movable(reference) and reference.file in rewritten:
                     references[position] = self._stage_part(
-                        self._read_part(reference, stored_name), reference.rows
+                        self._reader.read_part(key, reference), reference.rows
                     )
+
+    def _is_movable(self, reference: StagedReference) -> TypeGuard[SegmentReference]:
+        """Return whether a part is in a file of an earlier step, and not in a compaction."""
+        return isinstance(reference, SegmentReference) and reference not in self._busy_parts
 
     def _write_parts(self) -> None:
         """Write the collected parts to segments, and replace their numbers by their locations."""
@@ -310,7 +357,7 @@ class Writer:
             segments.append(self._small_parts)
         for i, segment in enumerate(segments):
             file = f"{self._stem}-{i}.arrow"
-            self._new_files[file] = self.write(file, encode_segment([part for part, _ in segment]))
+            self._new_files[file] = self.write(file, *encode_segment([part for part, _ in segment]))
             for position, (_, number) in enumerate(segment):
                 reference = self._new_references[number]
                 self._new_references[number] = replace(reference, file=file, position=position)
@@ -318,29 +365,6 @@ class Writer:
             for index, staged in enumerate(references):
                 if isinstance(staged, int):
                     references[index] = self._new_references[staged]
-
-    def _read_run(self, reference: SegmentReference, stored_name: str) -> Run:
-        return decode_run(self._files, self._read_part(reference, stored_name), reference)
-
-    def _read_strings(
-        self, reference: SegmentReference, stored_name: str
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return decode_strings(self._files, self._read_part(reference, stored_name), reference)
-
-    def _read_part(self, reference: SegmentReference, stored_name: str) -> SegmentPart:
-        """Read a part of an earlier version."""
-        if reference.file not in self._read_segments:
-            try:
-                data = read_verified(self._files, reference.file, self._old_files[reference.file])
-            except StateDamagedError as error:
-                raise StateDamagedError(
-                    f"{error}: start the query again to continue from an intact version, if "
-                    "there is one"
-                ) from error
-            self._read_segments[reference.file] = decode_segment(
-                data, f"{self._files.location}/{reference.file}"
-            )
-        return find_part(self._files, self._read_segments[reference.file], reference, stored_name)
 
 
 def _as_references(references: Sequence[StagedReference]) -> tuple[SegmentReference, ...]:

@@ -220,6 +220,8 @@ SELECT id, list_concat(NULL, NULL), list_concat(NULL::INT[], NULL), a || NULL::B
 SELECT id, list_slice(a, 1, 2), a[1:2], a[2:], a[:-1], a[-2:], list_slice(a, i, 2) FROM t
 SELECT id, a[0:1], a[5:6], a[-9:2] FROM t
 SELECT id, array_to_string(w, ','), array_to_string(a, '-') FROM t
+SELECT id, array_to_string([i, NULL][2:], ','), list_string_agg(a) FROM t
+SELECT id, list_aggregate([NULL, w[1]], 'string_agg', ';'), array_to_string([], '-') FROM t
 SELECT id, list_min(a), list_max(a), list_avg(a), list_max(w), list_min(n) FROM t
 SELECT id, list_sum(a)::BIGINT, list_aggregate(a, 'max') FROM t
 SELECT id, flatten(n), list_append(a, i), list_prepend(i, a), array_append(a, NULL) FROM t

@@ -49,13 +49,14 @@ from dbsp_wcoj import Formula
 from streaming import BatchOrderError, StateDamagedError, StreamingError, ViewSink
 from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
-from streaming.state import parquet, segment_references, writer
+from streaming.state import compaction, parquet, segment_references, versions, writer
 from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
 from streaming.targets.output_mode import OutputMode
 from streaming.targets.target import ViewDelta
 from tests.generators.simulated_streams import CASES, Stream, published_rows, stream
+from tests.support.polled_thread import PolledThread
 from tests.support.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
 from tests.support.tables import bag_of
 
@@ -174,6 +175,8 @@ class Schedule:
             if self.sink is None:
                 self._start()
             self._deliver()
+            # The fault of a compaction, which does not fail the micro-batch, excuses no later one.
+            self.disk.struck = self.disk.full
         except Crash as crash:
             self.sink = None
             if crash.power and self.random.random() < 0.3:
@@ -231,6 +234,8 @@ class Schedule:
                 assert bag_of(circuit.views[view]) == self.stream.views[-2][view], view
 
     def _check_files(self) -> None:
+        assert self.sink is not None
+        self.sink.close()
         existing = set(self.disk.names())
         listed = set()
         for name in existing:
@@ -334,12 +339,21 @@ def small_limits(seed: int) -> Iterator[None]:
             (segment_references, "LEVEL_FANOUT", [2, 3, 8]),
             (writer, "MIN_OWN_FILE_BYTES", [100, 1000, 1 << 20]),
             (writer, "MAX_SMALL_SEGMENTS", [3, 6, 64]),
-            (writer, "MAX_SMALL_MERGE_ROWS", [2, 10, 1 << 18]),
+            (writer, "MAX_BYTES_AT_ONCE", [0, 200, 1 << 18]),
             (writer, "MAX_PARTS", [3, 64]),
+            (versions, "MIN_LARGE_FILE_BYTES", [0, 2000, 1 << 20]),
+            (compaction, "ROWS_PER_SLICE", [1, 1 << 20]),
+            (compaction, "STEPS_AFTER_FAILURE", [1, 3]),
             (writer, "SEGMENTS_PER_REWRITE", [1, 2]),
             (parquet, "MAX_FILE_ROWS", [1, 3, 1 << 20]),
         ):
             stack.enter_context(patch.object(module, name, random.choice(values)))
+        polls = Random(f"polls {seed}")
+        stack.enter_context(
+            patch.object(
+                compaction, "start_thread", lambda run: PolledThread(run, polls.randrange(4))
+            )
+        )
         # It would start a thread for each micro-batch, which only logs long phases.
         stack.enter_context(patch.object(Stopwatch, "__enter__", lambda self: self))
         stack.enter_context(

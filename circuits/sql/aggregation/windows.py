@@ -27,7 +27,7 @@ from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
 from circuits.sql.binding.ordering import SortKey, order_columns, read_order
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.expressions.constants import read_constant
-from circuits.sql.expressions.intervals import read_interval
+from circuits.sql.expressions.intervals import is_interval_sum, read_interval_sum
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import value_type
 
@@ -468,7 +468,7 @@ class Windows:
         if len(order) != 1:
             raise source.error(node, "RANGE with an offset needs an ORDER BY of one column")
         type_ = value_type(order[0].expression.type)
-        if isinstance(bound, exp.Interval):
+        if is_interval_sum(bound):
             return self._interval_offset(clause, bound, type_)
         value = read_constant(clause, bound)
         number = value.value if isinstance(value, Literal) else None
@@ -493,10 +493,10 @@ class Windows:
         return int(number)
 
     def _interval_offset(
-        self, clause: Clause, bound: exp.Interval, type_: pa.DataType
+        self, clause: Clause, bound: exp.Expr, type_: pa.DataType
     ) -> int | MonthShift:
         source = clause.source
-        months, days, micros = read_interval(clause, bound)
+        months, days, micros = read_interval_sum(clause, bound)
         total = days * _DAY_MICROSECONDS + micros
         ticks_per_day = 1
         if pa.types.is_date32(type_):

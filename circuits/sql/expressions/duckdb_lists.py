@@ -31,7 +31,7 @@ from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_number
 
-__all__ = ["READERS_BY_NAME"]
+__all__ = ["READERS_BY_NAME", "join_texts"]
 
 # The aggregates of list_aggregate(list, 'name'), and of list_name(list).
 _AGGREGATES: Final = {
@@ -104,7 +104,28 @@ def _aggregate_builder(name: str) -> Builder:
 def _string_agg(
     clause: Clause, node: exp.Expr, values: Expression, *separator: Expression
 ) -> Expression:
-    return clause.call(node, "list_join", values, *(separator or (string_literal(","),)))
+    return join_texts(clause, node, values, *(separator or (string_literal(","),)), empty=NULL)
+
+
+def join_texts(
+    clause: Clause, node: exp.Expr, values: Expression, *others: Expression, empty: Expression
+) -> Expression:
+    """Join the texts of a list as the aggregate string_agg: NULL if all elements are NULL.
+
+    Args:
+        clause: The clause of the call.
+        node: The call.
+        values: The list.
+        others: The separator; then, if there is one, the text in place of a NULL.
+        empty: The result for a list without elements.
+    """
+
+    def is_empty(elements: Expression) -> Expression:
+        return clause.call(node, "eq", clause.call(node, "length", elements), integer_literal(0))
+
+    no_texts = is_empty(clause.call(node, "list_compact", values))
+    joined = clause.call(node, "list_join", values, *others)
+    return clause.call(node, "case", is_empty(values), empty, no_texts, NULL, joined)
 
 
 def _histogram(clause: Clause, node: exp.Expr, values: Expression) -> Expression:

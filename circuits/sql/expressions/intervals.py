@@ -27,8 +27,10 @@ __all__ = [
     "INTERVAL_UNITS",
     "Interval",
     "interval_operand",
+    "is_interval_sum",
     "is_make_interval_call",
     "read_interval",
+    "read_interval_sum",
     "read_interval_value",
     "shift_by_interval",
     "shift_by_make_interval",
@@ -276,6 +278,22 @@ _SHORT_UNITS: Final = {
     **{"h": "hour", "hr": "hour", "m": "minute", "min": "minute", "": "second", "sec": "second"},
     **{"ms": "millisecond", "msec": "millisecond", "us": "microsecond", "usec": "microsecond"},
 }
+
+
+def is_interval_sum(node: exp.Expr) -> bool:
+    """Return whether a node is an interval, or a sum such as Spark's INTERVAL 1 DAY 2 HOURS."""
+    if isinstance(node, exp.Add):
+        return is_interval_sum(node.this) and is_interval_sum(node.expression)
+    return isinstance(node, exp.Interval)
+
+
+def read_interval_sum(clause: Clause, node: exp.Expr) -> Interval:
+    """Read a node for which `is_interval_sum` is True."""
+    if isinstance(node, exp.Interval):
+        return read_interval(clause, node)
+    clause.source.allow_arguments(node, "this", "expression")
+    left, right = node.this, node.args["expression"]
+    return _add(read_interval_sum(clause, left), read_interval_sum(clause, right))
 
 
 def _unit_name(clause: Clause, node: exp.Interval, word: str) -> str:

@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.duckdb_lists import join_texts
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.spark.sequences import read_sequence
@@ -362,9 +363,10 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
-    return clause.call(
-        node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
-    )
+    values, *others = clause.read_arguments(node, "this", "expression", "null")
+    if clause.source.is_spark:
+        return clause.call(node, "list_join", values, *others)
+    return join_texts(clause, node, values, *others, empty=string_literal(""))
 
 
 def _split_reader(function: str) -> Reader:

@@ -4,6 +4,7 @@
 in FROM                                    in the SELECT list      columns
 ========================================== ======================= ================================
 UNNEST(a) [WITH ORDINALITY], explode(a)    unnest(a), explode(a)   the element; of a map: key, value
+UNNEST(a) AS t(x, y)                                               the fields of the structs
 posexplode(a)                              posexplode(a)           the position from 0, the element
 inline(a)                                  inline(a)               the fields of the structs
 json_tuple(j, 'a', 'b')                    json_tuple(j, 'a')      one text per key
@@ -151,12 +152,35 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             )
         value = clause.read(function.expressions[0])
         first_position = 1 if ordinality else None
+        fields = _fields_to_name(node, value, ordinality)
         default_names = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
         default_names += ["ordinality"] if ordinality else []
         generated = _unnest(builder, node, value, default_names, first_position, outer)
+        if fields:
+            element, *positions = generated.values
+            values = [
+                clause.call(node, "struct_field", element, string_literal(name)) for name in fields
+            ]
+            generated = _Generated([*fields, *default_names[1:]], [*values, *positions])
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)
     _add_to_scope(builder, node, generated)
+
+
+def _fields_to_name(node: exp.Expr, value: Expression, ordinality: bool) -> list[str]:
+    """Return the fields of the elements if the alias of UNNEST names each of them.
+
+    Standard SQL makes a column of each field; DuckDB makes one column, which then has one name.
+    """
+    element = getattr(value.type, "value_type", None)
+    alias = node.args.get("alias")
+    if alias is None or element is None or not pa.types.is_struct(element):
+        return []
+    fields = [field.name for field in element]
+    # sqlglot takes the name of the ordinality out of the names.
+    is_named = isinstance(node.args.get("offset"), exp.Identifier)
+    name_count = len(alias.args.get("columns") or ()) + is_named
+    return fields if name_count == len(fields) + ordinality and len(fields) > 1 else []
 
 
 def _add_to_scope(builder: SelectBuilder, node: exp.Expr, generated: _Generated) -> None:

@@ -11,6 +11,7 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``CREATE SINK s AS SELECT ... WITH (...)`` ``CREATE VIEW s AS SELECT ...`` (RisingWave)
 ``CREATE SINK s FROM v ...``               left out; the caller takes the changes of the view
 ``CREATE INDEX``, ``SECRET``, ...          left out: the caller reads and writes the rows
+``LATENESS v.ts INTERVAL 1 HOUR``          left out: a bound only frees memory (Feldera)
 ``BEGIN STATEMENT SET; ...; END``          the statements in it (Flink); see `SqlSource.tokenize`
 ``LEFT ASOF JOIN``                         ``ASOF LEFT JOIN`` (Feldera)
 ``MATCH_CONDITION (...)``                  a keyword, also in other dialects than Snowflake's
@@ -260,6 +261,10 @@ _SINK_EFFECT: Final = "the caller takes the changes of the view"
 
 
 def _strip_unused_objects(tokens: list[Token], result: StatementWords) -> list[Token]:
+    if _word(tokens, 0) == "LATENESS" and _word(tokens, 2) == ".":
+        reason = "state that depends on a view is freed by the lateness of its tables"
+        result.notices.append((tokens[0].start, "LATENESS of a view", reason))
+        return []
     kind = _created_kind(tokens)
     effect = _UNUSED_OBJECTS.get(_word(tokens, kind)) if kind is not None else None
     if kind is None or effect is None:

@@ -16,6 +16,10 @@ written in order. The unique level is the deeper one of both runs. If two differ
 have a common node at this level, the unique level moves below that node, and the levels above it
 get offsets.
 
+Some words belong to all rows written so far: their weights, when the first row with another weight
+comes, and their offsets, when the unique level moves. They are written after the walk, in slices
+like everything else.
+
 Ranges are found by galloping search. Where they are short, rows are merged one by one
 (`dbsp_wcoj.kernels.storage.alternating_merge`).
 
@@ -42,6 +46,7 @@ from dbsp_wcoj.kernels.storage.merge_output import (
     DEPTH,
     DONE,
     FILL,
+    FILL_SKIPPED,
     LEFT,
     NEXT_ENTRY,
     NODES_WRITTEN,
@@ -56,6 +61,7 @@ from dbsp_wcoj.kernels.storage.merge_output import (
     add_piece,
     copy_siblings,
     count_leaves,
+    fill_skipped,
     has_one_weight,
     level_header,
     lower_unique_level,
@@ -334,6 +340,11 @@ def advance_merge(a, b, out, state, fuel):
                 ]
                 out[out[entry + LEVEL_OFFSETS] + written] = children_written
         out[ROWS] = out[level_header(arity - 1) + LEVEL_NODES]
+        state[PHASE] = FILL_SKIPPED
+    if state[PHASE] == FILL_SKIPPED:
+        fuel = fill_skipped(out, state, fuel)
+        if fuel <= 0:
+            return False
         share_offsets(out)
         open_directory(out, state[NEXT_ENTRY])
         state[NEXT_ENTRY] = 0

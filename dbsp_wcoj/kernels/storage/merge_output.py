@@ -22,23 +22,28 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
 # state[...]
-PHASE = 0  # WALK (the tries), FILL (the directory) or DONE
+PHASE = 0  # WALK (the tries), FILL_SKIPPED (words that the walk has skipped), FILL (the directory)
+# or DONE
 DEPTH = 1  # the level at which the walk is
-NEXT_ENTRY = 2  # in WALK the word where the directory starts, in FILL the entry to fill next
+NEXT_ENTRY = 2  # before FILL the word where the directory starts, in FILL the entry to fill next
 WEIGHTS_START = 3  # the word where the weights start
 UNIQUE_LEVEL = 4  # from this level on, each node that was written has one leaf
-CURSORS = 5  # CURSOR_WORDS words per level
-CURSOR_WORDS = 5
-# The words of a level: the cursor in a and its end, the cursor in b and its end, and the number of
-# nodes written to out. LEFT and RIGHT, also used as the names of a and b, are not literals, because
-# numba compiles a function again for each literal argument.
+SKIPPED_WEIGHTS = 5  # the number of leaves, from the first on, whose weights are not stored yet
+CURSORS = 6  # CURSOR_WORDS words per level
+CURSOR_WORDS = 6
+# The words of a level: the cursor in a and its end, the cursor in b and its end, the number of
+# nodes written to out, and the number of nodes, from the first on, whose offsets are not stored
+# yet. LEFT and RIGHT, also used as the names of a and b, are not literals, because numba compiles a
+# function again for each literal argument.
 LEFT = np.int64(0)
 RIGHT = np.int64(2)
 NODES_WRITTEN = 4
+SKIPPED_OFFSETS = 5
 
 WALK = 0
-FILL = 1
-DONE = 2
+FILL_SKIPPED = 1
+FILL = 2
+DONE = 3
 
 # scratch[...]
 PIECES = 0  # the number of ranges of rows that are noted before they are copied
@@ -56,13 +61,45 @@ def level_header(level):
 
 
 @subroutine
-def start_weights(out, start, rows):
-    """Start to store weights: the ``rows`` leaves written so far have the uniform weight."""
-    total = np.int64(0)
-    for i in range(rows + 1):
-        out[start + i] = total
-        total = wrapping_add(total, out[UNIFORM_WEIGHT])
+def sum_of_uniform(out, rows):
+    """Return the sum of the weights of ``rows`` leaves of the uniform weight, modulo 2**64."""
+    return np.int64(np.uint64(rows) * np.uint64(out[UNIFORM_WEIGHT]))
+
+
+@subroutine
+def start_weights(out, state, rows):
+    """Start to store weights: the ``rows`` leaves written so far have the uniform weight.
+
+    Their own sums are stored by `fill_skipped` later, because there may be many.
+    """
+    start = state[WEIGHTS_START]
+    out[start + rows] = sum_of_uniform(out, rows)
+    state[SKIPPED_WEIGHTS] = rows
     out[WEIGHT_SUMS] = start
+
+
+@subroutine
+def fill_skipped(out, state, fuel):
+    """Store up to ``fuel`` words that the walk has skipped; return the fuel left.
+
+    The fuel is 0 if words are left.
+    """
+    weights = state[SKIPPED_WEIGHTS]
+    first = max(weights - fuel, 0)
+    for leaf in range(first, weights):
+        out[state[WEIGHTS_START] + leaf] = sum_of_uniform(out, leaf)
+    state[SKIPPED_WEIGHTS] = first
+    fuel -= weights - first
+    for level in range(out[ARITY]):
+        cursor = CURSORS + CURSOR_WORDS * level
+        nodes = state[cursor + SKIPPED_OFFSETS]
+        first = max(nodes - fuel, 0)
+        offsets = out[level_header(level) + LEVEL_OFFSETS]
+        for node in range(first, nodes):
+            out[offsets + node] = node
+        state[cursor + SKIPPED_OFFSETS] = first
+        fuel -= nodes - first
+    return fuel
 
 
 @subroutine
@@ -178,15 +215,16 @@ def write_pieces(a, b, out, state, scratch):
 
 @subroutine
 def lower_unique_level(out, state, level):
-    """Give offsets to the levels before ``level``, which becomes the unique level."""
+    """Give offsets to the levels before ``level``, which becomes the unique level.
+
+    The offsets of the nodes written so far are stored by `fill_skipped` later.
+    """
     arity = out[ARITY]
     old_level = state[UNIQUE_LEVEL]
     written = state[CURSORS + CURSOR_WORDS * old_level + NODES_WRITTEN]
     for depth in range(old_level, level):
         if depth < arity - 2:  # the last but one level always has offsets
-            target = out[level_header(depth) + LEVEL_OFFSETS]
-            for node in range(written):
-                out[target + node] = node
+            state[CURSORS + CURSOR_WORDS * depth + SKIPPED_OFFSETS] = written
         state[CURSORS + CURSOR_WORDS * (depth + 1) + NODES_WRITTEN] = written
     state[UNIQUE_LEVEL] = level
 
@@ -205,7 +243,7 @@ def copy_weights(run, out, first, last, written, state):
             is_uniform &= weight == out[UNIFORM_WEIGHT]
             largest = max(largest, abs(weight))
     if not is_uniform and out[WEIGHT_SUMS] == 0 and first < last:
-        start_weights(out, state[WEIGHTS_START], written)
+        start_weights(out, state, written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], largest)
     target = out[WEIGHT_SUMS]
     if target > 0:
@@ -269,7 +307,7 @@ def add_leaves(a, b, out, i, j, state, scratch):
     if unique_level <= arity - 2:
         out[out[level_header(arity - 2) + LEVEL_OFFSETS] + written] = written
     if weight != out[UNIFORM_WEIGHT] and out[WEIGHT_SUMS] == 0:
-        start_weights(out, state[WEIGHTS_START], written)
+        start_weights(out, state, written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
     if out[WEIGHT_SUMS] > 0:
         out[out[WEIGHT_SUMS] + written + 1] = wrapping_add(out[out[WEIGHT_SUMS] + written], weight)

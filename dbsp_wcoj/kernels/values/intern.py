@@ -199,14 +199,17 @@ def find(strings, valid, slots, bounds, arena, size, codes):
 
 
 @kernel
-def rebuild_slots(slots, bounds, arena, size):
-    """Insert the first ``size`` strings into slots that are all free."""
+def rebuild_slots(slots, bounds, arena, begin, end):
+    """Insert the strings of the codes from ``begin`` to ``end - 1`` into slots that have the older.
+
+    The slots have no other strings.
+    """
     arena_address = _address(arena)
     slots_address = _address(slots)
     slot_mask = len(slots) - 1
     hashes = np.empty(BLOCK_STRINGS, np.int64)
-    for first in range(0, size, BLOCK_STRINGS):
-        stop = min(first + BLOCK_STRINGS, size)
+    for first in range(begin, end, BLOCK_STRINGS):
+        stop = min(first + BLOCK_STRINGS, end)
         for code in range(first, stop):
             hash_code = hash_bytes(arena_address + bounds[code], bounds[code + 1] - bounds[code])
             hashes[code - first] = hash_code

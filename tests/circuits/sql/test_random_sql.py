@@ -88,6 +88,8 @@ def check(case: Case) -> None:
         database.change(changes)
         try:
             expected = database.answer(now)
+        except duckdb.OutOfRangeException:  # a frame of unsigned integers that begins below 0
+            reject()
         except duckdb.InvalidInputException as error:
             assert "More than one row" in str(error)
             with pytest.raises(CircuitError, match="scalar subquery"):
@@ -156,7 +158,7 @@ def check_late_rows(seed: int) -> None:
         database.change(drop_late(changes, newest, lateness))
         try:
             expected = database.answer(now)
-        except duckdb.InvalidInputException:
+        except (duckdb.InvalidInputException, duckdb.OutOfRangeException):
             return
         add_delta(total, circuit.step(deltas(changes), now=now)[last_view(circuit)])
         assert not are_different(total, expected), explain(case, number, total, expected)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from unittest import mock
 
+import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circuits import UnsupportedSqlError, compile_sql
 from circuits.runtime.operators.windows import window as window_module
 from tests.circuits.sql.test_sql_circuits import LAW, check
 from tests.generators.sql_generator import Writer
@@ -84,3 +88,18 @@ EMPTY_FRAMES = [
 @given(st.data())
 def test_frames_that_end_before_they_start_are_empty_as_in_duckdb(data):
     check(data, st.sampled_from(EMPTY_FRAMES))
+
+
+def test_an_offset_of_a_frame_is_an_interval_of_several_units():
+    frame = "RANGE BETWEEN INTERVAL 1 DAY 2 HOURS PRECEDING AND CURRENT ROW"
+    query = f"SELECT h, sum(h) OVER (ORDER BY ts {frame}) AS n FROM t"
+    schema = pa.schema([("h", pa.int64()), ("ts", pa.timestamp("us"))])
+    hours = [0, 1, 26, 27, 52]
+    times = [datetime(2024, 1, 1) + timedelta(hours=h) for h in hours]
+    rows = pa.table([hours, times], schema=schema)
+    view = compile_sql(query, {"t": schema}, dialect="spark").step({"t": rows})["view"]
+    sums = dict(zip(view["h"].to_pylist(), view["n"].to_pylist(), strict=True))
+    assert sums == {0: 0, 1: 1, 26: 27, 27: 54, 52: 105}
+    unread = query.replace("INTERVAL 1 DAY 2 HOURS", "(2 * INTERVAL 1 DAY)")
+    with pytest.raises(UnsupportedSqlError, match="an offset that is not a constant"):
+        compile_sql(unread, {"t": schema}, dialect="spark")

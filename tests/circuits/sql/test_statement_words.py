@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from datetime import datetime
 
 import duckdb
 import pytest
@@ -125,9 +126,8 @@ def test_a_column_of_the_processing_time_is_refused_only_if_it_is_read():
     views, notices = run(table + "SELECT * FROM t", "spark", t=[{"a": 1}])
     assert views == {"view": [(1,)]}
     assert notices == ["line 1, column 24: column 'p' has no effect; no view can read PROCTIME()"]
-    with pytest.raises(
-        SqlError, match=r"column 45: PROCTIME\(\) in a computed column is not supported; the time"
-    ):
+    message = r"column 49: PROCTIME\(\) in a computed column is not supported; the time"
+    with pytest.warns(SqlNotice, match="column 'p'"), pytest.raises(SqlError, match=message):
         compile_sql(table + "SELECT p FROM t", dialect="spark")
 
 
@@ -195,3 +195,20 @@ def test_places_and_the_ends_of_statements_are_those_of_the_text():
 def test_other_statements_are_refused(text, message):
     with pytest.raises(SqlError, match=message):
         compile_sql(text)
+
+
+def test_the_lateness_of_a_view_is_left_out_with_a_notice():
+    views, notices = run(
+        """
+        CREATE TABLE t (ts TIMESTAMP LATENESS INTERVAL 1 HOURS);
+        CREATE VIEW v AS SELECT count(*) FROM t;
+        LATENESS v.ts INTERVAL 1 HOUR;
+        """,
+        "duckdb",
+        t=[{"ts": datetime(2024, 1, 1)}],
+    )
+    assert views == {"v": [(1,)]}
+    assert notices == [
+        "line 4, column 9: LATENESS of a view has no effect; state that depends on a view is freed"
+        " by the lateness of its tables"
+    ]

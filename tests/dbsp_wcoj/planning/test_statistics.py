@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from dbsp_wcoj.execution import plan_cache
 from dbsp_wcoj.planning.statistics import MAX_SAMPLE_ROWS, Statistics, sample_rows
+from dbsp_wcoj.storage import arrangement_build, trace
 from dbsp_wcoj.storage.trace import build_run
 from tests.dbsp_wcoj.test_laws import integrate
 from tests.generators.strategies import FORMULAS, LAW, queries, scenarios, zsets
@@ -18,9 +19,12 @@ from tests.oracles import naive
 
 @pytest.fixture
 def frequent_replanning(monkeypatch):
-    """Views plan their terms again after every few changed rows."""
+    """Views plan their terms again after every few changed rows, and build arrangements slowly."""
     monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 2)
     monkeypatch.setattr(plan_cache, "REPLAN_GROWTH_FACTOR", 1.5)
+    monkeypatch.setattr(trace, "MAX_ROWS_ARRANGED_AT_ONCE", 2)
+    monkeypatch.setattr(arrangement_build, "COPIED_ROWS_PER_ROW", 1)
+    monkeypatch.setattr(arrangement_build, "MIN_COPIED_ROWS", 1)
 
 
 @pytest.mark.thorough
@@ -84,6 +88,37 @@ def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
     new_orders = [term.physical.plan.order for term in view.terms]
     assert first_orders[0][:2] == new_orders[0][:2] == ("a", "b")
     assert new_orders[0][2] == "d"
+
+
+def test_a_view_keeps_its_plans_until_the_arrangements_of_new_ones_are_built(monkeypatch):
+    monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 10_000)
+    monkeypatch.setattr(trace, "MAX_ROWS_ARRANGED_AT_ONCE", 100)
+    monkeypatch.setattr(arrangement_build, "MIN_COPIED_ROWS", 2_000)
+    random = np.random.default_rng(0)
+    rows = np.unique(random.integers(0, [[50], [500], [3]], (3, 14_000)), axis=1)
+    rows = rows[:, random.permutation(rows.shape[1])]
+    others = {"r": np.arange(50), "t": np.arange(0, 500, 2), "u": np.arange(3)}
+    first_step = {name: ZSet.from_columns([column]) for name, column in others.items()}
+    text = "n() :- r(a), s(a, b, c), t(b), u(c)"
+    expected = DeltaQuery(text).step(first_step | {"s": ZSet.from_columns(list(rows))})
+    relations = Relations()
+    view = DeltaQuery(text, relations=relations)
+    output, orders, plans, ends = {}, [], [], [6_000, *range(6_200, 12_001, 200), rows.shape[1]]
+    for start, end in zip([0, *ends], ends, strict=False):
+        step = {"s": ZSet.from_columns(list(rows[:, start:end]))}
+        shared = relations.stage(step if start else step | first_step)
+        output = naive.add(output, view.evaluate(shared).to_dict())
+        shared.commit()
+        orders.append(relations.traces["s"].orders)
+        plans.append([term.physical.plan for term in view.terms])
+    assert output == expected.to_dict()
+    # The terms are planned again in the step that ends with 9,800 rows of s, as more than 10,000
+    # rows have changed. The new plans read s in two new orders; three slices of 3,200 rows copy the
+    # 9,600 rows before that step.
+    switch = next(number for number, current in enumerate(plans) if current != plans[0])
+    assert ends[switch] == 9_800 + 2 * 200
+    assert orders[switch - 1] == orders[0] and plans[switch] == plans[-1]
+    assert len(set(orders[switch]) - set(orders[0])) == 2
 
 
 def test_arrangements_that_no_plan_reads_are_dropped_and_counters_continue():

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.storage import merge as merge_kernels
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.storage import spine as spine_module
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.spine import (
@@ -234,6 +235,42 @@ def test_a_merge_in_parts_equals_a_merge_at_once():
             assert np.array_equal(array, expected)
         assert merged.max_abs_weight == at_once.max_abs_weight
         assert merged.nbytes == at_once.nbytes
+
+
+@pytest.mark.parametrize("arity", [1, 2, 3, 5])
+def test_no_slice_of_a_merge_writes_more_words_than_its_fuel_allows(arity):
+    """Late in the merge come the first row of another weight, and rows with a common prefix."""
+    rows = 5_000
+    order = np.arange(arity)
+    columns = [np.arange(rows) * 2] * arity
+    older = Run.of(ZSet.from_columns(columns), order)
+    late = np.arange(rows - 200, rows) * 2
+    changed = [late] * (arity - 1) + [late + np.arange(200) % 3]
+    weights = np.arange(200) % 4 - 2
+    newer = Run.of(ZSet.from_columns(changed, weights), order)
+    merge = Merge(older, newer)
+    merge._out[run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * arity :] = -7
+    words_per_row = 2 * arity + 3
+    for fuel in itertools.repeat(50, 4 * rows * words_per_row // 50):
+        words = merge._out.copy()
+        merged = merge.work(fuel)
+        # A slice may end up to as many rows later as are copied at a time.
+        assert (words != merge._out).sum() <= words_per_row * (fuel + 1) + run_layout.LEVEL_HEADERS
+        if merged is not None:
+            break
+    assert merged is not None
+    assert merged.find_damage() == ""
+    expected = Run.of(older_plus(columns, changed, weights), order)
+    assert np.array_equal(merged.to_words(), expected.to_words())
+
+
+def older_plus(columns: list, changed: list, weights: np.ndarray) -> ZSet:
+    """Return the sum of rows of weight 1 and rows of other weights."""
+    ones = np.ones(len(columns[0]), np.int64)
+    pairs = zip(columns, changed, strict=True)
+    return ZSet.from_columns(
+        [np.concatenate(pair) for pair in pairs], np.concatenate([ones, weights])
+    )
 
 
 def test_compacting_completes_open_merges_and_drops_rows_that_cancel():

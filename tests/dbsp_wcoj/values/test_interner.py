@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
+from dbsp_wcoj.values import growth
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from tests.generators.strategies import LAW
 
@@ -153,6 +154,49 @@ def test_many_strings_grow_the_table_and_keep_their_codes():
     assert (interner.intern(*offsets_and_bytes(strings[::-1])) == np.arange(100_000)[::-1]).all()
     interner._check()
     assert interner.nbytes < 60 * 100_000
+
+
+@pytest.mark.parametrize("loaded", [0, 900, 4_000, 14_300])
+def test_no_insertion_copies_much_more_than_it_adds(loaded, monkeypatch):
+    """A load, then single strings, some of which are removed again as by an abandoned step."""
+    copied = 0
+    rebuild, advance = intern_kernels.rebuild_slots, growth.ArrayCopy.advance
+
+    def count_rebuilt(slots, bounds, arena, begin, end):
+        nonlocal copied
+        copied += end - begin
+        rebuild(slots, bounds, arena, begin, end)
+
+    def count_copied(copy, source, end, count):
+        nonlocal copied
+        copied_before = copy.copied
+        is_complete = advance(copy, source, end, count)
+        copied += (copy.copied - copied_before) // (1 if copy.array.dtype == np.int64 else 8)
+        return is_complete
+
+    monkeypatch.setattr(intern_kernels, "rebuild_slots", count_rebuilt)
+    monkeypatch.setattr(growth.ArrayCopy, "advance", count_copied)
+    monkeypatch.setattr(growth, "MIN_COPIED_STRINGS", 1)
+    monkeypatch.setattr(growth, "MIN_COPIED_BYTES", 1)
+    interner = Interner()
+    strings = [b"string%d" % number for number in range(loaded)]
+    interner.append(*offsets_and_bytes(strings))
+    largest, table_bytes = 0, interner.nbytes
+    for number in range(2_500):
+        if number % 10 == 3:
+            length = len(interner)
+            interner.intern(*offsets_and_bytes([b"removed%d" % n for n in range(3)]))
+            interner.truncate(length)
+        copied = 0
+        interner.intern(*offsets_and_bytes([b"new%d" % number]))
+        strings.append(b"new%d" % number)
+        largest = max(largest, copied)
+        if number % 100 == 0:
+            interner._check()
+    assert interner.nbytes > 1.2 * table_bytes, "no array has grown"
+    assert largest <= 3 * (growth.SPEED + 1) + growth.SPEED
+    interner._check()
+    assert split_strings(*interner.arena()) == strings
 
 
 @pytest.mark.parametrize("size", [4, 8, 12, 16, 24])

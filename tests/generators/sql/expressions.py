@@ -254,7 +254,7 @@ class Expressions(Choices):
             items = ", ".join(self.value(scope, kind, 0) for _ in range(self.pick([1, 2])))
             return f"{left} {self.pick(['', 'NOT '])}IN ({items}, {self.literal(kind)})"
         if choice == 2:
-            return f"{left} BETWEEN {self.literal(kind)} AND {self.value(scope, kind, 0)}"
+            return f"({left}) BETWEEN {self.literal(kind)} AND {self.value(scope, kind, 0)}"
         if choice == 3:
             return self.value(scope, "bool", 1)
         right = self.value(scope, kind, 0) if self.chance(60) else self.literal(kind)

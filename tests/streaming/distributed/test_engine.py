@@ -153,7 +153,7 @@ def test_it_publishes_what_the_embedded_sink_publishes_over_restarts_and_replays
     ]
     assert {manifest.batch_id for manifest in manifests} == {2, 3}
     present = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
-    named = {name for manifest in manifests for name in manifest.file_names}
+    named = {name for manifest in manifests for name in manifest.all_files}
     assert present == named, "a file that no version names, or a name without a file"
     assert "grid    4 cells" in sink.explain()
     assert embedded.explain().startswith("triangles")

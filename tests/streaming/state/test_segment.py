@@ -20,7 +20,7 @@ CONTENTS = st.lists(
 
 def encoded(parts):
     """Return the bytes of a segment in writable memory, as they are read from a file."""
-    return memoryview(bytearray(encode_segment(parts)))
+    return memoryview(bytearray(b"".join(encode_segment(parts))))
 
 
 @given(CONTENTS)
@@ -43,9 +43,17 @@ def test_words_are_writable_views_of_the_memory_that_was_read():
 
 
 def test_a_segment_is_an_arrow_file():
-    data = encode_segment(
-        [SegmentPart("text", np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))]
-    )
-    assert pa.ipc.open_file(data).read_all().to_pylist() == [
+    data = encoded([SegmentPart("text", np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))])
+    assert pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist() == [
         {"part": "text", "words": [0, 1, 3], "bytes": b"abc"}
     ]
+
+
+def test_large_words_are_encoded_without_a_copy():
+    words = np.arange(1 << 14)
+    small = SegmentPart("small", np.arange(3))
+    chunks = encode_segment([SegmentPart("large", words)])
+    assert any(np.shares_memory(np.frombuffer(chunk, np.uint8), words) for chunk in chunks)
+    assert len(chunks) == 3 and len(encode_segment([small, small])) == 1
+    (part,) = decode_segment(memoryview(bytearray(b"".join(chunks))))
+    assert np.array_equal(part.words, words)

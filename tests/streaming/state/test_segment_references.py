@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.state.segment_references import LEVEL_FANOUT, count_merged_parts, size_level
+from streaming.state.segment_references import (
+    LEVEL_FANOUT,
+    count_merged_parts,
+    find_full_level,
+    size_level,
+)
 
 STEPS = st.lists(st.integers(1, 5000), min_size=1, max_size=300)
 
@@ -36,3 +41,25 @@ def test_a_row_is_written_at_most_once_per_level(rows, steps):
     levels = size_level(rows * steps) - size_level(rows)
     assert written <= rows * steps * (1 + levels)
     assert len(parts) <= (LEVEL_FANOUT - 1) * (levels + 1)
+
+
+@given(STEPS, st.integers(0, 20))
+def test_merges_that_come_late_leave_the_same_levels(steps, delay):
+    parts = []
+    for number, rows in enumerate(steps):
+        parts.append(rows)
+        positions = find_full_level(parts)
+        if positions is not None and number % (delay + 1) == 0:
+            merge_at(parts, positions)
+    while (positions := find_full_level(parts)) is not None:
+        merge_at(parts, positions)
+    levels = [size_level(rows) for rows in parts]
+    assert levels == sorted(levels, reverse=True)
+    assert all(levels.count(level) < LEVEL_FANOUT for level in levels)
+    assert sum(parts) == sum(steps)
+
+
+def merge_at(parts, positions):
+    first, end = positions
+    assert end - first > 1
+    parts[first:end] = [sum(parts[first:end])]

@@ -140,8 +140,9 @@ def test_a_version_dropped_too_early_is_detected():
     original = Versions.add
 
     def add_and_remove(self, manifest):
-        original(self, manifest)
+        large = original(self, manifest)
         self._remove(sorted(set(manifest.files))[:1])
+        return large
 
     with patch.object(Versions, "add", add_and_remove):
         assert is_detected()

@@ -1,4 +1,4 @@
-"""The writer of the state merges at most one large run in a step."""
+"""The writer without a compactor, as cells use it, merges at most one large run in a step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from circuits import compile_sql
 from streaming import ViewSink
-from streaming.state import writer
+from streaming.state import store, writer
 from streaming.state.manifest import Manifest, manifest_name
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import bag_of
@@ -24,7 +24,10 @@ def test_large_merges_that_are_due_together_are_done_in_different_steps(tmp_path
     sink = ViewSink(compile_sql(SQL, {"link": LINK}, materialize=True), state_dir=tmp_path)
     max_merges, max_parts, merges = 0, 0, 0
     before: dict = {}
-    with patch.object(writer, "MAX_SMALL_MERGE_ROWS", LARGE):
+    with (
+        patch.object(writer, "MAX_SMALL_MERGE_ROWS", LARGE),
+        patch.object(store, "Writer", without_compactor),
+    ):
         for batch in range(BATCHES):
             sources = [ROWS * batch + n for n in range(ROWS)]
             sink(Frame(pa.table({"src": sources, "dst": sources}), "q"), batch)
@@ -42,6 +45,10 @@ def test_large_merges_that_are_due_together_are_done_in_different_steps(tmp_path
     sink.close()
     sink = ViewSink(compile_sql(SQL, {"link": LINK}, materialize=True), state_dir=tmp_path)
     assert bag_of(sink.table("link")) == {(n, n): 1 for n in range(ROWS * BATCHES)}
+
+
+def without_compactor(files, before, stem, compactor):
+    return writer.Writer(files, before, stem)
 
 
 def has_large_merge(before, after):

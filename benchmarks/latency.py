@@ -1,0 +1,239 @@
+"""Measures the largest step of a sink: no merge of old rows may stall a step.
+
+Claim: after ten loads of a million rows each, the largest of 5,000 steps of 100 rows takes at most
+3 times the CPU time of their median, and so does the largest load, with and without a state
+directory.
+
+Input: random edges ``e(src, dst)``, four for each node. The view counts triangles, so the sink
+keeps two arrangements of ``e``. In the steps, half of the rows are new edges, and half delete edges
+of the loads. The sink gets the rows as tables, without Spark.
+
+CPU time is that of the step: all threads of the process except the one that merges files in the
+background (`streaming.state.compaction`), for which no step waits. Its CPU time has a column of its
+own. Wall time includes the disk, and other processes of the machine.
+
+At the end the sum of the deltas is compared with an independent count.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import typer
+
+import dbsp_wcoj
+from benchmarks.counter import count
+from benchmarks.result import Result, Row, terminal
+from benchmarks.sink.graph import (
+    Integers,
+    changes_table,
+    count_change,
+    micro_batch_of,
+    triangles_circuit,
+)
+from benchmarks.verdict import Verdict
+from streaming import ViewSink
+from streaming.state import compaction
+
+CLAIM = (
+    "After ten loads of a million rows, the largest of 5,000 steps of 100 rows takes at most 3 "
+    "times the CPU time of their median, and so does the largest load, with and without a state "
+    "directory"
+)
+LARGEST, SERIES = "The largest step against the median", "The largest of 100 steps"
+TARGET: Final = 3.0
+STATES: Final = ("in memory", "in a directory")
+DEGREE: Final = 4  # edges of a node
+SAMPLES: Final = 50  # rows of the table of small steps
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of one run."""
+
+    loads: int = 10
+    load_rows: int = 1_000_000
+    steps: int = 5_000
+    step_rows: int = 100
+
+
+class BackgroundClock:
+    """CPU seconds of the threads that merge files."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._finished = 0.0
+        self._running: int | None = None  # the clock of the running thread
+
+    def start_thread(self, function: Callable[[], None]) -> threading.Thread:
+        """Do what `compaction.start_thread` does, and count the CPU time of the thread."""
+
+        def run() -> None:
+            with self._lock:
+                self._running = time.pthread_getcpuclockid(threading.get_ident())
+            try:
+                function()
+            finally:
+                with self._lock:
+                    self._running = None
+                    self._finished += time.thread_time()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def read(self) -> float:
+        """Return the seconds so far."""
+        with self._lock:
+            running = 0.0 if self._running is None else time.clock_gettime(self._running)
+            return self._finished + running
+
+
+@dataclass
+class StepTimes:
+    """The seconds of the steps of one size."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+    background: list[float] = field(default_factory=list)
+
+
+def main(
+    loads: int = Sizes.loads,
+    load_rows: int = Sizes.load_rows,
+    steps: int = Sizes.steps,
+    step_rows: int = Sizes.step_rows,
+    state: Annotated[list[str], typer.Option(help="Where the state is.")] = list(STATES),  # noqa: B006
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="A folder on the disk to measure; a temporary folder by default."),
+    ] = None,
+    seed: int = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+) -> None:
+    """Measure; exit status 1 if an answer is wrong."""
+    dbsp_wcoj.warm_up()
+    result, verdict = Result("latency", CLAIM, {LARGEST: [], SERIES: []}), Verdict()
+    sizes = Sizes(loads, load_rows, steps, step_rows)
+    for place in state:
+        terminal().print(f"{place} ...")
+        with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-latency-", dir=folder) as directory:
+            state_dir = Path(directory) / "state" if place == STATES[1] else None
+            measure(result, verdict, place, state_dir, sizes, seed)
+    verdict.close(result, json)
+
+
+def measure(
+    result: Result, verdict: Verdict, place: str, state_dir: Path | None, sizes: Sizes, seed: int
+) -> None:
+    """Run all steps with the state in one place, and add the rows of the result."""
+    clock = BackgroundClock()
+    times = {sizes.load_rows: StepTimes(), sizes.step_rows: StepTimes()}
+    edges = _Edges(sizes, seed)
+    total = 0
+    with patch.object(compaction, "start_thread", clock.start_thread):
+        sink = ViewSink(triangles_circuit(), state_dir=state_dir)
+        for number, table in enumerate(edges.tables()):
+            rows = times[table.num_rows]
+            wall, cpu, background = time.perf_counter(), time.process_time(), clock.read()
+            sink(micro_batch_of(table), number)
+            background = clock.read() - background
+            rows.background.append(background)
+            rows.cpu.append(time.process_time() - cpu - background)
+            rows.wall.append(time.perf_counter() - wall)
+            assert sink.last is not None
+            total += count_change(sink.last.outputs["triangles"])
+        sink.close()
+    case = f"triangles {place}"
+    verdict.set_truth(case, count(*edges.live()))
+    verdict.compare("the sum of the deltas", case, total)
+    for size, step_times in times.items():
+        result.tables[LARGEST].append(_largest_row(place, size, step_times))
+    result.tables[SERIES] += _series(place, times[sizes.step_rows])
+
+
+class _Edges:
+    """Random edges, without duplicates and loops: those of the loads, then those of the steps."""
+
+    def __init__(self, sizes: Sizes, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self._sizes = sizes
+        loaded = sizes.loads * sizes.load_rows
+        self._half = sizes.step_rows // 2
+        rows = loaded + sizes.steps * (sizes.step_rows - self._half)
+        nodes = max(rows // DEGREE, 20)
+        # More codes of edges than are needed, because duplicates and loops are dropped.
+        codes = np.unique(random.integers(0, nodes * nodes, rows + rows // 4 + 100))
+        codes = random.permutation(codes[codes // nodes != codes % nodes])[:rows]
+        assert len(codes) == rows
+        self._source, self._target = codes // nodes, codes % nodes
+        self._deleted = random.permutation(loaded)[: sizes.steps * self._half]
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows of each step."""
+        sizes, half = self._sizes, self._half
+        for first in range(0, sizes.loads * sizes.load_rows, sizes.load_rows):
+            numbers = np.arange(first, first + sizes.load_rows)
+            yield changes_table(self._source[numbers], self._target[numbers])
+        first = sizes.loads * sizes.load_rows
+        inserts = sizes.step_rows - half
+        weights = np.repeat([1, -1], [inserts, half])
+        for step in range(sizes.steps):
+            inserted = np.arange(first + step * inserts, first + (step + 1) * inserts)
+            numbers = np.concatenate([inserted, self._deleted[step * half : (step + 1) * half]])
+            yield changes_table(self._source[numbers], self._target[numbers], weights)
+
+    def live(self) -> tuple[Integers, Integers]:
+        """Return the edges that exist after all steps."""
+        is_live = np.ones(len(self._source), np.bool_)
+        is_live[self._deleted] = False
+        return self._source[is_live], self._target[is_live]
+
+
+def _largest_row(place: str, rows: int, times: StepTimes) -> Row:
+    median = statistics.median(times.cpu)
+    ratio = max(times.cpu) / median
+    return {
+        "state": place,
+        "rows/step": rows,
+        "steps": len(times.cpu),
+        "median CPU ms": 1e3 * median,
+        "p99 CPU ms": 1e3 * float(np.percentile(times.cpu, 99)),
+        "max CPU ms": 1e3 * max(times.cpu),
+        "max/median": ratio,
+        "target": TARGET,
+        "met": ratio <= TARGET,
+        "median ms": 1e3 * statistics.median(times.wall),
+        "p99 ms": 1e3 * float(np.percentile(times.wall, 99)),
+        "max ms": 1e3 * max(times.wall),
+        "background CPU s": sum(times.background),
+    }
+
+
+def _series(place: str, times: StepTimes) -> list[Row]:
+    """Return the largest of each group of consecutive steps, and the median of all."""
+    median = 1e3 * statistics.median(times.cpu)
+    size = -(-len(times.cpu) // SAMPLES)
+    return [
+        {
+            "state": place,
+            "steps": min(first + size, len(times.cpu)),
+            "max CPU ms": 1e3 * max(times.cpu[first : first + size]),
+            "median CPU ms": median,
+        }
+        for first in range(0, len(times.cpu), size)
+    ]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,159 @@
+"""Growth: larger arrays for an interner, filled a slice at a time.
+
+An interner (`dbsp_wcoj.values.interner`) has three arrays that double when they are full. To copy
+them at once takes time in proportion to all strings, a second for 10 million. So a larger copy
+begins when an array is seven eighths full. Then each insertion copies `SPEED` strings for each
+string that it adds, and the copy takes the place of the array when it has all strings::
+
+    strings     0 ....... copied ............ size ...... capacity
+                          grows by SPEED      grows by 1
+
+From then on, ``capacity / 8`` strings are added before the array is full. Meanwhile
+``SPEED * capacity / 8`` are copied, twice as many as there are. So only an insertion of many
+strings at once finds a full array, and it then copies at most `SPEED` strings for each of its own.
+
+Strings are only added and removed at the end, so a copy stays valid: if strings are removed, it is
+cut as well.
+
+Cost: O(1) per added string. Memory: while an array grows, the old and the new one, as if it were
+copied at once.
+
+Source: the incremental rehashing of Redis (`dict.c`). There, look-ups search both tables; here only
+the old one, because the new one is complete when it becomes the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp_wcoj.kernels.values import intern as intern_kernels
+
+__all__ = ["ArrayCopy", "Growth", "SlotsCopy", "Table"]
+
+# The strings, or bytes, that are copied for each one that is added.
+SPEED: Final = 16
+# At least so many strings, or bytes, are copied at a time.
+MIN_COPIED_STRINGS: Final = 1024
+MIN_COPIED_BYTES: Final = 1 << 16
+
+
+class Table(NamedTuple):
+    """The arrays of an interner; `dbsp_wcoj.kernels.values.intern` describes them."""
+
+    slots: npt.NDArray[np.int64]
+    bounds: npt.NDArray[np.int64]
+    arena: npt.NDArray[np.uint8]
+
+
+class ArrayCopy:
+    """A larger copy of an array of which the first ``copied`` elements are copied."""
+
+    __slots__ = ("array", "copied")
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array
+        self.copied = 0
+
+    def advance(self, source: npt.NDArray[Any], end: int, count: int) -> bool:
+        """Copy up to ``count`` elements; return whether all before ``end`` are copied."""
+        stop = min(self.copied + count, end)
+        self.array[self.copied : stop] = source[self.copied : stop]
+        self.copied = stop
+        return stop == end
+
+
+class SlotsCopy:
+    """A larger hash table that has the first ``copied`` strings."""
+
+    __slots__ = ("copied", "slots")
+
+    def __init__(self, slots: npt.NDArray[np.int64]) -> None:
+        self.slots = slots
+        self.copied = 0
+
+    def advance(
+        self,
+        bounds: npt.NDArray[np.int64],
+        arena: npt.NDArray[np.uint8],
+        size: int,
+        count: int,
+    ) -> bool:
+        """Insert up to ``count`` strings; return whether all are inserted."""
+        stop = min(self.copied + count, size)
+        intern_kernels.rebuild_slots(self.slots, bounds, arena, self.copied, stop)
+        self.copied = stop
+        return stop == size
+
+    def truncate(self, table: Table, size: int) -> None:
+        """Remove the strings from position ``size`` on."""
+        if self.copied > size:
+            _, bounds, arena = table
+            intern_kernels.remove_latest(self.slots, bounds, arena, self.copied, size)
+            self.copied = size
+
+
+class Growth:
+    """The larger arrays of an interner that are not complete yet.
+
+    Attributes:
+        slots: The copy of the slots; None if they do not grow. Set it to None to drop it.
+        bounds: The copy of the bounds.
+        arena: The copy of the arena.
+    """
+
+    __slots__ = ("arena", "bounds", "slots")
+
+    def __init__(self) -> None:
+        self.slots: SlotsCopy | None = None
+        self.bounds: ArrayCopy | None = None
+        self.arena: ArrayCopy | None = None
+
+    def advance(self, table: Table, size: int, size_before: int) -> Table:
+        """Copy a slice of each array that is nearly full.
+
+        Args:
+            table: The arrays.
+            size: The number of strings.
+            size_before: The number of strings at the last call, or after the last `truncate`.
+
+        Returns:
+            The arrays, some of them replaced by larger ones.
+
+        Complexity:
+            O(added strings and bytes).
+        """
+        slots, bounds, arena = table
+        strings = SPEED * (size - size_before) + MIN_COPIED_STRINGS
+        if self.bounds is None and _is_nearly_full(size, len(bounds) - 1):
+            self.bounds = ArrayCopy(np.empty(2 * len(bounds), bounds.dtype))
+        if self.bounds is not None and self.bounds.advance(bounds, size + 1, strings):
+            bounds, self.bounds = self.bounds.array, None
+        end = int(bounds[size])
+        if self.arena is None and _is_nearly_full(end, len(arena)):
+            self.arena = ArrayCopy(np.empty(2 * len(arena), arena.dtype))
+        if self.arena is not None:
+            added = end - int(bounds[size_before])
+            if self.arena.advance(arena, end, SPEED * added + MIN_COPIED_BYTES):
+                arena, self.arena = self.arena.array, None
+        # A hash table is full when half of its slots are in use.
+        if self.slots is None and _is_nearly_full(2 * size, len(slots)):
+            self.slots = SlotsCopy(np.zeros(2 * len(slots), np.int64))
+        if self.slots is not None and self.slots.advance(bounds, arena, size, strings):
+            slots, self.slots = self.slots.slots, None
+        return Table(slots, bounds, arena)
+
+    def truncate(self, table: Table, size: int, end: int) -> None:
+        """Remove the strings from position ``size`` on, of which the first begins at ``end``."""
+        if self.bounds is not None:
+            self.bounds.copied = min(self.bounds.copied, size + 1)
+        if self.arena is not None:
+            self.arena.copied = min(self.arena.copied, end)
+        if self.slots is not None:
+            self.slots.truncate(table, size)
+
+
+def _is_nearly_full(used: int, capacity: int) -> bool:
+    return 8 * used > 7 * capacity

@@ -1,0 +1,344 @@
+"""Compaction: merges large stored parts in the background, so that no micro-batch waits for it.
+
+The parts of an arrangement (a relation in one column order) or dictionary (codes of strings) are
+merged by levels (`streaming.state.segment_references`). A merge rewrites all rows of a level, and a
+micro-batch that did this would take seconds. So the writer merges only few bytes itself, and leaves
+larger merges to the compactor::
+
+    due         the writer finds a full level, and adds the part of the step without merging it
+    running     after the commit, a thread reads and verifies the parts, merges them, and writes
+                and syncs a file that no manifest names
+    finished    the next manifest names this file in place of the parts
+
+Nothing depends on when a compaction ends, or if it ever does: the sum of the parts is the same
+before and after. Files never change, and the parts of a running compaction are not removed, because
+the current manifest names them. After a crash no manifest names the new file, and the next start
+removes it. A compaction that fails for want of space or memory is tried again later. Large files
+that no version names any more are removed in the background, too: to free the blocks of a file of
+200 MB takes a tenth of a second.
+
+Cost: one compaction at a time, so at most one core, and memory for the rows of one merge. A level
+must be merged before `streaming.state.writer.MAX_PARTS` parts have gathered; otherwise the writer
+merges some itself, so that a stream that is too fast slows down.
+
+Source: background compaction as in LevelDB and RocksDB (Dong et al., "Optimizing Space
+Amplification in RocksDB", CIDR 2017). Alternatives considered: a slice of merging in each commit,
+as in memory (`dbsp_wcoj.storage.spine`). A file would have to be written and synced in slices, too,
+which object stores cannot do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from dbsp_wcoj.storage.run import Merge, Run
+from streaming.errors import StreamingError
+from streaming.state.files import Files
+from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.part_reader import PartReader, concatenate_strings, name_of_parts
+from streaming.state.segment import SegmentPart, encode_segment
+from streaming.state.segment_references import SegmentReference, StateKey, find_full_level
+
+__all__ = ["CompactedPart", "Compactor", "PartGroup"]
+
+# The rows that are merged between two checks of whether the compaction must stop.
+ROWS_PER_SLICE: Final = 1 << 20
+# After a compaction has failed, the next one starts after this many micro-batches.
+STEPS_AFTER_FAILURE: Final = 64
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PartGroup:
+    """Neighbouring parts of an arrangement or dictionary, oldest first."""
+
+    key: StateKey
+    references: tuple[SegmentReference, ...]
+
+    def position_in(self, references: Collection[object]) -> int | None:
+        """Return the position of these parts in a list of parts; None if they are not in it."""
+        parts, size = tuple(references), len(self.references)
+        for position in range(len(parts) - size + 1):
+            if parts[position : position + size] == self.references:
+                return position
+        return None
+
+
+@dataclass(frozen=True)
+class CompactedPart:
+    """The part that takes the place of a group.
+
+    Attributes:
+        group: The parts that were merged.
+        reference: The new part, alone in its file; None if all rows cancel.
+        checksum: The checksum of that file.
+    """
+
+    group: PartGroup
+    reference: SegmentReference | None
+    checksum: FileChecksum
+
+
+class RunningThread(Protocol):
+    """A thread, as far as a compactor uses it."""
+
+    def is_alive(self) -> bool:
+        """Return whether the function still runs."""
+
+    def join(self) -> None:
+        """Wait until the function has returned."""
+
+
+def start_thread(function: Callable[[], None]) -> RunningThread:
+    """Run a function in a thread of its own, which does not keep the process alive."""
+    thread = threading.Thread(target=function, name="dbsp-wcoj-compaction", daemon=True)
+    thread.start()
+    return thread
+
+
+class Compactor:
+    """The compactions of one state directory, one at a time.
+
+    One thread at a time may use it: that of the store.
+
+    Args:
+        files: The directory.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        # The arrangements and dictionaries that may have a full level.
+        self._due: set[StateKey] = set()
+        self._task: _Task | None = None
+        self._thread: RunningThread | None = None
+        self._steps_to_wait = 0
+        # The files to remove, and the thread that removes others.
+        self._unused_files: list[str] = []
+        self._removal: RunningThread | None = None
+
+    @property
+    def group(self) -> PartGroup | None:
+        """The parts that are being merged, or whose result is not in a manifest yet."""
+        return None if self._task is None else self._task.group
+
+    def result(self) -> CompactedPart | None:
+        """Return the finished compaction, if there is one; it stays until `after_commit`.
+
+        Raises:
+            StateDamagedError: A part that was to be merged is damaged.
+        """
+        task = self._task
+        if task is None or self._thread is None or self._thread.is_alive():
+            return None
+        error = task.error
+        if error is None and task.has_lost_its_file():
+            error = FileNotFoundError(f"{task.file} was removed or cut short")
+        if error is None:
+            return task.result
+        self._forget()
+        self._due.add(task.group.key)
+        self._steps_to_wait = STEPS_AFTER_FAILURE
+        if not isinstance(error, (OSError, MemoryError)):
+            raise error
+        log.warning(
+            "%d parts of %r in state directory %s were not merged: %s; this is tried again after "
+            "%d micro-batches, and meanwhile the directory has more files",
+            len(task.group.references),
+            name_of_parts(task.group.key),
+            self._files.location,
+            error,
+            STEPS_AFTER_FAILURE,
+        )
+        return None
+
+    def after_commit(self, manifest: Manifest, due: Iterable[StateKey], file: str) -> None:
+        """Forget the compaction whose result a manifest names, and start the next one.
+
+        Args:
+            manifest: The current version.
+            due: The arrangements and dictionaries for which the writer has left a merge to do.
+            file: An unused name, for the result of the next compaction.
+        """
+        self._due.update(due)
+        task = self._task
+        if task is not None and task.group.position_in(_parts(manifest, task.group.key)) is None:
+            self._due.add(task.group.key)
+            self._stop(keep_file=task.file in manifest.files)
+        self._steps_to_wait = max(self._steps_to_wait - 1, 0)
+        if self._task is None and self._due and not self._steps_to_wait:
+            self._start(manifest, file)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that no version names, in the background; errors are logged."""
+        self._unused_files += names
+        is_busy = self._removal is not None and self._removal.is_alive()
+        if self._unused_files and not is_busy:
+            unused, self._unused_files = self._unused_files, []
+            self._removal = self._run(partial(_remove_files, self._files, unused))
+
+    def check_all(self, manifest: Manifest | None) -> None:
+        """Look for full levels in all arrangements and dictionaries of a version, once."""
+        if manifest is not None:
+            self._due.update(
+                (name, order) for name, orders in manifest.traces.items() for order in orders
+            )
+            self._due.update((name, None) for name in manifest.dictionaries)
+
+    def stop(self) -> None:
+        """Stop the running compaction, and remove all unused files; wait until this is done."""
+        self._due.clear()
+        self._steps_to_wait = 0
+        self._stop(keep_file=False)
+        if self._removal is not None:
+            self._removal.join()
+            self._removal = None
+        unused, self._unused_files = self._unused_files, []
+        _remove_files(self._files, unused)
+
+    def _start(self, manifest: Manifest, file: str) -> None:
+        """Start the smallest compaction that is due, because the number of parts grows fastest."""
+        groups = []
+        for key in list(self._due):
+            references = _parts(manifest, key)
+            positions = find_full_level([reference.rows for reference in references])
+            if positions is None:
+                self._due.discard(key)
+            else:
+                groups.append(PartGroup(key, references[slice(*positions)]))
+        if not groups:
+            return
+        group = min(groups, key=lambda group: sum(part.size for part in group.references))
+        checksums = {part.file: manifest.files[part.file] for part in group.references}
+        task = _Task(self._files, PartReader(self._files, checksums), group, file)
+        thread = self._run(task.run)
+        if thread is None:
+            self._steps_to_wait = STEPS_AFTER_FAILURE
+        else:
+            self._task, self._thread = task, thread
+
+    def _run(self, function: Callable[[], None]) -> RunningThread | None:
+        """Run a function in the background; return None if there is no thread for it."""
+        try:
+            return start_thread(function)
+        except RuntimeError as error:  # the process may not have more threads
+            log.warning("state directory %s: %s", self._files.location, error)
+            return None
+
+    def _stop(self, *, keep_file: bool) -> None:
+        task, thread = self._task, self._thread
+        self._forget()
+        if task is None or thread is None:
+            return
+        task.must_stop.set()
+        thread.join()
+        if not keep_file:
+            task.remove_file()
+
+    def _forget(self) -> None:
+        self._task = self._thread = None
+
+
+class _Task:
+    """One compaction, which `run` does in a thread.
+
+    Attributes:
+        group: The parts to merge.
+        file: The name of the file of the result.
+        must_stop: Set to stop it.
+        result: The result; None until it is finished.
+        error: The error that ended it.
+    """
+
+    def __init__(self, files: Files, reader: PartReader, group: PartGroup, file: str) -> None:
+        self.group = group
+        self.file = file
+        self.must_stop = threading.Event()
+        self.result: CompactedPart | None = None
+        self.error: BaseException | None = None
+        self._files = files
+        self._reader: PartReader | None = reader
+
+    def run(self) -> None:
+        """Merge the parts, and write and sync the file of the result."""
+        reader, self._reader = self._reader, None
+        assert reader is not None
+        try:
+            self.result = self._compact(reader)
+        except BaseException as error:
+            self.error = error
+            self.remove_file()
+
+    def has_lost_its_file(self) -> bool:
+        """Return whether the file of the result is not as it was written, judging by its size."""
+        result = self.result
+        if result is None or result.reference is None:
+            return False
+        return self._files.size(self.file) != result.checksum.size
+
+    def remove_file(self) -> None:
+        """Remove the file of the result, if there is one."""
+        with contextlib.suppress(OSError, StreamingError):
+            self._files.remove(self.file)
+
+    def _compact(self, reader: PartReader) -> CompactedPart:
+        key, references = self.group.key, self.group.references
+        if key[1] is None:
+            strings = []
+            for reference in references:
+                strings.append(reader.read_strings(key, reference))
+                self._check_stop()
+            offsets, data = concatenate_strings(strings)
+            rows, part = len(offsets) - 1, SegmentPart(name_of_parts(key), offsets, data)
+        else:
+            runs = []
+            for reference in references:
+                runs.append(reader.read_run(key, reference))
+                self._check_stop()
+            run = Run.sum_of(runs, self._merge)
+            rows, part = run.rows, SegmentPart(name_of_parts(key), run.to_words())
+        if not rows:
+            return CompactedPart(self.group, None, FileChecksum(0, 0))
+        chunks = encode_segment([part])
+        checksum = FileChecksum.of(chunks)
+        self._check_stop()
+        self._files.write(self.file, chunks)
+        self._files.sync(self.file)
+        self._files.sync_folder(self.file.partition("/")[0])
+        return CompactedPart(self.group, SegmentReference(self.file, 0, rows, part.size), checksum)
+
+    def _merge(self, older: Run, newer: Run) -> Run:
+        merge = Merge(older, newer)
+        while (merged := merge.work(ROWS_PER_SLICE)) is None:
+            self._check_stop()
+        return merged
+
+    def _check_stop(self) -> None:
+        if self.must_stop.is_set():
+            raise _StoppedError
+
+
+class _StoppedError(Exception):
+    """The compaction is not needed any more."""
+
+
+def _remove_files(files: Files, names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            files.remove(name)
+        except (OSError, StreamingError) as error:
+            log.warning("%s/%s was not removed: %s", files.location, name, error)
+
+
+def _parts(manifest: Manifest, key: StateKey) -> tuple[SegmentReference, ...]:
+    """Return the parts of an arrangement or dictionary in a version; none if it is not in it."""
+    name, order = key
+    if order is None:
+        return manifest.dictionaries.get(name, ())
+    return manifest.traces.get(name, {}).get(order, ())

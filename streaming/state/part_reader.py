@@ -1,0 +1,94 @@
+"""Part reader: reads and verifies stored parts that are merged with others.
+
+A merge writes the rows of its parts again, with a new checksum. So each file is compared with its
+checksum before it is merged, even if this process has written it: damage must not be copied into a
+file that counts as intact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp_wcoj.storage.run import Run
+from streaming.errors import StateDamagedError
+from streaming.state.files import Files
+from streaming.state.manifest import FileChecksum
+from streaming.state.segment import SegmentPart, decode_segment, part_name
+from streaming.state.segment_references import SegmentReference, StateKey
+from streaming.state.verified_files import decode_run, decode_strings, find_part, read_verified
+
+__all__ = ["PartReader", "concatenate_strings", "name_of_parts"]
+
+Words = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class PartReader:
+    """Reads parts; each file is read once.
+
+    Args:
+        files: The directory.
+        checksums: The checksum of each file that has parts to read.
+    """
+
+    def __init__(self, files: Files, checksums: Mapping[str, FileChecksum]) -> None:
+        self._files = files
+        self._checksums = checksums
+        self._segments: dict[str, list[SegmentPart]] = {}
+
+    def read_part(self, key: StateKey, reference: SegmentReference) -> SegmentPart:
+        """Read a part of an arrangement or dictionary.
+
+        Raises:
+            StateDamagedError: Its file is damaged.
+        """
+        if reference.file not in self._segments:
+            try:
+                data = read_verified(self._files, reference.file, self._checksums[reference.file])
+            except StateDamagedError as error:
+                raise StateDamagedError(
+                    f"{error}: start the query again to continue from an intact version, if "
+                    "there is one"
+                ) from error
+            self._segments[reference.file] = decode_segment(
+                data, f"{self._files.location}/{reference.file}"
+            )
+        return find_part(self._files, self._segments[reference.file], reference, name_of_parts(key))
+
+    def read_run(self, key: StateKey, reference: SegmentReference) -> Run:
+        """Read a part of an arrangement.
+
+        Raises:
+            StateDamagedError: Its file is damaged.
+        """
+        return decode_run(self._files, self.read_part(key, reference), reference)
+
+    def read_strings(self, key: StateKey, reference: SegmentReference) -> tuple[Words, Bytes]:
+        """Read the offsets and bytes of a part of a dictionary.
+
+        Raises:
+            StateDamagedError: Its file is damaged.
+        """
+        return decode_strings(self._files, self.read_part(key, reference), reference)
+
+
+def name_of_parts(key: StateKey) -> str:
+    """Return the name that the parts of an arrangement or dictionary have in their files."""
+    name, order = key
+    return name if order is None else part_name(name, order)
+
+
+def concatenate_strings(parts: Sequence[tuple[Words, Bytes]]) -> tuple[Words, Bytes]:
+    """Return the offsets and bytes of the strings of all parts.
+
+    >>> parts = [(np.array([0, 1]), np.array([97])), (np.array([0, 2, 3]), np.array([98, 99, 100]))]
+    >>> [array.tolist() for array in concatenate_strings(parts)]
+    [[0, 1, 3, 4], [97, 98, 99, 100]]
+    """
+    shifted_offsets = [parts[0][0]]
+    for offsets, _ in parts[1:]:
+        shifted_offsets.append(offsets[1:] + shifted_offsets[-1][-1])
+    return np.concatenate(shifted_offsets), np.concatenate([data for _, data in parts])

@@ -1,0 +1,265 @@
+"""Compaction: no step merges many rows, every full level is merged, and no result depends on when.
+
+`PolledThread` decides when a compaction runs, so that the tests are deterministic; one test uses
+threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from circuits import compile_sql
+from streaming import StateDamagedError, ViewSink
+from streaming.state import compaction, writer
+from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import list_batch_ids, read_manifest
+from streaming.state.segment_references import find_full_level
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.polled_thread import PolledThread
+from tests.support.tables import bag_of
+
+EDGE = pa.schema([pa.field("src", pa.int64(), False), pa.field("name", pa.string(), False)])
+SQL = "SELECT x.name, y.name AS other FROM e x JOIN e y ON y.src = x.src + 1"
+LOADS, LOAD_ROWS = 9, 1_000
+STEPS, STEP_ROWS = 120, 5
+
+
+class CountedFiles(LocalFiles):
+    """Files on the disk; counts the bytes that steps and compactions read and write.
+
+    Attributes:
+        step_bytes: The bytes of the step since the last reset.
+        compaction_bytes: The bytes of each compaction.
+        fails: True to let the writes of compactions fail.
+    """
+
+    def __init__(self, location):
+        super().__init__(location)
+        self.step_bytes = 0
+        self.compaction_bytes = []
+        self.fails = False
+        self._is_compaction = False
+
+    @contextmanager
+    def threads(self, polls):
+        """Run each compaction when it is polled for the n-th time."""
+
+        def start(function):
+            def run():
+                self._is_compaction = True
+                self.compaction_bytes.append(0)
+                try:
+                    function()
+                finally:
+                    self._is_compaction = False
+
+            return PolledThread(run, polls)
+
+        with (
+            patch.object(compaction, "start_thread", start),
+            patch.object(writer, "MAX_BYTES_AT_ONCE", 1 << 11),
+            patch.object(writer, "MIN_OWN_FILE_BYTES", 1 << 12),
+        ):
+            yield
+
+    def write(self, name, chunks):
+        if self._is_compaction and self.fails:
+            raise OSError("no space left on this device")
+        self._count(sum(memoryview(chunk).nbytes for chunk in chunks))
+        super().write(name, chunks)
+
+    def read(self, name):
+        data = super().read(name)
+        self._count(len(data))
+        return data
+
+    def _count(self, size):
+        if self._is_compaction:
+            self.compaction_bytes[-1] += size
+        else:
+            self.step_bytes += size
+
+
+def batches():
+    """Yield the rows of each step: a few loads, then many small steps."""
+    random = np.random.default_rng(0)
+    first = 0
+    for rows in [LOAD_ROWS] * LOADS + [STEP_ROWS] * STEPS:
+        numbers = random.permutation(np.arange(first, first + rows))
+        yield pa.table({"src": numbers, "name": [f"node {number}" for number in numbers]})
+        first += rows
+
+
+def rows_after(steps):
+    rows = LOAD_ROWS * min(steps, LOADS) + STEP_ROWS * max(steps - LOADS, 0)
+    return {(number, f"node {number}"): 1 for number in range(rows)}
+
+
+def open_sink(files):
+    return ViewSink(compile_sql(SQL, {"e": EDGE}, materialize=["e"]), state_dir=files)
+
+
+def newest_parts(files):
+    """Return the parts of each arrangement and dictionary in the newest version."""
+    manifest = read_manifest(files, list_batch_ids(files)[-1])
+    parts = {(name, o): p for name, orders in manifest.traces.items() for o, p in orders.items()}
+    return parts | {(name, None): p for name, p in manifest.dictionaries.items()}
+
+
+def assert_state(files, steps):
+    """Assert that a new sink loads all rows, and that no file is left over."""
+    sink = open_sink(files)
+    assert bag_of(sink.table("e")) == rows_after(steps)
+    versions = [read_manifest(files, number) for number in list_batch_ids(files)]
+    named = {name for version in versions for name in version.files}
+    assert named == set(files.names("data")) | set(files.names("outputs"))
+
+
+@pytest.mark.parametrize("polls", [0, 3, 20])
+def test_no_step_reads_or_writes_more_than_in_proportion_to_its_rows(tmp_path, polls):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    sizes, most_parts = [], 0
+    with files.threads(polls):
+        for number, table in enumerate(batches()):
+            files.step_bytes = 0
+            sink(Frame(table, "q"), number)
+            sizes.append(files.step_bytes)
+            most_parts = max(most_parts, *map(len, newest_parts(files).values()))
+        sink.close()
+    loads, steps = sizes[:LOADS], sizes[LOADS:]
+    assert max(loads) <= 1.5 * statistics.median(loads)
+    assert max(steps) <= 5 * statistics.median(steps)
+    assert max(files.compaction_bytes) > 3 * statistics.median(loads)
+    assert len(files.compaction_bytes) > 5
+    assert most_parts < 7 * 4 + polls
+    assert_state(files, LOADS + STEPS)
+
+
+def test_every_full_level_is_merged(tmp_path):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(1):
+        for number, table in enumerate(batches()):
+            sink(Frame(table, "q"), number)
+        for number in range(LOADS + STEPS, LOADS + STEPS + 20):
+            sink(Frame(EDGE.empty_table(), "q"), number)
+        sink.close()
+    assert len(newest_parts(files)) > 2
+    for key, parts in newest_parts(files).items():
+        assert find_full_level([part.rows for part in parts]) is None, key
+    assert_state(files, LOADS + STEPS)
+
+
+def test_rows_that_cancel_leave_no_part(tmp_path):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(1), patch.object(writer, "MAX_BYTES_AT_ONCE", 0):
+        for number in range(24):
+            table = next(batches()).append_column("weight", [[1 - 2 * (number % 2)] * LOAD_ROWS])
+            sink(Frame(table, "q"), number)
+        sink.close()
+    arrangements = [parts for key, parts in newest_parts(files).items() if key[1] is not None]
+    assert all(len(parts) < 10 for parts in arrangements)
+    assert sum(part.rows for parts in arrangements for part in parts) < 8 * LOAD_ROWS * 3
+    assert_state(files, 0)
+
+
+def test_a_compaction_that_fails_fails_no_step_and_is_tried_again(tmp_path, caplog):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(1), caplog.at_level(logging.WARNING):
+        files.fails = True
+        for number, table in enumerate(batches()):
+            files.fails = number < 30
+            sink(Frame(table, "q"), number)
+        sink.close()
+    failures = [record for record in caplog.records if "were not merged" in record.message]
+    assert len(failures) == 1
+    assert "no space left on this device" in failures[0].message
+    assert max(part.rows for parts in newest_parts(files).values() for part in parts) > LOAD_ROWS
+    assert_state(files, LOADS + STEPS)
+
+
+def test_a_result_that_was_removed_is_not_used(tmp_path, caplog):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(0), caplog.at_level(logging.WARNING):
+        for number, table in enumerate(batches()):
+            sink(Frame(table, "q"), number)
+            named = {part.file for parts in newest_parts(files).values() for part in parts}
+            for name in set(files.names("data")) - named:
+                size = files.size(name)
+                if len(list_batch_ids(files)) > 2 and size > 4 * LOAD_ROWS * 24 and not caplog.text:
+                    files.remove(name)
+        sink.close()
+    assert "was removed or cut short" in caplog.text
+    assert_state(files, LOADS + STEPS)
+
+
+def test_a_damaged_part_is_not_merged(tmp_path):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(3):
+        tables = batches()
+        for number in range(8):
+            sink(Frame(next(tables), "q"), number)
+        largest = max(files.names("data"), key=files.size)
+        content = bytearray((tmp_path / largest).read_bytes())
+        content[len(content) // 2] ^= 1
+        (tmp_path / largest).write_bytes(content)
+        with pytest.raises(StateDamagedError, match="has the checksum"):
+            for number in range(8, 60):
+                sink(Frame(next(tables), "q"), number)
+    sink.close()
+
+
+def test_closing_a_sink_stops_its_compaction(tmp_path):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(1000):
+        for number, table in zip(range(LOADS), batches(), strict=False):
+            sink(Frame(table, "q"), number)
+        assert not files.compaction_bytes
+        sink.close()
+        assert len(files.compaction_bytes) == 1
+    assert_state(files, LOADS)
+
+
+def test_a_compaction_of_a_dropped_arrangement_is_stopped(tmp_path):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(1000):
+        for number, table in zip(range(LOADS), batches(), strict=False):
+            sink(Frame(table, "q"), number)
+        sink.close()
+        manifest = read_manifest(files, list_batch_ids(files)[-1])
+        compactor = compaction.Compactor(files)
+        compactor.check_all(manifest)
+        compactor.after_commit(manifest, (), "data/first-0.arrow")
+        assert compactor.group is not None
+        without_state = replace(manifest, traces={}, dictionaries={})
+        compactor.after_commit(without_state, (), "data/second-0.arrow")
+    assert compactor.group is None
+    assert not [name for name in files.names("data") if "first" in name or "second" in name]
+
+
+def test_compactions_in_threads_keep_all_rows(tmp_path):
+    files = LocalFiles(tmp_path)
+    sink = open_sink(files)
+    with (
+        patch.object(writer, "MAX_BYTES_AT_ONCE", 1 << 9),
+        patch.object(compaction, "ROWS_PER_SLICE", 100),
+    ):
+        for number, table in enumerate(batches()):
+            sink(Frame(table, "q"), number)
+        sink.close()
+    assert_state(files, LOADS + STEPS)
