@@ -625,7 +625,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         ...     input_options={"clicks": InputOptions(lateness=Lateness("at", "5 minutes"))},
         ... )
         >>> [size.bound for size in circuit.state_sizes()]
-        ["groups with x0 >= date_trunc('hour', watermark of clicks)"]
+        ["groups with date_trunc('hour', at) >= date_trunc('hour', watermark of clicks)"]
         """
         return state_sizes(self._committed)
 

@@ -47,6 +47,7 @@ from circuits.datalog.source import DatalogSource
 from circuits.datalog.stratification import stratify
 from circuits.datalog.terms import AGGREGATES, build_expression, call_function, is_built_in
 from circuits.errors import FunctionError
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import (
     Aggregate,
@@ -207,17 +208,18 @@ def _plan_aggregation(rule: Rule, body_planner: BodyPlanner) -> Projection:
     ))  # fmt: skip
     inputs = [build_expression(key, scope, source) for key in keys]
     aggregates = []
-    for number, call in enumerate(calls):
+    for call in calls:
         argument = _aggregate_argument(call, source)
         column: int | None = None
         if argument is not None:
             column = len(inputs)
             inputs.append(build_expression(argument, scope, source))
         argument_type = None if column is None else inputs[column].type
-        aggregates.append(_aggregate_call(call, f"a{number}", column, argument_type, source))
-    input_names = tuple(f"k{number}" for number in range(len(inputs)))
+        aggregates.append(_aggregate_call(call, column, argument_type, source))
+    input_names = column_names(inputs, distinct_bindings.fields)
     group_inputs = Map(distinct_bindings, tuple(inputs), input_names)
-    groups = Aggregate(group_inputs, tuple(range(len(keys))), tuple(aggregates))
+    named_aggregates = tuple(call.named_by_text(group_inputs.fields) for call in aggregates)
+    groups = Aggregate(group_inputs, tuple(range(len(keys))), named_aggregates)
     columns_by_term: dict[Term, Expression] = dict(
         zip([*keys, *calls], columns(groups), strict=True)
     )
@@ -239,7 +241,6 @@ def _aggregate_argument(call: FunctionCall, source: DatalogSource) -> Term | Non
 
 def _aggregate_call(
     call: FunctionCall,
-    name: str,
     column: int | None,
     argument_type: pa.DataType | None,
     source: DatalogSource,
@@ -250,7 +251,7 @@ def _aggregate_call(
         result = aggregate_type(function, argument_type)
     except FunctionError as error:
         raise source.error(str(error), call.offset) from None
-    return AggregateCall(function, column, result, name, distinct)
+    return AggregateCall(function, column, result, "", distinct)
 
 
 def _rewrite_over_groups(

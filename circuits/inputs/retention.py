@@ -138,6 +138,7 @@ class EventTimeBound:
         )
         self._codecs = codecs
         self._column_codecs = [codecs.codec(field.type) for field in schema.fields]
+        self._column_names = [field.name for field in schema.fields]
         self._groups = tuple(groups)
         # Each step needs the same few limits several times, and a search is slow.
         self._group_start = lru_cache(maxsize=4)(self._find_group_start)
@@ -158,7 +159,7 @@ class EventTimeBound:
             return times
         columns = np.stack(list(rows))
         zset = ZSet(columns, np.ones(columns.shape[1], np.int64))
-        batch = RowBatch(zset, self._column_codecs, self._codecs)
+        batch = RowBatch(zset, self._column_codecs, self._codecs, self._column_names)
         return np.broadcast_to(CodeEvaluator(batch, None).codes(self._time), len(zset))
 
     def expiry_limit(self, watermark: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ __all__ = [
     "Order",
     "join_names",
     "label_keys",
+    "number_repeated",
+    "with_unique_names",
 ]
 
 #: Aggregates whose results follow from sums of weights of rows
@@ -94,6 +96,10 @@ class AggregateCall:
         order = tuple((part.column, part.descending, part.nulls_first) for part in self.order)
         return *base, self.others, order, self.options
 
+    def named_by_text(self, fields: Fields) -> AggregateCall:
+        """Return the call with its text over these columns as the name of its result."""
+        return replace(self, name=self.label(fields))
+
     def label(self, fields: Fields) -> str:
         """The call with the names of the columns.
 
@@ -108,6 +114,27 @@ class AggregateCall:
             f"{self.function}({'distinct ' if self.distinct else ''}{', '.join(arguments)}"
             f"{f' order by {order}' if order else ''})"
         )
+
+
+def number_repeated(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names, with a number added to each that repeats an earlier one.
+
+    >>> number_repeated(["price", "nr", "price"])
+    ('price', 'nr', 'price_2')
+    """
+    used: dict[str, None] = {}
+    for name in names:
+        unique, number = name, 2
+        while unique in used:
+            unique, number = f"{name}_{number}", number + 1
+        used[unique] = None
+    return tuple(used)
+
+
+def with_unique_names(fields: Sequence[Field]) -> Fields:
+    """Return the columns, renamed so that no two have one name."""
+    names = number_repeated(field.name for field in fields)
+    return tuple(replace(field, name=name) for field, name in zip(fields, names, strict=True))
 
 
 def join_names(fields: Sequence[Field]) -> str:

@@ -21,7 +21,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from circuits.plan.columns import Field, Fields
-from circuits.plan.expressions import Expression, label, may_be_null
+from circuits.plan.expression_text import label
+from circuits.plan.expressions import Expression, may_be_null
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import PlanNode, UnaryNode
 from circuits.plan.traversal import iter_nodes

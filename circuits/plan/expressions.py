@@ -29,7 +29,6 @@ __all__ = [
     "columns_of",
     "conjuncts",
     "excludes_null",
-    "label",
     "may_be_null",
     "share_subexpressions",
     "size_after",
@@ -218,22 +217,6 @@ def excludes_null(predicate: Expression, column: int) -> bool:
         return False
     (subject,) = inner.arguments
     return isinstance(subject, Column) and subject.index == column
-
-
-def label(expression: Expression, names: Sequence[str]) -> str:
-    """The expression with the names of the columns.
-
-    >>> label(Call("add", (Column(0, pa.int64()), Literal(1, pa.int64())), pa.int64()), ["price"])
-    'add(price, 1)'
-    """
-    if isinstance(expression, Column):
-        return names[expression.index]
-    if isinstance(expression, Literal):
-        return str(expression)
-    inner = ", ".join(label(argument, names) for argument in expression.arguments)
-    if "cast" in expression.function:
-        return f"{expression.function}({inner} as {expression.type})"
-    return f"{expression.function}({inner})"
 
 
 def _walk(expression: Expression) -> Iterator[Expression]:

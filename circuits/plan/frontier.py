@@ -34,7 +34,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 from pyarrow import types
 
-from circuits.plan.expressions import Column, Expression, label, substitute
+from circuits.plan.expression_text import label
+from circuits.plan.expressions import Column, Expression, substitute
 from circuits.plan.monotone_functions import constant_shift
 
 __all__ = [

@@ -61,12 +61,12 @@ from circuits.plan.columns import (
     join_names,
     label_keys,
 )
+from circuits.plan.expression_text import label
 from circuits.plan.expressions import (
     Column,
     Expression,
     conjuncts,
     excludes_null,
-    label,
     may_be_null,
     substitute,
 )

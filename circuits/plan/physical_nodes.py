@@ -33,6 +33,7 @@ from circuits.plan.columns import (
     Fields,
     join_names,
     label_keys,
+    with_unique_names,
 )
 from circuits.plan.frontier import ColumnBounds, Frontier
 from circuits.plan.node import NaryNode, PlanNode, UnaryNode
@@ -76,7 +77,7 @@ class Join(NaryNode):
         for plan, variables in zip(self.inputs, self.variables, strict=True):
             for field, variable in zip(plan.fields, variables, strict=True):
                 bound.setdefault(variable, field)
-        return tuple(bound[variable] for variable in self.head)
+        return with_unique_names([bound[variable] for variable in self.head])
 
     def key(self) -> tuple[object, ...]:
         comparisons = tuple((c.left, c.op, c.right) for c in self.comparisons)
@@ -203,7 +204,7 @@ class RowIdDecode(UnaryNode):
         fields: list[Field] = []
         for column, field in enumerate(self.input.fields):
             fields.extend(encoders[column].encoded if column in encoders else (field,))
-        return tuple(fields)
+        return with_unique_names(fields)
 
     @property
     def references(self) -> tuple[PlanNode, ...]:

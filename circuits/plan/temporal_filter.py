@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from circuits.plan.expressions import Expression, label
+from circuits.plan.expression_text import label
+from circuits.plan.expressions import Expression
 from circuits.plan.node import UnaryNode
 
 __all__ = ["TemporalComparison", "TemporalFilter"]

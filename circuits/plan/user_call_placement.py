@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from circuits.errors import CircuitError
+from circuits.plan.expression_text import column_names, label
 from circuits.plan.expressions import (
     Call,
     Column,
@@ -42,7 +43,6 @@ from circuits.plan.expressions import (
     Literal,
     columns_of,
     conjuncts,
-    label,
     substitute,
 )
 from circuits.plan.nodes import (
@@ -230,9 +230,7 @@ class _CallPlacer:
             values: list[Expression] = list(columns(plan))
             values += [value for value in dict.fromkeys(arguments) if value not in values]
             if len(values) > len(plan.fields):
-                names = [field.name for field in plan.fields]
-                names += [f"argument_{number}" for number in range(len(values) - len(names))]
-                plan = Map(plan, tuple(values), tuple(names))
+                plan = Map(plan, tuple(values), column_names(values, plan.fields))
             argument_columns = tuple(map(values.index, arguments))
             plan = UserCall(plan, name, self._functions[name], argument_columns, self._view)
             result = Column(len(plan.fields) - 1, expression.type)
@@ -283,7 +281,7 @@ class _CallPlacer:
                 right.append(_shift_call(expression, -width))
             else:
                 names = [f.name for input in plan.inputs for f in input.fields]
-                call_text = label(expression, names).replace("user:", "")
+                call_text = label(expression, names)
                 raise CircuitError(
                     f"view {self._view!r}: the call {call_text} in the condition of {operator} "
                     "reads both of its sides, which is not supported: join the rows in a query in "

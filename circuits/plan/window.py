@@ -29,7 +29,7 @@ from circuits.plan.columns import Field, Fields, Order, join_names
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 
-__all__ = ["RANKING", "WHOLE_PARTITION", "Frame", "Window", "WindowCall"]
+__all__ = ["RANKING", "WHOLE_PARTITION", "Frame", "MonthShift", "Window", "WindowCall"]
 
 #: Functions of the position of a row in its partition; they read no argument and no frame.
 RANKING: Final = frozenset(
@@ -38,6 +38,43 @@ RANKING: Final = frozenset(
 
 FrameMode = Literal["rows", "range", "groups"]
 Exclusion = Literal["none", "current row", "group", "ties"]
+
+
+@dataclass(frozen=True)
+class MonthShift:
+    """A bound of a frame as an amount of time with months, which differ in length.
+
+    Attributes:
+        months: The months, negative before the current row.
+        ticks: What is added after the months, as a difference of codes of the order column.
+        ticks_per_day: The codes of a day: 1 for a date.
+    """
+
+    months: int
+    ticks: int
+    ticks_per_day: int
+
+    @property
+    def reach(self) -> int:
+        """The greatest possible difference between a time and the shifted time, with its sign."""
+        # No month has more than 31 days, and the last day of a month becomes that of a shorter one.
+        days = abs(self.months) * 32
+        sign = -1 if self.months < 0 else 1
+        return sign * (days * self.ticks_per_day + abs(self.ticks))
+
+    def key(self) -> tuple[object, ...]:
+        """All parts."""
+        return self.months, self.ticks, self.ticks_per_day
+
+    def label(self) -> str:
+        """The bound as SQL writes it.
+
+        >>> MonthShift(-2, 0, 1).label()
+        'interval 2 months preceding'
+        """
+        ticks = f" and {abs(self.ticks)}" if self.ticks else ""
+        side = "preceding" if self.months < 0 else "following"
+        return f"interval {abs(self.months)} months{ticks} {side}"
 
 
 @dataclass(frozen=True)
@@ -52,16 +89,23 @@ class Frame:
         end: The last bound, inclusive; None for the partition's end.
         exclude: The rows that are left out: the current row, its group of equal rows, or the
             other rows of this group (``ties``).
+        start_shift: The exact first bound if it has months. ``start`` is then its reach.
+        end_shift: The same for the last bound.
     """
 
     mode: FrameMode = "range"
     start: int | float | None = None
     end: int | float | None = 0
     exclude: Exclusion = "none"
+    start_shift: MonthShift | None = None
+    end_shift: MonthShift | None = None
 
     def key(self) -> tuple[object, ...]:
         """All parts."""
-        return self.mode, self.start, self.end, self.exclude
+        parts = (self.mode, self.start, self.end, self.exclude)
+        if self.start_shift is None and self.end_shift is None:
+            return parts
+        return *parts, *(shift and shift.key() for shift in (self.start_shift, self.end_shift))
 
     def label(self) -> str:
         """The frame as SQL writes it.
@@ -71,6 +115,8 @@ class Frame:
         """
         low = "unbounded preceding" if self.start is None else _label_bound(self.start)
         high = "unbounded following" if self.end is None else _label_bound(self.end)
+        low = low if self.start_shift is None else self.start_shift.label()
+        high = high if self.end_shift is None else self.end_shift.label()
         exclude = "" if self.exclude == "none" else f" exclude {self.exclude}"
         return f"{self.mode} between {low} and {high}{exclude}"
 
@@ -124,6 +170,20 @@ class WindowCall:
         order = tuple((part.column, part.descending, part.nulls_first) for part in self.within)
         return *key, order, self.options
 
+    def text(self, fields: Fields) -> str:
+        """Return the call with the names of the columns, without its frame."""
+        names = [fields[column].name for column in self.arguments]
+        if self.function in ("lag", "lead", "nth_value", "ntile"):
+            names.insert(min(1, len(names)), str(self.number))
+        names += [repr(option) for option in self.options]
+        distinct = "distinct " if self.distinct else ""
+        nulls = " ignore nulls" if self.ignore_nulls else ""
+        return f"{self.function}({distinct}{', '.join(names) or self._star}){nulls}"
+
+    @property
+    def _star(self) -> str:
+        return "*" if self.function == "count" else ""
+
     def label(self, fields: Fields) -> str:
         """The call with the names of the columns.
 
@@ -131,15 +191,8 @@ class WindowCall:
         >>> call.label((Field("price", pa.int64()),))
         'sum(price) rows between 2 preceding and current row'
         """
-        names = [fields[column].name for column in self.arguments]
-        if self.function in ("lag", "lead", "nth_value", "ntile"):
-            names.insert(min(1, len(names)), str(self.number))
-        names += [repr(option) for option in self.options]
-        distinct = "distinct " if self.distinct else ""
-        nulls = " ignore nulls" if self.ignore_nulls else ""
         has_frame = self.function not in RANKING | {"lag", "lead"}
-        frame = f" {self.frame.label()}" if has_frame else ""
-        return f"{self.function}({distinct}{', '.join(names)}){nulls}{frame}"
+        return f"{self.text(fields)} {self.frame.label()}" if has_frame else self.text(fields)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class CodeEvaluator:
         if isinstance(expression, Literal):
             code = ordered_code(expression) if codec.ordered else None
             return int(codec.encode(evaluate(expression, (), 1))[0]) if code is None else code
-        values = evaluate(expression, self._batch, self._batch.rows)
+        values = evaluate(expression, self._batch, self._batch.rows, self._batch.names)
         if self._budget is not None:
             self._budget.add_bytes(values.nbytes)
         return codec.encode(values)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ import pyarrow.compute as pc
 
 from circuits.errors import EvaluationError
 from circuits.excerpt import shorten
+from circuits.plan.expression_text import ColumnName, column_name, lambda_column_names
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.codecs.nested import Lists
 from circuits.types.functions.argument_rows import fill_rows, scatter_rows
@@ -46,15 +48,20 @@ __all__ = ["evaluate"]
 
 _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 Columns = Mapping[int, pa.Array] | Sequence[pa.Array]
+# An error message shows at most this many characters of an expression.
+_MAX_SHOWN_CHARACTERS: Final = 200
 
 
-def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
+def evaluate(
+    expression: Expression, columns: Columns, rows: int, names: Sequence[str] | None = None
+) -> pa.Array:
     """Compute the value of an expression for each row.
 
     Args:
         expression: A typed expression, built by `circuits.types.functions.call`.
         columns: The arrays, by column index; at least those that the expression reads.
         rows: The number of rows. It determines the result of an expression that reads no column.
+        names: The names of the columns for errors, by column index; without them, ``#0`` and so on.
 
     Returns:
         An array of ``expression.type`` with ``rows`` values.
@@ -68,13 +75,17 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
     >>> evaluate(total, [pa.array([1, None])], 2).to_pylist()
     [2, None]
     """
-    frame = _Frame(lambda index: _column(columns[index]), rows)
+    frame = _Frame(lambda index: _column(columns[index]), rows, _namer(names))
     try:
         values = fill_rows(frame.value(expression), rows)
         return values if values.type == expression.type else pc.cast(values, expression.type)
     # These errors concern whole columns. Errors of single rows are EvaluationErrors already.
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
-        raise _capacity_error(expression, error) from error
+        raise _capacity_error(frame, expression, error) from error
+
+
+def _namer(names: Sequence[str] | None) -> ColumnName:
+    return (lambda index: f"#{index}") if names is None else names.__getitem__
 
 
 def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -93,17 +104,26 @@ def _scalar(literal: Literal) -> pa.Scalar:
 class _Frame:
     """A set of rows: their columns, read on demand, and the values of subexpressions so far."""
 
-    def __init__(self, column: Callable[[int], pa.Array], rows: int) -> None:
+    def __init__(
+        self, column: Callable[[int], pa.Array], rows: int, column_names: ColumnName
+    ) -> None:
         self._column = column
         self._values: dict[Expression, Values] = {}
         self.rows = rows
+        self.column_names = column_names
+
+    def show(self, expression: Expression) -> str:
+        """Return the text of an expression for an error message."""
+        return column_name(expression, self.column_names, _MAX_SHOWN_CHARACTERS)
 
     def restrict(self, positions: pa.Array) -> _Frame:
         """Return a frame of the rows at these positions, which reuses the columns of this frame."""
         if len(positions) == self.rows:
             return self
         return _Frame(
-            lambda index: self.value(Column(index, pa.null())).take(positions), len(positions)
+            lambda index: self.value(Column(index, pa.null())).take(positions),
+            len(positions),
+            self.column_names,
         )
 
     def value(self, expression: Expression) -> Values:
@@ -135,10 +155,12 @@ class _Frame:
             if expression.function not in ("and", "or"):
                 raise
             return _evaluate_connective(self, expression)
-        return _call_kernel(expression, kernel, arguments)
+        return _call_kernel(self, expression, kernel, arguments)
 
 
-def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> Values:
+def _call_kernel(
+    frame: _Frame, expression: Call, kernel: Kernel, arguments: list[Values]
+) -> Values:
     target = kernel_type(expression.type)
     constant = all(isinstance(argument, pa.Scalar) for argument in arguments)
     if constant:  # a kernel needs at least one column
@@ -147,14 +169,14 @@ def _call_kernel(expression: Call, kernel: Kernel, arguments: list[Values]) -> V
         result = kernel(arguments, target)
         check_result(result, arguments)
     except _FAILURES as error:
-        raise _row_error(expression, kernel, arguments, error) from error
+        raise _row_error(frame, expression, kernel, arguments, error) from error
     except pa.ArrowCapacityError as error:
-        raise _capacity_error(expression, error) from error
+        raise _capacity_error(frame, expression, error) from error
     return result[0] if constant and isinstance(result, pa.Array) else result
 
 
 def _row_error(
-    expression: Call, kernel: Kernel, arguments: list[Values], error: Exception
+    frame: _Frame, expression: Call, kernel: Kernel, arguments: list[Values], error: Exception
 ) -> EvaluationError:
     """Build the error, with the arguments of the first row for which the kernel fails."""
     rows = max(len(a) for a in arguments if isinstance(a, pa.Array))
@@ -169,20 +191,26 @@ def _row_error(
             stop, error = middle, first_half_error
         except pa.ArrowCapacityError:  # too many values for one column, but none of them fails
             start = middle
+    if expression.function == "raise_error":
+        return EvaluationError(f"{shorten(str(error))}; exclude such rows, or use a case around it")
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
-    shown = ", ".join(map(format_scalar, values))
+    shown = dict.fromkeys(
+        f"{frame.show(argument)} = {format_scalar(value)}"
+        for argument, value in zip(expression.arguments, values, strict=True)
+        if not isinstance(argument, Literal)
+    )
+    where = f" for {', '.join(shown)}" if shown else ""
     return EvaluationError(
-        f"{expression.function}({shown}) has no value of type {expression.type}: "
+        f"{frame.show(expression)} has no value of type {expression.type}{where}: "
         f"{shorten(str(error))}; exclude such rows, or use try_cast or a case around it"
     )
 
 
-def _capacity_error(expression: Expression, error: Exception) -> EvaluationError:
+def _capacity_error(frame: _Frame, expression: Expression, error: Exception) -> EvaluationError:
     """Build the error for values that are valid one by one but too large for one column."""
-    name = expression.function if isinstance(expression, Call) else "the column"
     return EvaluationError(
-        f"the values of {name} do not fit one column of type {expression.type}: {error}; give "
-        "fewer rows in a step, for example by smaller micro-batches"
+        f"the values of {frame.show(expression)} do not fit one column of type {expression.type}: "
+        f"{error}; give fewer rows in a step, for example by smaller micro-batches"
     )
 
 
@@ -228,33 +256,42 @@ def _evaluate_lambda(frame: _Frame, expression: Call) -> Values:
     assert isinstance(body, Literal)
     lists = Lists.of(fill_rows(frame.value(array), frame.rows))
     other_columns = [fill_rows(frame.value(other), frame.rows) for other in others]
+    names = lambda_column_names(expression, frame.column_names)
     if expression.function == "list_reduce":
-        return _reduce(lists, body.value, other_columns, kernel_type(expression.type))
+        return _reduce(lists, body.value, other_columns, kernel_type(expression.type), names)
     if expression.function == "list_sort_by":
-        return _sort_by(lists, body.value, other_columns, kernel_type(expression.type))
+        return _sort_by(lists, body.value, other_columns, kernel_type(expression.type), names)
     row_of_element = pa.array(lists.owners)
     columns = [lists.values, pa.array(lists.positions)]
     columns += [column.take(row_of_element) for column in other_columns]
-    elements = _Frame(lambda index: columns[index], len(lists.values))
+    elements = _Frame(lambda index: columns[index], len(lists.values), names)
     values = fill_rows(elements.value(body.value), elements.rows)
     return apply_lambda(expression.function, lists, values, kernel_type(expression.type))
 
 
 def _sort_by(
-    lists: Lists, body: Expression, other_columns: list[pa.Array], target: pa.DataType
+    lists: Lists,
+    body: Expression,
+    other_columns: list[pa.Array],
+    target: pa.DataType,
+    names: ColumnName,
 ) -> pa.Array:
     """Evaluate the comparison for all pairs of elements of each list at once, and sort by it."""
     pairs = Pairs.of(lists)
     sides = [lists.values.take(pa.array(side)) for side in (pairs.left, pairs.right)]
     row_of_pair = pa.array(pairs.owners)
     columns = [*sides, *(column.take(row_of_pair) for column in other_columns)]
-    frame = _Frame(columns.__getitem__, len(row_of_pair))
+    frame = _Frame(columns.__getitem__, len(row_of_pair), names)
     comparisons = fill_rows(frame.value(body), len(row_of_pair))
     return sort_by_comparisons(lists, pairs, comparisons, target)
 
 
 def _reduce(
-    lists: Lists, body: Expression, other_columns: list[pa.Array], target: pa.DataType
+    lists: Lists,
+    body: Expression,
+    other_columns: list[pa.Array],
+    target: pa.DataType,
+    names: ColumnName,
 ) -> pa.Array:
     """Evaluate ``list_reduce``; the first of the other columns has the initial values."""
     result, *unchanged_columns = other_columns
@@ -265,7 +302,7 @@ def _reduce(
         elements = lists.values.take(pa.array(lists.starts[rows] + position))
         columns = [column.take(row_indices) for column in (result, *unchanged_columns)]
         columns.insert(1, elements)
-        frame = _Frame(columns.__getitem__, len(rows))
+        frame = _Frame(columns.__getitem__, len(rows), names)
         values = fill_rows(frame.value(body), len(rows)).cast(target)
         # Replace the results of these rows: append the values to the results and take them there.
         positions = np.arange(len(result))

@@ -222,7 +222,7 @@ def _without_casts(expression: Expression, codecs: Codecs) -> Expression:
 
 
 def _evaluate_in_arrow(predicate: Expression, batch: RowBatch) -> Truth:
-    values = evaluate(predicate, batch, batch.rows)
+    values = evaluate(predicate, batch, batch.rows, batch.names)
     if pa.types.is_null(values.type):
         no_rows = np.zeros(batch.rows, bool)
         return Truth(no_rows, no_rows)

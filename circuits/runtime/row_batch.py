@@ -26,18 +26,22 @@ class RowBatch(Mapping[int, pa.Array]):
         zset: The rows.
         columns: One codec per column.
         codecs: The codecs of all types, because an expression can have a type that no column has.
+        names: The names of the columns, for errors.
 
     Attributes:
         truths: The truth of the predicates that have been computed for these rows so far
             (`circuits.runtime.predicates.Truth`).
     """
 
-    __slots__ = ("_values", "codecs", "columns", "truths", "zset")
+    __slots__ = ("_values", "codecs", "columns", "names", "truths", "zset")
 
-    def __init__(self, zset: ZSet, columns: Sequence[Codec], codecs: Codecs) -> None:
+    def __init__(
+        self, zset: ZSet, columns: Sequence[Codec], codecs: Codecs, names: Sequence[str]
+    ) -> None:
         self.zset = zset
         self.columns = columns
         self.codecs = codecs
+        self.names = names
         self._values: dict[int, pa.Array] = {}
         self.truths: dict[Expression, Any] = {}
 

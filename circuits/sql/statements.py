@@ -59,6 +59,10 @@ ADVICE: Final = {
 }
 
 
+# Without these words, a text has queries only.
+_DECLARING_WORDS: Final = frozenset({"CREATE", "DECLARE", "INSERT"})
+
+
 class _View(NamedTuple):
     name: str
     plan: PlanNode
@@ -67,8 +71,10 @@ class _View(NamedTuple):
 def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
     """Return what a text declares besides its views: inputs, sinks, temporary views.
 
+    A text of queries only is not parsed.
+
     Raises:
-        SqlError, UnsupportedSqlError: As `plan_sql`.
+        SqlError, UnsupportedSqlError: As `plan_sql`, if the text declares something.
 
     >>> declared_by("CREATE TABLE e (src BIGINT NOT NULL, dst BIGINT); SELECT src FROM e").inputs
     {'e': TableDeclaration(name='e', fields=(Field(name='src', type=DataType(int64), \
@@ -76,6 +82,9 @@ nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(
 computed=())}
     """
     source = SqlSource(text, dialect)
+    words = (word for token in source.tokenize() for word in token.text.upper().split())
+    if _DECLARING_WORDS.isdisjoint(words):
+        return Declarations()
     return read_declarations((source, tree) for tree in source.parse())
 
 

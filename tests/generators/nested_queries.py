@@ -76,6 +76,10 @@ SELECT id, (i, t) AS pair, row(a, (1, t)) AS nested FROM t
 SELECT id, x FROM t, unnest(a) AS u(x)
 SELECT id, x, o FROM t CROSS JOIN UNNEST(a) WITH ORDINALITY AS u(x, o)
 SELECT id, x FROM t LEFT JOIN UNNEST(a) AS u(x) ON true
+SELECT id, x FROM t LEFT JOIN UNNEST(a) AS u(x) ON x > 2 OR i = 2
+SELECT id, x, o, i FROM t LEFT JOIN UNNEST(a) WITH ORDINALITY AS u(x, o) ON x >= o AND x > i
+SELECT id, x, y FROM t LEFT JOIN UNNEST(a) AS u(x) ON x = i LEFT JOIN UNNEST(b) AS z(y) ON y <> x
+SELECT id, x FROM t LEFT JOIN UNNEST(n) AS u(x) ON len(x) > 1
 SELECT r.id, x FROM t AS r JOIN unnest(r.a) AS u(x) ON x > 1
 SELECT id, a, x FROM t, unnest(t.b) AS u(x) WHERE x = a[1]
 SELECT id, x FROM t, LATERAL (SELECT unnest(a) AS x)
@@ -258,6 +262,13 @@ LATERAL VIEW OUTER explode(m) w AS k, v
 SELECT explode(a) AS x, id FROM t
 SELECT id, posexplode(a) AS (p, x) FROM t
 SELECT explode(m), id FROM t
+SELECT id, x FROM t LEFT JOIN LATERAL explode(a) AS u(x) ON x > i
+SELECT id, p, x FROM t LEFT JOIN LATERAL posexplode(a) AS u(p, x) ON x > i AND p < 2
+SELECT id, window(timestamp_seconds(i * 7), '10 seconds') AS w FROM t
+SELECT id, window(timestamp_seconds(i * 7), '10 seconds', '5 seconds').end AS w FROM t
+SELECT id, sum(id) OVER (ORDER BY date_add(DATE '2024-01-31', CAST(30 * i AS INT)) \
+RANGE BETWEEN INTERVAL '1' MONTH PRECEDING AND CURRENT ROW) AS n FROM t
+SELECT i, dateadd(DAY, 1, CAST(date_add(DATE '2024-01-31', CAST(i AS INT)) AS STRING)) AS n FROM t
 SELECT explode_outer(a), id FROM t
 SELECT id, inline(array(struct(id AS q, t AS r))) FROM t
 SELECT id, u.* FROM t LATERAL VIEW json_tuple(j, 'a', 'b') u AS x, y

@@ -31,6 +31,7 @@ QUERIES = [
     "SELECT a, c FROM t",
     "SELECT t.a, t.c AS text FROM t",
     "SELECT t.* FROM t",
+    "SELECT c FROM t WHERE c COLLATE NOCASE > 'A' ORDER BY c COLLATE NOCASE DESC, c LIMIT 3",
     "SELECT * EXCLUDE (a, f) FROM t",
     "SELECT x.* EXCLUDE (b), 1 AS one FROM s x",
     "SELECT T.A, C AS Upper FROM T",

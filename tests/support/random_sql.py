@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -100,6 +101,15 @@ def draw_case(
     return Case(seed, program, tuple(changes), tuple(times), writer.used)
 
 
+@cache
+def _connect() -> duckdb.DuckDBPyConnection:
+    """Return a connection, which all cases share: a new one costs as much as a few queries."""
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'; SET error_on_division_by_zero = false")
+    connection.execute("SET ieee_floating_point_ops = false")  # x / 0 is NULL
+    return connection
+
+
 class Database:
     """DuckDB with the rows of the tables after each step.
 
@@ -109,9 +119,9 @@ class Database:
     """
 
     def __init__(self, program: Program) -> None:
-        self.connection = duckdb.connect(config={"threads": 1})
-        self.connection.execute("SET TimeZone = 'UTC'; SET error_on_division_by_zero = false")
-        self.connection.execute("SET ieee_floating_point_ops = false")  # x / 0 is NULL
+        self.connection = _connect()
+        for name, _ in program.views:
+            self.connection.execute(f"DROP VIEW IF EXISTS {name}")
         self.program = program
         self.present: dict[str, Counter[str]] = {name: Counter() for name in SCHEMAS}
         self.rows: dict[str, dict[str, tuple[Any, ...]]] = {name: {} for name in SCHEMAS}

@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import types
 
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import (
     Call,
     Column,
@@ -55,10 +56,7 @@ def push_projection(
     if outputs == columns(plan):
         return plan
     if names is None:
-        names = [
-            plan.fields[e.index].name if isinstance(e, Column) else f"x{i}"
-            for i, e in enumerate(outputs)
-        ]
+        names = column_names(outputs, plan.fields)
     match plan:
         case Union(inputs, memo=memo) if plan.pushed_copies <= MAX_PUSHED_COPIES:
             key = "projection", outputs, tuple(names)

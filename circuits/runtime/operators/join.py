@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from circuits.plan.columns import number_repeated
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.physical_nodes import Join
 from circuits.runtime.operators.operator import Result, StepContext
@@ -100,20 +101,23 @@ class JoinOperator:
         return self.delta_query.evaluate(context.shared, context.budget), None
 
 
+def _identifier(name: str) -> str:
+    """Return the name of a column as a name of a variable.
+
+    >>> _identifier("sum(price * qty)")
+    'sum_price_qty'
+    """
+    return re.sub(r"\W+", "_", name).strip("_") or "x"
+
+
 def query_of(plan: Join, names: Sequence[str]) -> Query:
     """Return the join as a conjunctive query whose variables are named like the columns."""
-    variable_names: dict[int, str] = {}
-    used: set[str] = set()
+    identifiers: dict[int, str] = {}
     for source, variables in zip(plan.inputs, plan.variables, strict=True):
         for field, variable in zip(source.fields, variables, strict=True):
-            if variable not in variable_names:
-                identifier = re.sub(r"\W", "_", field.name) or "x"
-                name, suffix = identifier, 2
-                while name in used:
-                    name = f"{identifier}_{suffix}"
-                    suffix += 1
-                used.add(name)
-                variable_names[variable] = name
+            identifiers.setdefault(variable, _identifier(field.name))
+    unique_names = number_repeated(identifiers.values())
+    variable_names = dict(zip(identifiers, unique_names, strict=True))
     atoms = [
         Atom(name, tuple(Variable(variable_names[v]) for v in variables))
         for name, variables in zip(names, plan.variables, strict=True)

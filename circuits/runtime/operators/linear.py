@@ -48,13 +48,14 @@ class FilterOperator:
         self.predicate = predicate
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
+        self._names = [field.name for field in fields]
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Filter a Z-set."""
         (zset,) = inputs
         if not len(zset):
             return zset
-        batch = RowBatch(zset, self._columns, self._codecs)
+        batch = RowBatch(zset, self._columns, self._codecs, self._names)
         is_true, _ = truth(self.predicate, batch)
         passing = np.flatnonzero(is_true)
         if len(passing) == len(zset):
@@ -73,6 +74,7 @@ class MapOperator:
         self.expressions = share_subexpressions(expressions)
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
+        self._names = [field.name for field in fields]
 
     def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
         """Map a Z-set; LimitError if the values exceed the limit of bytes."""
@@ -91,7 +93,7 @@ class MapOperator:
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
-        evaluator = CodeEvaluator(RowBatch(zset, self._columns, self._codecs), budget)
+        evaluator = CodeEvaluator(RowBatch(zset, self._columns, self._codecs, self._names), budget)
         rows = np.empty((len(self.expressions), len(zset)), np.int64)
         for column, expression in enumerate(self.expressions):
             rows[column] = evaluator.codes(expression)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression
-from circuits.sql.aggregation import ordered_aggregates, statistics
+from circuits.sql.aggregation import json_aggregates, ordered_aggregates, statistics
 from circuits.sql.aggregation.aggregate_reader import (
     FLOAT,
     AggregateDefinition,
@@ -201,6 +201,7 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = MappingProxyType(
     {
         **statistics.DEFINITIONS,
         **ordered_aggregates.DEFINITIONS,
+        **json_aggregates.DEFINITIONS,
         "approx_count_distinct": AggregateDefinition(_read_approx_distinct, (1, 2)),
         "avg": AggregateDefinition(_read_average),
         "bit_and": AggregateDefinition(_primitive_reader("bit_and")),

@@ -234,6 +234,10 @@ class AggregateReader:
         """The number of arguments in the brackets."""
         return len(self._nodes)
 
+    def argument_node(self, index: int) -> exp.Expr:
+        """Return the syntax tree of an argument."""
+        return self._nodes[index]
+
     def argument(self, index: int) -> Expression:
         """Return the value of an argument, without FILTER."""
         return self.clause.read(self._nodes[index])

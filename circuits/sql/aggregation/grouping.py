@@ -23,11 +23,13 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
     CrossJoin,
+    Fields,
     Map,
     Order,
     PlanNode,
@@ -193,20 +195,11 @@ class Grouping:
     def _aggregate(self, keys: Sequence[int], *constants: Expression) -> Aggregate:
         """Return the aggregates, grouped by constants and by some of the keys."""
         arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
-        fields = self.builder.plan.fields
         expressions = [*constants, *(self.keys[number] for number in keys)]
-        names = [f"constant_{number}" for number in range(len(constants))]
-        names += [
-            fields[key.index].name if isinstance(key, Column) else f"key_{number}"
-            for number, key in zip(keys, expressions[len(constants) :], strict=True)
-        ]
-        names += [f"argument_{number}" for number in range(len(arguments))]
-        inputs = Map(self.builder.plan, (*expressions, *arguments), tuple(names))
+        names = column_names([*expressions, *arguments], self.builder.plan.fields)
+        inputs = Map(self.builder.plan, (*expressions, *arguments), names)
         positions = {value: len(expressions) + number for number, value in enumerate(arguments)}
-        calls = tuple(
-            aggregate_call(call, f"{call.function}_{number}", positions)
-            for number, call in enumerate(self._aggregates)
-        )
+        calls = tuple(aggregate_call(call, positions, inputs.fields) for call in self._aggregates)
         return Aggregate(inputs, tuple(range(len(expressions))), calls)
 
     def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
@@ -229,11 +222,9 @@ class Grouping:
             for number, key in enumerate(self.keys)
         ]
         flags = [integer_literal(_grouping_number(numbers, keys)) for numbers in self._groupings]
-        names = [f"key_{number}" for number in range(len(self.keys))]
-        for position, number in enumerate(key_numbers):
-            names[number] = aggregate.fields[len(constants) + position].name
+        names = list(column_names(self.keys, self.builder.plan.fields))
         names += [field.name for field in groups.fields[len(aggregate.keys) :]]
-        names += [f"grouping_{number}" for number in range(len(flags))]
+        names += ["grouping()"] * len(flags)
         aggregates = group_columns[len(key_numbers) :]
         return Map(groups, (*key_columns, *aggregates, *flags), tuple(names))
 
@@ -388,14 +379,14 @@ def is_padded_aggregate(plan: Union, keys: int) -> bool:
 
 
 def aggregate_call(
-    aggregate: PrimitiveAggregate, name: str, positions: Mapping[Expression, int]
+    aggregate: PrimitiveAggregate, positions: Mapping[Expression, int], fields: Fields
 ) -> AggregateCall:
     """Return the call of a primitive aggregate over columns.
 
     Args:
         aggregate: The aggregate, over expressions.
-        name: The name of its result.
         positions: The column of each expression.
+        fields: The columns.
     """
     arguments = [positions[value] for value in aggregate.arguments]
     orders: dict[int, Order] = {}
@@ -406,12 +397,12 @@ def aggregate_call(
         aggregate.function,
         arguments[0] if arguments else None,
         aggregate.type,
-        name,
+        "",
         aggregate.distinct,
         tuple(arguments[1:]),
         tuple(orders.values()),
         aggregate.options,
-    )
+    ).named_by_text(fields)
 
 
 def _grouping_number(numbers: Sequence[int], keys: frozenset[int]) -> int:

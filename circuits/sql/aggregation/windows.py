@@ -16,15 +16,17 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import Map, PlanNode, columns
-from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
+from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, MonthShift, Window, WindowCall
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
 from circuits.sql.aggregation.aggregate_reader import PrimitiveAggregate
 from circuits.sql.aggregation.grouping import FIRST_WINDOW
 from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
 from circuits.sql.binding.ordering import SortKey, order_columns, read_order
 from circuits.sql.binding.scope import is_correlated
+from circuits.sql.expressions.constants import read_constant
 from circuits.sql.expressions.intervals import is_interval_sum, read_interval_sum
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import value_type
@@ -172,9 +174,6 @@ class Windows:
         calls = [call.map(over_groups) for call in self._calls]
         calls = [replace(call, partition=(*domain_columns, *call.partition)) for call in calls]
         values: list[Expression] = [c for c in columns(plan) if c.index in columns_read]
-        names = [
-            plan.fields[index].name for index in range(len(plan.fields)) if index in columns_read
-        ]
         self._result_columns = {
             value.index: position
             for position, value in enumerate(values)
@@ -182,12 +181,8 @@ class Windows:
         }
         read_by_calls = dict.fromkeys(value for call in calls for value in call.expressions)
         values += [value for value in read_by_calls if value not in values]
-        names += [
-            plan.fields[value.index].name if isinstance(value, Column) else f"window_{number}"
-            for number, value in enumerate(values[len(names) :])
-        ]
         if tuple(values) != columns(plan):
-            plan = Map(plan, tuple(values), tuple(names))
+            plan = Map(plan, tuple(values), column_names(values, plan.fields))
         first_result = len(values)
         for partition, order in dict.fromkeys((call.partition, call.order) for call in calls):
             numbers = [
@@ -202,7 +197,7 @@ class Windows:
                 plan,
                 tuple(dict.fromkeys(map(values.index, partition))),
                 order_columns(order, values),
-                tuple(self._window_call(calls[number], values) for number in numbers),
+                tuple(self._window_call(calls[number], values, plan) for number in numbers),
             )
         return plan
 
@@ -216,12 +211,12 @@ class Windows:
         )
 
     @staticmethod
-    def _window_call(call: _Call, values: list[Expression]) -> WindowCall:
-        return WindowCall(
+    def _window_call(call: _Call, values: list[Expression], plan: PlanNode) -> WindowCall:
+        window_call = WindowCall(
             call.function,
             tuple(map(values.index, call.arguments)),
             call.type,
-            call.function,
+            "",
             call.frame,
             call.number,
             call.ignore_nulls,
@@ -229,6 +224,7 @@ class Windows:
             order_columns(call.within, values),
             call.options,
         )
+        return replace(window_call, name=window_call.text(plan.fields))
 
     def _read_call(
         self, clause: Clause, node: exp.Window, register: Callable[[_Call], Expression]
@@ -350,7 +346,7 @@ class Windows:
             if default is not None:
                 return default
             raise clause.source.error(node, "an argument is missing: a whole number")
-        value = clause.read(parts[index])
+        value = read_constant(clause, parts[index])
         number = value.value if isinstance(value, Literal) else None
         if not isinstance(number, int) or isinstance(number, bool):
             raise clause.source.unsupported(
@@ -414,15 +410,21 @@ class Windows:
         exclusion = str(exclude.name if isinstance(exclude, exp.Expr) else exclude or "NO OTHERS")
         if exclusion.upper() not in _EXCLUSIONS:
             raise source.unsupported(node, f"EXCLUDE {exclusion}")
+        start_shift = start if isinstance(start, MonthShift) else None
+        end_shift = end if isinstance(end, MonthShift) else None
+        first = start.reach if isinstance(start, MonthShift) else start
+        last = end.reach if isinstance(end, MonthShift) else end
         # Bounds on one side, 1 PRECEDING AND 3 PRECEDING, make a frame without rows.
         is_one_side = spec.args.get("start_side") == spec.args.get("end_side")
-        if not is_one_side and start is not None and end is not None and start > end:
+        if not is_one_side and first is not None and last is not None and first > last:
             raise source.error(node, "the frame ends before it starts; exchange its bounds")
         return Frame(
             mode,  # type: ignore[arg-type]
-            start,
-            end,
+            first,
+            last,
             _EXCLUSIONS[exclusion.upper()],  # type: ignore[arg-type]
+            start_shift,
+            end_shift,
         )
 
     def _read_bound(
@@ -433,7 +435,7 @@ class Windows:
         name: str,
         mode: str,
         order: tuple[SortKey, ...],
-    ) -> int | float | None:
+    ) -> int | float | MonthShift | None:
         source = clause.source
         bound = spec.args.get(name)
         side = str(spec.args.get(f"{name}_side") or "").upper()
@@ -446,8 +448,11 @@ class Windows:
             return None
         sign = -1 if side == "PRECEDING" else 1
         if isinstance(bound, exp.Interval) or mode == "range":
-            return sign * self._range_offset(clause, node, bound, order)
-        value = clause.read(bound)
+            offset = self._range_offset(clause, node, bound, order)
+            if isinstance(offset, MonthShift):
+                return replace(offset, months=sign * offset.months, ticks=sign * offset.ticks)
+            return sign * offset
+        value = read_constant(clause, bound)
         number = value.value if isinstance(value, Literal) else None
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise source.unsupported(
@@ -457,7 +462,7 @@ class Windows:
 
     def _range_offset(
         self, clause: Clause, node: exp.Window, bound: exp.Expr, order: tuple[SortKey, ...]
-    ) -> int | float:
+    ) -> int | float | MonthShift:
         """Return the offset of a RANGE frame as a difference of codes of the order column."""
         source = clause.source
         if len(order) != 1:
@@ -465,7 +470,7 @@ class Windows:
         type_ = value_type(order[0].expression.type)
         if is_interval_sum(bound):
             return self._interval_offset(clause, bound, type_)
-        value = clause.read(bound)
+        value = read_constant(clause, bound)
         number = value.value if isinstance(value, Literal) else None
         if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
             raise source.unsupported(bound, "an offset that is not a constant", "write a number")
@@ -487,20 +492,21 @@ class Windows:
             )
         return int(number)
 
-    def _interval_offset(self, clause: Clause, bound: exp.Expr, type_: pa.DataType) -> int:
+    def _interval_offset(
+        self, clause: Clause, bound: exp.Expr, type_: pa.DataType
+    ) -> int | MonthShift:
         source = clause.source
         months, days, micros = read_interval_sum(clause, bound)
-        if months:
-            raise source.unsupported(
-                bound, "RANGE with an interval of months", "write it in days, or order by months"
-            )
         total = days * _DAY_MICROSECONDS + micros
+        ticks_per_day = 1
         if pa.types.is_date32(type_):
             number, remainder = divmod(total, _DAY_MICROSECONDS)
         elif pa.types.is_timestamp(type_) and type_.unit == "ns":
             number, remainder = total * 1000, 0
+            ticks_per_day = _DAY_MICROSECONDS * 1000
         elif pa.types.is_timestamp(type_):
             number, remainder = divmod(total, _MICROSECONDS[type_.unit])
+            ticks_per_day = _DAY_MICROSECONDS // _MICROSECONDS[type_.unit]
         else:
             raise source.error(
                 bound, f"an INTERVAL in a frame ordered by a value of type {type_}; write a number"
@@ -509,6 +515,6 @@ class Windows:
             raise source.unsupported(
                 bound, f"an interval finer than {type_}", "cast the ORDER BY to TIMESTAMP"
             )
-        if number < 0:
+        if number < 0 or months < 0:
             raise source.error(bound, "an interval of a frame must not be negative")
-        return number
+        return MonthShift(months, number, ticks_per_day) if months else number

@@ -47,12 +47,19 @@ def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
 
 
 def _read_collation(clause: Clause, node: exp.Collate) -> Expression:
-    """Read ``x COLLATE "C"``: texts are compared by their bytes, which is the order here."""
+    """Read ``x COLLATE "C"``: texts are compared by their bytes, which is the order here.
+
+    Other collations are replaced in comparisons and ORDER BY (`circuits.sql.syntax.collations`).
+    """
     clause.source.allow_arguments(node, "this", "expression")
     name = node.expression.name
-    if clause.source.is_spark or name.casefold() not in _BYTE_ORDERS:
+    byte_orders = ("utf8_binary",) if clause.source.is_spark else _BYTE_ORDERS
+    if name.casefold() not in byte_orders:
+        known = "UTF8_LCASE" if clause.source.is_spark else "NOCASE, NOACCENT"
         raise clause.source.unsupported(
-            node, f"COLLATE {name}", 'write COLLATE "C", or compare lower(x)'
+            node,
+            f"COLLATE {name} here",
+            f"only comparisons and ORDER BY take {known}; elsewhere write lower(x)",
         )
     clause.source.mark_read(node.expression)
     return clause.read(node.this)

@@ -27,6 +27,7 @@ from circuits.sql.expressions.named_functions import coerce, count_error
 from circuits.sql.expressions.spark.dates import DATE_ADD, DATE_DIFF
 from circuits.sql.expressions.spark.numbers import try_arithmetic
 from circuits.sql.syntax.parsing import parse_by_name
+from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -52,7 +53,8 @@ def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
     if len(parts) != 3:
         raise count_error(clause, node, "2 to 3")
     name = _unit_of(clause, node)
-    count, value = coerce(clause, node, [clause.read(parts[1]), clause.read(parts[2])], "im")
+    moment = clause.read(parts[2])
+    count, value = coerce(clause, node, [clause.read(parts[1]), moment], "im")
     months_days_micros = [
         clause.call(node, "multiply", count, integer_literal(amount))
         if amount
@@ -61,15 +63,11 @@ def _read_add(clause: Clause, node: exp.Anonymous) -> Expression:
     ]
     is_local = arrow.is_timestamp(value.type) and value.type.tz is None
     moved = clause.call(node, "shift_timestamp", value, *months_days_micros)
-    # A TIMESTAMP_NTZ, which has no zone, remains one. A date and a literal text become a TIMESTAMP
-    # of Spark, which has a zone.
-    if is_local and not _is_text_literal(parts[2]):
+    # A TIMESTAMP_NTZ, which has no zone, remains one. A date and a text become a TIMESTAMP of
+    # Spark, which has a zone.
+    if is_local and not is_text(moment.type):
         return moved
     return clause.call(node, "cast", moved, type=pa.timestamp("us", "UTC"))
-
-
-def _is_text_literal(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
 def _read_difference(clause: Clause, node: exp.Anonymous) -> Expression:

@@ -17,10 +17,10 @@ from circuits.sql.expressions.json_values import check_has_no_json, is_json
 from circuits.sql.expressions.literals import string_literal
 from circuits.sql.syntax.parsing import parse_by_name
 
-__all__ = ["READERS_BY_NAME"]
+__all__ = ["READERS_BY_NAME", "json_of"]
 
 
-def _json_of(clause: Clause, node: exp.Expr) -> Expression:
+def json_of(clause: Clause, node: exp.Expr) -> Expression:
     """Return an expression as a JSON text; NULL is the text ``null``."""
     value = clause.read(node)
     if isinstance(node.unnest(), exp.Cast | exp.ParseJSON) and is_json(node):
@@ -49,16 +49,14 @@ def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
         name = clause.call(key, "cast", clause.read(key), type=pa.string())
         error = clause.call(key, "raise_error", string_literal("a name in json_object() is NULL"))
         quoted = clause.call(key, "coalesce", clause.call(key, "to_json", name), error)
-        parts = quoted, string_literal(":"), _json_of(clause, value)
+        parts = quoted, string_literal(":"), json_of(clause, value)
         entries.append(clause.call(node, "concat", *parts))
     return _join_texts(clause, node, entries, "{", "}")
 
 
 def _read_array(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``json_array(a, b, ...)``."""
-    return _join_texts(
-        clause, node, [_json_of(clause, part) for part in node.expressions], "[", "]"
-    )
+    return _join_texts(clause, node, [json_of(clause, part) for part in node.expressions], "[", "]")
 
 
 def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:

@@ -45,6 +45,7 @@ _IS_JSON_KINDS: Final = {
 }
 _VALUE_BEHAVIORS: Final = ("null", "error", "default")
 _QUERY_BEHAVIORS: Final = ("null", "error", "array", "object")
+_LIST_BEHAVIORS: Final = ("null", "error", "array")
 _EXISTS_BEHAVIORS: Final = ("true", "false", "unknown", "error")
 
 
@@ -116,6 +117,8 @@ def _behavior(
         return clause.call(call.node, "cast", error, type=target)
     if word == "default":
         return clause.call(call.node, "cast", clause.read(value_node), type=target)
+    if word == "array" and pa.types.is_list(target):
+        return clause.call(call.node, "cast", clause.call(call.node, "make_list"), type=target)
     constants: dict[str, object] = {"array": "[]", "object": "{}", "true": True, "false": False}
     return Literal(constants.get(word), target)
 
@@ -182,7 +185,8 @@ def _read_json_query(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read JSON_QUERY: an object or an array, as JSON."""
     call = _read_call(clause, node)
     target = _returning(clause, call)
-    if not pa.types.is_string(target):
+    is_list_of_texts = pa.types.is_list(target) and pa.types.is_string(target.value_type)
+    if not (pa.types.is_string(target) or is_list_of_texts):
         raise clause.source.unsupported(
             node, f"JSON_QUERY() RETURNING {target}", "convert its text with from_json()"
         )
@@ -201,7 +205,12 @@ def _read_json_query(clause: Clause, node: exp.Anonymous) -> Expression:
     is_array = _is_one_of(clause, node, kind, ("array",))
     structured = clause.call(node, "case", is_array, array, text if word == "without" else wrapped)
     value = clause.call(node, "case", is_structured, structured, other)
-    return _choose(clause, call, value, _QUERY_BEHAVIORS, pa.string())
+    if not is_list_of_texts:
+        return _choose(clause, call, value, _QUERY_BEHAVIORS, pa.string())
+    # An object is no list, so it is an error or empty, as in a lax path.
+    value = clause.call(node, "case", is_array, value, other)
+    elements = clause.call(node, "from_json", value, Literal(None, target))
+    return _choose(clause, call, elements, _LIST_BEHAVIORS, target)
 
 
 def _read_json_exists(clause: Clause, node: exp.Anonymous) -> Expression:

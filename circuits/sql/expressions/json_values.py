@@ -172,7 +172,10 @@ _CONTAINERS: Final = (
     *(exp.PropertyEQ, exp.Struct, exp.ToMap),
 )
 _JSON_FUNCTIONS: Final = frozenset(
-    ("array_to_json", "json_array", "json_object", "json_quote", "row_to_json", "to_json")
+    (
+        *("array_to_json", "json_array", "json_arrayagg", "json_group_array", "json_group_object"),
+        *("json_object", "json_objectagg", "json_quote", "row_to_json", "to_json"),
+    )
 )
 
 

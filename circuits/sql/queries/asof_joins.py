@@ -10,26 +10,45 @@
 The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
 finds the right row. Of several right rows with equal keys and times the first in the order of their
 columns is joined.
+
+`LatestTime` searches by codes, so it needs a type whose codes have the order of the values. The
+codes of texts and of decimals with more than 18 digits do not. For them, a window finds the time:
+the greatest right time up to the left row, among the left and right rows of the key together. A
+change then computes all rows of its key again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Expression, columns_of
-from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, PlanNode, TopK, columns
+from circuits.plan.expressions import Call, Expression, Literal, columns_of
+from circuits.plan.nodes import (
+    CrossJoin,
+    Filter,
+    Map,
+    Order,
+    OuterJoin,
+    PlanNode,
+    TopK,
+    Union,
+    columns,
+)
 from circuits.plan.time_windows import LatestTime
+from circuits.plan.window import Frame, Window, WindowCall
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import ScopeColumn, is_correlated, shift_columns
 from circuits.sql.binding.select_builder import conjuncts_of
 from circuits.sql.queries.window_columns import with_columns
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
+from circuits.types.arrow_types import is_nested
+from circuits.types.codecs.codec import Codecs
 
 __all__ = ["AsofJoin", "Match", "join_asof", "read_match", "read_system_time"]
 
@@ -122,14 +141,11 @@ def read_match(
     if time_comparison is None:
         raise source.error(join.this, f"ASOF JOIN without a comparison of times; {_ADVICE}")
     left_time, right_time, function = time_comparison
-    data_type = left_time.type
-    if not (
-        arrow.is_integer(data_type) or arrow.is_date(data_type) or arrow.is_timestamp(data_type)
-    ):
+    if is_nested(left_time.type):
         raise source.unsupported(
             join.this,
-            f"an ASOF join by values of type {data_type}",
-            "compare timestamps or integers",
+            f"an ASOF join by values of type {left_time.type}",
+            "compare times, numbers or texts",
         )
     return Match(
         tuple(left for left, _ in keys),
@@ -216,14 +232,16 @@ def join_asof(join: AsofJoin) -> PlanNode:
     right_columns = columns(right)
     names = tuple(right.fields[index].name for index in order)
     right_times = Map(right, tuple(right_columns[index] for index in order), names)
-    matched = LatestTime(
-        left,
-        right_times,
-        tuple(left_keys),
-        left_time,
-        strict=match.comparison in ("gt", "lt"),
-        forwards=match.comparison in ("le", "lt"),
-    )
+    strict, forwards = match.comparison in ("gt", "lt"), match.comparison in ("le", "lt")
+    matched: PlanNode
+    if Codecs().codec(match.left_time.type).ordered:
+        matched = LatestTime(
+            left, right_times, tuple(left_keys), left_time, strict=strict, forwards=forwards
+        )
+    else:
+        matched = _latest_in_window(
+            left, right_times, left_keys, left_time, strict=strict, forwards=forwards
+        )
     first_rows = TopK(right, tuple(dict.fromkeys(order)), (), 1)
     width = len(matched.fields)
     matched_time = width - 1
@@ -241,3 +259,62 @@ def join_asof(join: AsofJoin) -> PlanNode:
     left_width, right_width = len(join.left.fields), len(join.right.fields)
     kept = (*both[:left_width], *both[width : width + right_width])
     return Map(joined, kept, tuple(joined.fields[column.index].name for column in kept))
+
+
+def _latest_in_window(
+    left: PlanNode,
+    right_times: PlanNode,
+    keys: Sequence[int],
+    time: int,
+    *,
+    strict: bool,
+    forwards: bool,
+) -> PlanNode:
+    """Return the left rows with the time of their match; the arguments are those of `LatestTime`.
+
+    ::
+
+        max(right time) OVER (PARTITION BY keys ORDER BY time RANGE UNBOUNDED PRECEDING)
+    """
+    width, key_count = len(left.fields), len(keys)
+    left_columns, right_columns = columns(left), columns(right_times)
+    data_type = right_columns[-1].type
+    # Both sides have these columns: those of the left side, the keys, the time, the time of a
+    # right row, and whether the row is a left row.
+    names = (
+        *(field.name for field in left.fields),
+        *(left.fields[key].name for key in keys),
+        *(left.fields[time].name, "right time", "is left"),
+    )
+    left_rows = Map(
+        left,
+        (
+            *left_columns,
+            *(left_columns[key] for key in keys),
+            *(left_columns[time], Literal(None, data_type), Literal(True, pa.bool_())),
+        ),
+        names,
+    )
+    padding = (Literal(None, field.type) for field in left.fields)
+    is_right = Literal(False, pa.bool_())
+    right_rows = Map(right_times, (*padding, *right_columns, right_columns[-1], is_right), names)
+    partition = tuple(range(width, width + key_count))
+    own_time, right_time = width + key_count, width + key_count + 1
+    call = WindowCall(
+        "max",
+        (right_time,),
+        data_type,
+        "latest time",
+        Frame("range", None, 0, "group" if strict else "none"),
+    )
+    if forwards:
+        call = replace(call, function="min", name="earliest time")
+    order = Order(own_time, descending=forwards)
+    rows: PlanNode = Window(Union((left_rows, right_rows)), partition, (order,), (call,))
+    *_, left_time, _, is_left, found_time = columns(rows)
+    rows = Filter(rows, is_left)
+    # A row without a time, which is ordered last, has no match.
+    has_time = functions.call("not", functions.call("is_null", left_time))
+    matched_time = functions.call("case", has_time, found_time, Literal(None, data_type))
+    outputs = (*columns(rows)[:width], matched_time)
+    return Map(rows, outputs, (*names[:width], call.name))

@@ -1,4 +1,4 @@
-"""Window functions in GROUP BY, and the bounds of their windows in the other clauses.
+"""Window functions in GROUP BY or in the list, and the bounds of their windows in other clauses.
 
 ::
 
@@ -7,6 +7,7 @@
     GROUP BY SESSION(ts, gap)                     SESSION_START(...), ...
     GROUP BY window(ts, size [, slide [, offset]])    window.start, window.end
     GROUP BY session_window(ts, gap)              session_window.start, session_window.end
+    SELECT window(ts, size [, slide [, offset]])  in a SELECT without groups
 
 The rows of WHERE get the columns of the window (`circuits.sql.queries.window_columns`). The start
 is a key of the groups. All other keys of the groups are also keys of the sessions. The end of a
@@ -21,6 +22,7 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.plan.expressions import Literal
+from circuits.sql.aggregation.grouping import is_grouped
 from circuits.sql.binding.scope import ScopeColumn, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.expressions.time_amounts import read_ticks, read_time
@@ -47,13 +49,23 @@ _CALL: Final = "group_window"
 
 
 def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
-    """Add the columns of the window in GROUP BY to the rows of a SELECT, if there is one."""
+    """Add the columns of the window of a SELECT to its rows, if it has one.
+
+    The window is in GROUP BY, or in the list of a SELECT without groups.
+    """
     group = select.args.get("group")
-    if group is None:
-        return
-    call = select.meta.get(_CALL) or _find_window(builder, select, group)
+    call = select.meta.get(_CALL)
+    if call is None:
+        calls = _find_windows(builder, select, group) if group else _find_in_list(select)
+        if any(other != calls[0] for other in calls[1:]):
+            raise builder.source.unsupported(
+                calls[1], "a second window in one SELECT", "select twice, with a query in FROM"
+            )
+        call = calls[0] if calls else None
     if call is None:
         return
+    if group is None:
+        _check_without_groups(builder, select, call)
     kind = call.name.lower()
     arguments = _arguments(builder, call)
     if _CALL not in select.meta:
@@ -68,6 +80,7 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
 
     offset = ticks("offset", may_be_negative=True) if "offset" in arguments else 0
     if "gap" in arguments:
+        assert group is not None
         nodes = [
             _resolve_alias(builder, _resolve_number(select, node)) for node in group.expressions
         ]
@@ -89,20 +102,39 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
     )
 
 
-def _find_window(
+def _find_windows(
     builder: SelectBuilder, select: exp.Select, group: exp.Group
-) -> exp.Anonymous | None:
-    """Return the call of a window function in GROUP BY; None if there is none."""
+) -> list[exp.Anonymous]:
+    """Return the calls of window functions in GROUP BY."""
     calls: list[exp.Anonymous] = []
     for node in group.expressions:
         value = _resolve_alias(builder, _resolve_number(select, node))
         if isinstance(value, exp.Anonymous) and value.name.lower() in _WINDOWS:
             calls.append(value)
-    if any(call != calls[0] for call in calls[1:]):
+    return calls
+
+
+def _find_in_list(select: exp.Select) -> list[exp.Anonymous]:
+    """Return the calls of ``window`` and ``session_window`` in the list of a SELECT."""
+    return [
+        node
+        for item in select.expressions
+        for node in item.walk(prune=lambda part: isinstance(part, exp.Query))
+        if isinstance(node, exp.Anonymous) and node.name.lower() in ("window", "session_window")
+    ]
+
+
+def _check_without_groups(builder: SelectBuilder, select: exp.Select, call: exp.Anonymous) -> None:
+    """Refuse a window in the list of a SELECT whose rows are groups, or that are sessions."""
+    name = f"{call.name}()"
+    if call.name.lower() == "session_window":
         raise builder.source.unsupported(
-            calls[1], "a second window in GROUP BY", "group twice, with a query in FROM"
+            call, f"{name} in a SELECT without GROUP BY", f"write GROUP BY {name[:-1]}ts, gap)"
         )
-    return calls[0] if calls else None
+    if is_grouped(select):
+        raise builder.source.unsupported(
+            call, f"{name} beside an aggregate without GROUP BY", "write it in GROUP BY"
+        )
 
 
 def _resolve_number(select: exp.Select, node: exp.Expr) -> exp.Expr:

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import (
     Call,
     Column,
@@ -324,7 +325,7 @@ def _join_flag(
             only_equalities = False
     if only_equalities:
         sides = tuple(dict.fromkeys(side for _, _, side in equalities))
-        names = tuple(f"key_{number}" for number in range(len(sides)))
+        names = column_names(sides, inner.fields)
         flagged = Map(filter_all(inner, filters), (*sides, true), (*names, "found"))
         links = [
             call(function, left, Column(width + sides.index(side), side.type))

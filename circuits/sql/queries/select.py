@@ -21,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Expression, Literal, columns_of, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
@@ -631,8 +632,7 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
 
 def _map_columns(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:
     """Map each row to the expressions; those without a name become hidden columns."""
-    hidden_names = (f"hidden_{number}" for number in range(len(expressions) - len(names)))
-    all_names = (*names, *hidden_names)
+    all_names = (*names, *column_names(expressions[len(names) :], plan.fields))
     if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
         types = [expression.type for expression in expressions]
         fields = tuple(map(Field, all_names, types))

@@ -59,6 +59,7 @@ from circuits.sql.queries.asof_joins import AsofJoin, join_asof, read_match, rea
 from circuits.sql.queries.conditions import has_query, restrict
 from circuits.sql.queries.decorrelation import filter_all, links_between, plan_correlated_query
 from circuits.sql.queries.pivots import apply_pivots, pivoted_name
+from circuits.sql.queries.unnest_conditions import keep_matching_elements
 from circuits.sql.queries.unnesting import is_table_function, read_table_function
 from circuits.sql.queries.window_tables import is_window_table, read_window_table
 from circuits.sql.syntax.parsing import IS_COMMA, NAME_IN_TEXT
@@ -208,13 +209,11 @@ class _FromReader:
                 join.this, "this kind of join with UNNEST", "write CROSS JOIN or LEFT JOIN ON TRUE"
             )
         is_true = isinstance(on, exp.Boolean) and on.this
-        if join_kind == "left" and on is not None and not is_true:
-            raise self.source.unsupported(
-                on, "LEFT JOIN with UNNEST on a condition", "write ON TRUE"
-            )
         read_table_function(builder, join.this, outer=join_kind == "left")
         if on is not None and is_true:
             self.source.allow_arguments(on, "this")
+        elif on is not None and join_kind == "left":
+            keep_matching_elements(builder, join.this, on)
         elif on is not None:
             restrict(builder, on, "JOIN ... ON")
         return builder

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pyarrow import types as arrow
 
+from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Filter, Map, PlanNode, columns
 from circuits.plan.time_windows import HoppingWindows, SessionBound
@@ -117,7 +118,5 @@ def with_columns(plan: PlanNode, values: Sequence[Expression]) -> tuple[PlanNode
     expressions += [value for value in dict.fromkeys(values) if value not in expressions]
     positions = tuple(map(expressions.index, values))
     if len(expressions) > len(plan.fields):
-        names = [field.name for field in plan.fields]
-        names += [f"value_{number}" for number in range(len(expressions) - len(names))]
-        plan = Map(plan, tuple(expressions), tuple(names))
+        plan = Map(plan, tuple(expressions), column_names(expressions, plan.fields))
     return plan, positions

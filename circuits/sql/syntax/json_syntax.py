@@ -1,10 +1,12 @@
-"""The parser of JSON_VALUE, JSON_QUERY and JSON_EXISTS with the clauses of the SQL standard.
+"""The parser of the JSON functions and aggregates with the clauses of the SQL standard.
 
 ::
 
     JSON_VALUE(doc, path [RETURNING type] [behavior ON EMPTY] [behavior ON ERROR])
     JSON_QUERY(doc, path [RETURNING type] [wrapper] [behavior ON EMPTY] [behavior ON ERROR])
     JSON_EXISTS(doc, path [behavior ON ERROR])
+    JSON_ARRAYAGG(value [ORDER BY ...] [NULL | ABSENT ON NULL])
+    JSON_OBJECTAGG([KEY] key VALUE value [NULL | ABSENT ON NULL])
 
     behavior    NULL, ERROR, DEFAULT value, EMPTY ARRAY, EMPTY OBJECT, TRUE, FALSE, UNKNOWN
     wrapper     WITHOUT [ARRAY] WRAPPER, WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER
@@ -20,10 +22,12 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-__all__ = ["FUNCTION_PARSERS", "HAS_JSON_CLAUSES"]
+__all__ = ["FUNCTION_PARSERS", "HAS_JSON_CLAUSES", "LEAVES_NULLS_OUT"]
 
 #: A key of ``meta`` of a call: its arguments after the path stand for clauses.
 HAS_JSON_CLAUSES: Final = "has_json_clauses"
+#: A key of ``meta`` of an aggregate: True with ABSENT ON NULL.
+LEAVES_NULLS_OUT: Final = "leaves_nulls_out"
 _BEHAVIORS: Final = ("NULL", "ERROR", "TRUE", "FALSE", "UNKNOWN")
 
 
@@ -95,7 +99,39 @@ def _parse_behavior(parser: Any) -> list[exp.Expr] | None:
     return None
 
 
+def _parse_array_aggregate(parser: Any) -> exp.Expr:
+    """Parse ``JSON_ARRAYAGG(x [ORDER BY y] [NULL | ABSENT ON NULL])``."""
+    call = exp.Anonymous(this="json_arrayagg", expressions=[parser._parse_lambda()])
+    call.meta[LEAVES_NULLS_OUT] = _parse_null_clause(parser) != "NULL"
+    return call
+
+
+def _parse_object_aggregate(parser: Any) -> exp.Expr:
+    """Parse ``JSON_OBJECTAGG([KEY] k VALUE x [NULL | ABSENT ON NULL])``, also ``k : x``."""
+    is_key_a_word = parser._next is not None and parser._next.text.upper() not in ("VALUE", ":")
+    if is_key_a_word:
+        parser._match_text_seq("KEY")
+    key = parser._parse_bitwise()
+    if not (parser._match_text_seq("VALUE") or parser._match_text_seq(":")):
+        parser.raise_error("JSON_OBJECTAGG() takes KEY k VALUE x")
+    call = exp.Anonymous(this="json_objectagg", expressions=[key, parser._parse_bitwise()])
+    call.meta[LEAVES_NULLS_OUT] = _parse_null_clause(parser) == "ABSENT"
+    return call
+
+
+def _parse_null_clause(parser: Any) -> str:
+    """Parse ``NULL ON NULL`` or ``ABSENT ON NULL``; return its first word, or nothing."""
+    for word in ("NULL", "ABSENT"):
+        if parser._match_text_seq(word, "ON", "NULL"):
+            return word
+    return ""
+
+
 #: The parsers of the functions, by their upper-case names.
 FUNCTION_PARSERS: Final = {
-    name.upper(): _function_parser(name) for name in ("json_value", "json_query", "json_exists")
+    **{
+        name.upper(): _function_parser(name) for name in ("json_value", "json_query", "json_exists")
+    },
+    "JSON_ARRAYAGG": _parse_array_aggregate,
+    "JSON_OBJECTAGG": _parse_object_aggregate,
 }

@@ -38,6 +38,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.array_subqueries import replace_array_subqueries
+from circuits.sql.syntax.collations import replace_collations
 from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
@@ -103,7 +104,12 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     tokens = join_spark_tokens(tokens) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
-    return [rewrite_tree(tree) if tree is not None else None for tree in trees]
+    return [
+        replace_collations(rewrite_tree(tree), is_spark=is_spark_dialect)
+        if tree is not None
+        else None
+        for tree in trees
+    ]
 
 
 def _rewrite_tree(tree: exp.Expr) -> exp.Expr:

@@ -260,7 +260,7 @@ def test_explain_names_the_bound_of_each_operator():
     assert bounds == [
         "rows with ts >= watermark of b - 10",
         "rows with ts >= watermark of a",
-        f"groups with x0 >= subtract({least}, modulo({least}, 10))",
+        f"groups with ts - ts % 10 >= {least} - {least} % 10",
     ]
     assert "rows with ts >= watermark of b - 10" in circuit.explain()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from circuits import EvaluationError, compile_sql
 from circuits.errors import SqlError
+from tests.oracles.duckdb_mirror import Mirror
 
 SCHEMA = {"t": pa.schema([("d", pa.string())])}
 DOCUMENT = '{"a": {"b": 1}, "s": "x", "n": null, "l": [1, 2], "f": 1.5, "t": true, "z y": "2"}'
@@ -74,6 +77,9 @@ STANDARD = [
     ("JSON_VALUE(d, 'strict $.n' NULL ON EMPTY DEFAULT d ON ERROR)", None, "nope", None),
     ("JSON_QUERY(d, '$.a')", '{"b":1}', None, None),
     ("JSON_QUERY(d, '$.l' RETURNING VARCHAR)", "[1,2]", None, None),
+    ("JSON_QUERY(d, '$.l' RETURNING ARRAY<STRING>)", ["1", "2"], None, None),
+    ("JSON_QUERY(d, '$.a' RETURNING ARRAY<STRING>)", None, None, None),
+    ("JSON_QUERY(d, '$.a' RETURNING ARRAY<STRING> EMPTY ARRAY ON ERROR)", [], [], None),
     ("JSON_QUERY(d, '$.s')", None, None, None),
     ("JSON_QUERY(d, '$.s' WITH WRAPPER)", '["x"]', None, None),
     ("JSON_QUERY(d, '$.n' WITH ARRAY WRAPPER EMPTY ARRAY ON EMPTY)", "[]", None, None),
@@ -172,3 +178,90 @@ def test_an_arrow_counts_positions_from_the_end_as_duckdb_does():
             for d in documents
         ]
         assert values_of(call, documents, "duckdb") == [row[0] for row in rows]
+
+
+# Aggregates, and what they are in DuckDB, whose arrays are in the order of the rows.
+AGGREGATES = {
+    **{
+        f"json_group_array({value})": f"to_json(list({value} ORDER BY {value}))::VARCHAR"
+        for value in ("n", "s", "f")
+    },
+    "json_group_object(k, s)": "json_group_object(k, s)",
+    "JSON_ARRAYAGG(n)": "to_json(list(n ORDER BY n) FILTER (WHERE n IS NOT NULL))::VARCHAR",
+    "JSON_ARRAYAGG(s ORDER BY n DESC, s NULL ON NULL)": (
+        "to_json(list(s ORDER BY n DESC, s))::VARCHAR"
+    ),
+    "JSON_OBJECTAGG(k VALUE n)": "json_group_object(k, n)",
+    "json_group_array(s) FILTER (WHERE n > 1)": (
+        "to_json(list(s ORDER BY s) FILTER (WHERE n > 1))::VARCHAR"
+    ),
+    "json_group_array(json_object('a', n))": (
+        "to_json(list({'a': n} ORDER BY {'a': n}::VARCHAR))::VARCHAR"
+    ),
+}
+
+
+def test_aggregates_of_json_are_those_of_duckdb_after_every_step():
+    """Group by g, in which k is unique, so that objects have one order of their members."""
+    random = np.random.default_rng(5)
+    count = 24
+
+    def with_nulls(values: list[object]) -> list[object]:
+        return [None if random.random() < 0.2 else value for value in values]
+
+    rows = pa.table(
+        {
+            "g": pa.array([number % 3 for number in range(count)], pa.int64()),
+            "k": pa.array([f'k"{number // 3}' for number in range(count)]),
+            "n": pa.array(with_nulls(random.integers(0, 4, count).tolist()), pa.int64()),
+            "s": pa.array(with_nulls(["a", "B", 'q"', "ü"] * (count // 4))),
+            "f": pa.array(with_nulls([0.5, 40.25, 2.0, -1.5] * (count // 4)), pa.float64()),
+        }
+    )
+    mirror = Mirror({"t": rows})
+    items = ", ".join(f"{call} AS v{number}" for number, call in enumerate(AGGREGATES))
+    circuit = compile_sql(f"SELECT g, {items} FROM t GROUP BY g", {"t": rows.schema})
+    objects = [i for i, text in enumerate(AGGREGATES.values()) if text.startswith("json_group")]
+    expected = ", ".join(AGGREGATES.values())
+    total: Counter[tuple[object, ...]] = Counter()
+    for _ in range(6):
+        present = mirror.present["t"]
+        inserted = random.permutation(np.flatnonzero(~present))[:10]
+        deleted = random.permutation(np.flatnonzero(present))[:5]
+        delta = circuit.step(mirror.change({"t": (inserted, deleted)}))["view"]
+        for row in delta.to_pylist():
+            weight = row.pop("weight")
+            total[tuple(row.values())] += weight
+        answer = mirror.answer(f"SELECT g, {expected} FROM (FROM t ORDER BY k) GROUP BY g")
+        # The members of DuckDB's objects are in the order in which its threads read the rows.
+        assert _parse_objects(+total, objects) == _parse_objects(Counter(answer), objects)
+        assert not -total
+
+
+def _parse_objects(
+    rows: Counter[tuple[object, ...]], columns: list[int]
+) -> Counter[tuple[object, ...]]:
+    """Return rows with the texts of objects as sorted members; column 0 is a number."""
+    return Counter(
+        {
+            tuple(
+                tuple(sorted(json.loads(value).items())) if number - 1 in columns else value
+                for number, value in enumerate(row)
+            ): weight
+            for row, weight in rows.items()
+        }
+    )
+
+
+def test_aggregates_of_json_of_no_rows_are_null_in_duckdb_and_empty_in_flink():
+    calls = "JSON_ARRAYAGG(d), JSON_OBJECTAGG(KEY d VALUE d)"
+    for dialect, values in (("duckdb", (None, None)), ("spark", ("[]", "{}"))):
+        circuit = compile_sql(f"SELECT {calls} FROM t", SCHEMA, dialect=dialect)
+        (row,) = circuit.step({})["view"].to_pylist()
+        assert tuple(row.values()) == (*values, 1)
+
+
+def test_a_null_key_of_a_json_object_is_an_error_that_names_the_call():
+    circuit = compile_sql("SELECT json_group_object(d, 1) AS v FROM t", SCHEMA)
+    with pytest.raises(EvaluationError, match=r"^a key of json_group_object\(\) is NULL; exclude"):
+        circuit.step({"t": [{"d": None}]})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -20,6 +21,8 @@ import pytest
 
 from circuits.errors import SqlError
 from circuits.plan.nodes import Field, Filter, Scan, Values
+from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.plan.traversal import iter_nodes
 from circuits.sql import plan_sql
 from tests.generators import tpch_queries
 from tests.generators.sql_queries import QUERIES, TABLES
@@ -161,6 +164,21 @@ def test_constants_without_from_are_values():
     plan = plan_of("SELECT 1 AS x, 'a' AS y")
 
     assert plan == Values((Field("x", pa.int64()), Field("y", pa.string())), ((1, "a"),))
+
+
+# Columns of VALUES are col0 and so on, as in DuckDB.
+KNOWN_NAMES = {"col", "row_id", *(name for schema in TABLES.values() for name in schema.names)}
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_the_names_in_a_plan_are_those_of_the_query(text):
+    plan = rewrite_plan(plan_of(text))
+
+    # A computed column has its text as the name, such as count(*). A name that occurs twice in a
+    # join has a number: a_2.
+    names = {field.name for node in iter_nodes(plan) for field in node.fields}
+    numbered = {name for name in names if re.fullmatch(r"[a-z_]+[0-9]+", name)}
+    assert {re.sub(r"_?[0-9]+$", "", name) for name in numbered if name not in text} <= KNOWN_NAMES
 
 
 def test_a_condition_in_all_branches_of_an_or_becomes_a_separate_condition():

@@ -48,6 +48,31 @@ def test_running_extremes_of_strings_and_doubles_are_what_duckdb_answers(data):
         check(data, st.sampled_from(RUNNING_EXTREMES))
 
 
+# The dates are up to 90 days apart, at and around the ends of months.
+DAY = "d + CAST(b * 30 AS INTEGER)"
+MONTH_FRAMES = [
+    f"SELECT b, d, sum(p) OVER (ORDER BY {DAY} RANGE BETWEEN INTERVAL 1 MONTH PRECEDING AND "
+    "CURRENT ROW) AS m FROM v",
+    f"SELECT b, d, p, count(*) OVER (PARTITION BY p ORDER BY {DAY} DESC RANGE BETWEEN "
+    "INTERVAL 2 MONTH PRECEDING AND INTERVAL '1 month 1 day' FOLLOWING) AS m FROM v",
+    f"SELECT b, d, max(b) OVER (ORDER BY CAST({DAY} AS TIMESTAMP) NULLS FIRST RANGE BETWEEN "
+    "INTERVAL '2 month 3 hours' PRECEDING AND INTERVAL 1 MONTH PRECEDING EXCLUDE GROUP) AS m "
+    "FROM v",
+    f"SELECT b, d, sum(b) OVER (ORDER BY {DAY} RANGE BETWEEN UNBOUNDED PRECEDING AND "
+    "INTERVAL 1 MONTH FOLLOWING) AS m FROM v",
+    f"SELECT b, d, last_value(b) OVER (ORDER BY {DAY}, b RANGE BETWEEN UNBOUNDED PRECEDING AND "
+    "CURRENT ROW) AS m, lag(b, 3 - 2) OVER (ORDER BY b, d, p) AS n, "
+    "sum(b) OVER (ORDER BY b, d, p ROWS BETWEEN 1 + 1 PRECEDING AND 2 - 2 FOLLOWING) AS o FROM v",
+]
+
+
+@settings(LAW, max_examples=60)
+@given(st.data(), st.sampled_from([-(10**9), 16]))
+def test_frames_with_months_and_with_constant_expressions_are_what_duckdb_answers(data, overhead):
+    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+        check(data, st.sampled_from(MONTH_FRAMES))
+
+
 # A frame whose bounds, both before or both after the row, are exchanged holds no row.
 EMPTY_FRAMES = [
     "SELECT a, b, count(*) OVER w AS n, sum(b) OVER w AS m FROM t WINDOW w AS (ORDER BY a, b, s"

@@ -206,6 +206,49 @@ VIEWS = {
            ON e.k + 1 = p.k AND e.ts + INTERVAL 3 SECOND > p.ts WHERE e.v > 1""",
         None,
     ),
+    "asof of texts": (
+        """SELECT e.k, e.ts, p.ts, p.price FROM e ASOF LEFT JOIN p
+           ON e.k = p.k AND CAST(e.ts AS VARCHAR) >= CAST(p.ts AS VARCHAR)""",
+        None,
+    ),
+    "asof of texts before": (
+        """SELECT e.k, e.ts, p.price FROM e ASOF JOIN p
+           ON e.k = p.k AND CAST(e.ts AS VARCHAR) < CAST(p.ts AS VARCHAR)""",
+        None,
+    ),
+    "asof of texts without keys": (
+        """SELECT e.k, e.ts, p.ts FROM e ASOF LEFT JOIN p
+           ON CAST(e.ts AS VARCHAR) > CAST(p.ts AS VARCHAR)""",
+        None,
+    ),
+    "asof of doubles": (
+        "SELECT e.k, e.ts, p.ts FROM e ASOF LEFT JOIN p ON e.k = p.k AND epoch(e.ts) > epoch(p.ts)",
+        None,
+    ),
+    "asof of decimals": (
+        """SELECT e.k, e.ts, p.ts FROM e ASOF LEFT JOIN p ON e.k = p.k
+           AND CAST(epoch(e.ts) AS DECIMAL(18, 2)) <= CAST(epoch(p.ts) AS DECIMAL(18, 2))""",
+        None,
+    ),
+    "asof of wide decimals": (
+        """SELECT e.k, e.ts, p.ts FROM e ASOF LEFT JOIN p ON e.k = p.k
+           AND CAST(epoch(e.ts) AS DECIMAL(30, 2)) <= CAST(epoch(p.ts) AS DECIMAL(30, 2))""",
+        None,
+    ),
+    "window of rows": (
+        """SELECT k, v, window(ts, '10 seconds').start, window(ts, '10 seconds').end FROM e
+           WHERE v > 0""",
+        """SELECT k, v, b, b + INTERVAL 10 SECOND FROM (SELECT k, v,
+           time_bucket(INTERVAL 10 SECOND, ts, TIMESTAMP '1970-01-01') b FROM e
+           WHERE ts IS NOT NULL AND v > 0)""",
+    ),
+    "hopping window of rows": (
+        "SELECT DISTINCT window(ts, '10 seconds', '4 seconds').start, v FROM e ORDER BY v",
+        """SELECT DISTINCT b, v FROM (
+           SELECT time_bucket(INTERVAL 4 SECOND, ts, TIMESTAMP '1970-01-01')
+           - i * INTERVAL 4 SECOND AS b, ts, v FROM e, range(3) r(i) WHERE ts IS NOT NULL)
+           WHERE ts < b + INTERVAL 10 SECOND""",
+    ),
     "temporal": (
         "SELECT e.k, e.ts, x.price FROM e JOIN p FOR SYSTEM_TIME AS OF e.ts AS x ON e.k = x.k",
         "SELECT e.k, e.ts, p.price FROM e ASOF JOIN p ON e.k = p.k AND e.ts >= p.ts",
@@ -314,6 +357,9 @@ def test_views_of_windows_have_the_rows_of_duckdb_after_every_step(seed):
             "TUMBLE_END",
             "other arguments",
         ),
+        ("SELECT session_window(ts, '1 hour') FROM e", "session", "without GROUP BY"),
+        ("SELECT window(ts, '1 hour'), count(*) FROM e", "window", "write it in GROUP BY"),
+        ("SELECT 1 FROM e ASOF JOIN p ON [e.v] >= [p.k]", "p ON", "compare times, numbers"),
         ("SELECT 1 FROM e ASOF JOIN p ON e.k = p.k", "p ON", "without a comparison"),
         (
             "SELECT 1 FROM e ASOF JOIN p ON e.ts > p.ts AND e.v > p.price",

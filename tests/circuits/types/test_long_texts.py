@@ -86,7 +86,7 @@ def test_an_error_names_a_too_long_row_among_rows_that_do_not_fit_a_column(monke
     monkeypatch.setattr(limits, "MAX_STRING_BYTES", 50)
     monkeypatch.setattr(text_module, "MAX_STRING_BYTES", 50)
     columns = [pa.array(["a"] * 9), pa.array([40] * 8 + [51]), pa.array(["x"] * 9)]
-    with pytest.raises(EvaluationError, match=r"repeat\('a', 51\) has no value"):
+    with pytest.raises(EvaluationError, match=r"has no value .* for #0 = 'a', #1 = 51: "):
         evaluate(expressions()["repeat"], columns, 9)
 
 

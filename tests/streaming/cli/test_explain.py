@@ -86,7 +86,7 @@ def test_the_tree_shows_the_operators_in_the_order_of_the_query():
     labels = [line.split(" ", 1)[1] for line in lines[1:-1]]
     assert labels[0] == "top 2 in order src desc"
     assert labels[1] == "aggregate count(*) by src"
-    assert labels[-1].startswith("filter gt(dst, 3")
+    assert labels[-1].startswith("filter dst > 3")
     assert lines[-1] == "input link(src, dst)"
 
 

@@ -127,8 +127,8 @@ class GroupedRows:
         """Return the group and the position of each value, as often as its weight."""
         if int(self.sizes.max(initial=0)) > _MAX_COPIES:
             raise EvaluationError(
-                f"{self.call.function}(#{self.call.argument}) as {self.call.name!r} has more than "
-                f"{_MAX_COPIES} values in some group; aggregate fewer rows"
+                f"{self.call.name} has more than {_MAX_COPIES} values in some group; aggregate "
+                "fewer rows"
             )
         if self.budget is not None:  # the group, the position and the code of each copy
             self.budget.add_bytes(3 * WORD_BYTES * int(self.sizes.sum()))

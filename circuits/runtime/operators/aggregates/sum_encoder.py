@@ -88,9 +88,8 @@ class SumEncoder:
         total = sum(amount << (32 * position) for position, amount in digits)
         shown = f"{total}e-{self._exact.scale}" if self._exact.scale else str(total)
         return EvaluationError(
-            f"{self.call.function}(#{self.call.argument}) as {self.call.name!r} is {shown} for "
-            f"some group, beyond {self._codec.type}; cast the argument to a decimal of scale 0, or "
-            f"to double"
+            f"{self.call.name} is {shown} for some group, beyond {self._codec.type}; cast "
+            "the argument to a decimal of scale 0, or to double"
         )
 
 

@@ -62,6 +62,7 @@ class TemporalFilterOperator:
         self.plan = plan
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
+        self._names = [field.name for field in fields]
         self._value_codec = codecs.codec(plan.value.type)
         assert self._value_codec.ordered
         # For ``<=`` and ``>``, the bound has passed the value that equals it, so add 1 to it.
@@ -125,7 +126,7 @@ class TemporalFilterOperator:
         """Return the code of the least value that the bound has not passed at a time."""
         # The bound is an expression over the time, with its time zone or without.
         time = pa.array([now], NOW_TYPE).cast(_type_of_now(self.plan.bound))
-        values = evaluate(self.plan.bound, [time], 1)
+        values = evaluate(self.plan.bound, [time], 1, ["now"])
         return int(self._value_codec.encode(values)[0]) + self._shift
 
     def _values(self, zset: ZSet) -> Int64Array:
@@ -133,10 +134,12 @@ class TemporalFilterOperator:
         value = self.plan.value
         if not len(zset):
             return np.empty(0, np.int64)
-        batch = RowBatch(zset, self._columns, self._codecs)
+        batch = RowBatch(zset, self._columns, self._codecs, self._names)
         if isinstance(value, Column):
             return batch.codes(value.index)
-        codes: Int64Array = self._value_codec.encode(evaluate(value, batch, batch.rows))
+        codes: Int64Array = self._value_codec.encode(
+            evaluate(value, batch, batch.rows, self._names)
+        )
         return codes
 
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circuits.plan.window import Frame
+from circuits.plan.window import Frame, MonthShift
 from circuits.types.codecs.arrow_buffers import BoolArray
+from circuits.types.functions.dates.date_shifts import add_months
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["FrameRanges", "Partitions", "RangeOrder", "frame_ranges"]
@@ -105,10 +106,12 @@ class RangeOrder:
         values: Numbers that ascend within each partition where ``present`` is true; int64 or
             float64.
         present: A mask of the rows whose value is not NULL.
+        descending: True if the values are the negated values of the column.
     """
 
     values: Int64Array | np.ndarray
     present: BoolArray
+    descending: bool = False
 
 
 def frame_ranges(
@@ -163,7 +166,8 @@ def _bound(
     if frame.mode == "groups":
         return _group_bound(int(offset), partitions, is_end=is_end)
     assert range_order is not None
-    return _value_bound(offset, partitions, range_order, is_end=is_end)
+    shift = frame.end_shift if is_end else frame.start_shift
+    return _value_bound(offset, shift, partitions, range_order, is_end=is_end)
 
 
 def _group_bound(offset: int, partitions: Partitions, *, is_end: bool) -> Int64Array:
@@ -176,11 +180,16 @@ def _group_bound(offset: int, partitions: Partitions, *, is_end: bool) -> Int64A
 
 
 def _value_bound(
-    offset: int | float, partitions: Partitions, order: RangeOrder, *, is_end: bool
+    offset: int | float,
+    shift: MonthShift | None,
+    partitions: Partitions,
+    order: RangeOrder,
+    *,
+    is_end: bool,
 ) -> Int64Array:
     """Return the bounds of frames of mode ``range``: search value + offset in the partition.
 
-    The frame of a row without a value is its group.
+    The frame of a row without a value is its group. A shift by months replaces the offset.
     """
     bounds = (partitions.group_stop if is_end else partitions.group_start).copy()
     rows = np.flatnonzero(order.present)
@@ -188,7 +197,13 @@ def _value_bound(
     if not n:
         return bounds
     values = order.values[rows]
-    wanted = values + offset if values.dtype.kind == "f" else _add_saturating(values, int(offset))
+    wanted: Int64Array | np.ndarray
+    if shift is not None:
+        wanted = _shift_months(values, shift, descending=order.descending)
+    elif values.dtype.kind == "f":
+        wanted = values + offset
+    else:
+        wanted = _add_saturating(values, int(offset))
     # Sort the n values of the rows and the n wanted values together, by partition. Among equal
     # values, a wanted value is first if it begins a frame (the equal rows are in it), last if it
     # ends one.
@@ -205,6 +220,20 @@ def _value_bound(
     first_row = rows[np.searchsorted(partition, partition)]
     bounds[rows] = np.maximum(np.concatenate(([0], rows + 1))[rows_before], first_row)
     return bounds
+
+
+def _shift_months(values: Int64Array, shift: MonthShift, *, descending: bool) -> Int64Array:
+    """Return times, as codes or as negated codes, shifted by months and then by ticks."""
+    # Among negated times, a bound before the current row is a later time.
+    sign = -1 if descending else 1
+    times = sign * values
+    days = times // shift.ticks_per_day
+    time_of_day = times - days * shift.ticks_per_day
+    limit = (2**63 - 2) // shift.ticks_per_day - 1
+    new_days = np.clip(add_months(days, np.array(sign * shift.months)), -limit, limit)
+    moved = _add_saturating(new_days * shift.ticks_per_day + time_of_day, sign * shift.ticks)
+    is_infinite = np.abs(days) > limit  # such a time stays what it is
+    return sign * np.where(is_infinite, times, moved)
 
 
 def _add_saturating(values: Int64Array, offset: int) -> Int64Array:

@@ -173,7 +173,9 @@ class WindowFunctions:
         values: np.ndarray = np.where(present, column, 0)
         if str(value_type) in ("float", "double", "halffloat"):
             values = values_of(values, np.dtype(f"f{value_type.bit_width // 8}")).astype(np.float64)
-        return RangeOrder(-values if order.descending else values, present)
+        return RangeOrder(
+            -values if order.descending else values, present, descending=order.descending
+        )
 
     def _compile(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         """Return the function that computes the results of a call."""

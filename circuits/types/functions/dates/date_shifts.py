@@ -64,7 +64,7 @@ def _first_day(months: Numbers) -> Numbers:
     return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
 
 
-def _add_months(days: Numbers, count: Numbers) -> Numbers:
+def add_months(days: Numbers, count: Numbers) -> Numbers:
     """Add months to days; a day beyond the end of the new month becomes its last day."""
     months, day_of_month = _split_days(days)
     first = _first_day(months + count)
@@ -86,7 +86,7 @@ def _shift_timestamps(
     is_infinite = _is_infinite(timestamps)
     months, days, micros = (np.where(is_infinite, 0, count) for count in (months, days, micros))
     day, time = np.divmod(np.where(is_infinite, 0, timestamps), _DAY_US)
-    midnight = exact_integers.multiply(_add_months(day, months) + days, _DAY_US)
+    midnight = exact_integers.multiply(add_months(day, months) + days, _DAY_US)
     shifted = exact_integers.add(exact_integers.add(midnight, time), micros)
     check_finite(pa.array(shifted), _TIMESTAMP)
     return np.where(is_infinite, timestamps, shifted)
@@ -293,7 +293,7 @@ FUNCTIONS = (
         "a plus b months, at most the last day of the month",
         "di",
         _DATE,
-        _add_months,
+        add_months,
     ),
     _function(
         "shift_timestamp",
