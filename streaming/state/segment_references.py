@@ -72,7 +72,7 @@ def merge_counts(rows: Sequence[int], new_rows: int) -> Iterator[int]:
         rows: The number of rows of each existing part, oldest first.
         new_rows: The number of rows of the new part.
 
-    >>> list(merge_counts([*[50] * 7, *[9] * 7], 9))
+    >>> list(merge_counts([*[100] * 7, *[9] * 7], 9))
     [7, 14]
     """
     first_merged = len(rows)

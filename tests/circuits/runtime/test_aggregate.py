@@ -127,7 +127,7 @@ def test_an_integer_sum_is_an_error_only_where_it_leaves_int64_and_changes_nothi
     operator, _ = operator_of([INT, INT], (0,), [("sum", 1, False)])
     big = 2**63 - 1
     assert step(operator, ZSet.from_rows([(1, big), (1, -big), (1, big)])) == {(1, big): 1}
-    with pytest.raises(EvaluationError, match=r"sum\(#1\) as 'a0' is 9223372036854775808.*cast"):
+    with pytest.raises(EvaluationError, match=r"a0 is 9223372036854775808.*cast"):
         step(operator, ZSet.from_rows([(1, 1)]))
     assert step(operator, ZSet.from_rows([(1, big)], [-1])) == {(1, big): -1, (1, 0): 1}
     step(operator, ZSet.from_rows([(1, big)], [-1]))

@@ -67,7 +67,8 @@ def batch_of(rows: list[tuple[object, ...]]) -> RowBatch:
         for i, type in enumerate(TYPES)
     ]
     codes = [codec.encode(array) for codec, array in zip(columns, arrays, strict=True)]
-    return RowBatch(ZSet.from_columns(codes), columns, codecs)
+    names = [f"c{number}" for number in range(len(TYPES))]
+    return RowBatch(ZSet.from_columns(codes), columns, codecs, names)
 
 
 @pytest.mark.parametrize("expression", FROM_CODES + FROM_VALUES, ids=str)

@@ -100,7 +100,8 @@ def batches(draw: st.DrawFn) -> tuple[RowBatch, list[pa.Array]]:
     codes = [codec.encode(array) for codec, array in zip(columns, arrays, strict=True)]
     zset = ZSet.from_columns(codes) if rows else ZSet.empty(len(TYPES))
     decoded = [codec.decode(c) for codec, c in zip(columns, zset.columns, strict=True)]
-    return RowBatch(zset, columns, codecs), decoded
+    names = [f"c{number}" for number in range(len(TYPES))]
+    return RowBatch(zset, columns, codecs, names), decoded
 
 
 def truth_values(masks, rows):
@@ -126,7 +127,8 @@ def batch_of(**columns):
     codes = [codec.encode(a) for codec, a in zip(column_codecs, columns.values(), strict=True)]
     # The last column keeps the rows in their order.
     zset = ZSet.from_columns([np.array(rows), *codes])
-    return RowBatch(zset, [codecs.codec(pa.int64()), *column_codecs], codecs)
+    names = ["number", *columns]
+    return RowBatch(zset, [codecs.codec(pa.int64()), *column_codecs], codecs, names)
 
 
 def refuse(*_):
