@@ -27,12 +27,12 @@ from circuits.runtime.evaluation import evaluate
 from circuits.runtime.predicates import cached_by_codecs, compares_codes, ordered_code, truth
 from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL, Codecs
+from circuits.types.functions.casting.time_units import DAY_US, INFINITE, MAX_TIMESTAMP_DAY
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["CodeEvaluator"]
 
-_INFINITE = 2**63 - 1  # of timestamps; the greatest code
 _TICKS_PER_MICROSECOND = {"us": 1, "ns": 1000}
 
 
@@ -124,7 +124,8 @@ class CodeEvaluator:
         codes = self.codes(value)
         is_null = codes == NULL
         ticks = np.where(is_null, 0, codes)
-        if not _within(ticks, _INFINITE - 2 * size):  # else the start of a bucket may overflow
+        # Otherwise the start of a bucket may be out of range.
+        if not _within(ticks, _largest_ticks(call.type) - 2 * size):
             return None
         return np.where(is_null, NULL, ticks - (ticks - offset % size) % size)
 
@@ -138,7 +139,7 @@ class CodeEvaluator:
         codes, added_ticks = self.codes(value), micros * factor
         is_null = codes == NULL
         ticks = np.where(is_null, 0, codes)
-        if not _within(ticks, _INFINITE - 1 - abs(added_ticks)):
+        if not _within(ticks, _largest_ticks(call.type) - abs(added_ticks)):
             return None
         return np.where(is_null, NULL, ticks + added_ticks)
 
@@ -152,6 +153,13 @@ def _chooses_codes(case: Call, codecs: Codecs) -> bool:
         or (isinstance(value, Column) and keeps_codes(value.type, case.type, codecs))
         for value in (*pairs[1::2], otherwise)
     )
+
+
+def _largest_ticks(data_type: pa.DataType) -> int:
+    """Return the ticks up to which a type has values, in both directions."""
+    if pa.types.is_timestamp(data_type) and data_type.unit == "us":
+        return MAX_TIMESTAMP_DAY * DAY_US
+    return INFINITE - 1
 
 
 def _within(ticks: Int64Array, limit: int) -> bool:
