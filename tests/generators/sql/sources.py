@@ -141,7 +141,9 @@ class Sources(Aggregates):
         alias, time = self.alias(), self.pick(self.columns(rows, "ts"))
         keys = [key for key in rows if key.kind in ("int", "text")]
         key = self.pick(keys) if keys and self.chance(80) else None
+        outer, self.outer = self.outer, []  # an aggregate of outer columns only is refused
         value = self.exact_expression(rows, 0)
+        self.outer = outer
         selected = f"{time} AS t, max({value.text}) AS v"
         if value.kind == "map":  # max() does not take maps
             selected, value = f"{time} AS t, count(*) AS v", Column("", "int")
