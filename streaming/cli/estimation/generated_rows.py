@@ -35,27 +35,34 @@ def generate_rows(
     distinct: Mapping[str, int],
     keys: tuple[str, ...],
     rng: np.random.Generator,
+    *,
+    key_values: int,
 ) -> pa.Table:
-    """Generate rows.
+    """Generate rows, each with a key of its own if there are keys.
 
     Args:
         schema: The columns.
         rows: The number of rows.
         distinct: The number of distinct values by column; by default as many as rows.
-        keys: The key of the relation; if it is one column, each row has a value of its own.
+        keys: The columns of the key of the relation, if it has one. If they are several, rows whose
+            key is drawn again are left out.
         rng: Draws the values.
+        key_values: The number of values of a key of one column; at least ``rows``.
 
     Raises:
         EventsError: A column has a type for which no values are generated.
     """
-    columns = []
-    for field in schema:
-        if keys == (field.name,):
-            indices: Int64Array = rng.permutation(rows).astype(np.int64)
+    indices: dict[str, Int64Array] = {}
+    for name in schema.names:
+        if keys == (name,):
+            indices[name] = rng.permutation(key_values)[:rows].astype(np.int64)
         else:
-            indices = rng.integers(0, max(1, distinct.get(field.name, rows)), rows)
-        columns.append(values_of(field, indices))
-    return pa.table(columns, schema=schema)
+            indices[name] = rng.integers(0, max(1, distinct.get(name, rows)), rows)
+    table = pa.table([values_of(field, indices[field.name]) for field in schema], schema=schema)
+    if len(keys) < 2:
+        return table
+    _, first_rows = np.unique([indices[name] for name in keys], axis=1, return_index=True)
+    return table.take(first_rows)
 
 
 def values_of(field: pa.Field, indices: Int64Array) -> pa.Array:

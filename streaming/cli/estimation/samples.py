@@ -75,14 +75,18 @@ class Samples:
     def step(self, fraction: float, rows: int) -> dict[str, pa.Table]:
         """Return the rows of a step, divided among the inputs like the planned rows.
 
-        The rows of a file are repeated, from its end.
+        The rows of a file are drawn again, each at most once if the input has a key.
         """
         total = sum(planned.rows for planned in self._inputs.values())
         step = {}
         for name, planned in self._inputs.items():
             count = round(rows * planned.rows / total)
             if count and planned.table is not None:
-                indices = self._rng.integers(0, planned.table.num_rows, count)
+                rows_of_file = planned.table.num_rows
+                if planned.keys:
+                    indices = self._rng.permutation(rows_of_file)[:count]
+                else:
+                    indices = self._rng.integers(0, rows_of_file, count)
                 step[name] = planned.table.take(indices)
             elif count:
                 step[name] = self._generate(planned, count, fraction)
@@ -104,11 +108,14 @@ class Samples:
             name: self._reduce(planned.distinct.get(name, planned.rows), fraction)
             for name in planned.schema.names
         }
-        if planned.keys and len(planned.keys) == 1 and count < all_rows:
-            keys: tuple[str, ...] = ()  # a step changes existing keys
-        else:
-            keys = planned.keys
-        return generate_rows(planned.schema, count, distinct, keys, self._rng)
+        return generate_rows(
+            planned.schema,
+            count,
+            distinct,
+            planned.keys,
+            self._rng,
+            key_values=max(count, all_rows),
+        )
 
     def _reduce(self, number: int, fraction: float) -> int:
         """Return a number of rows or values in a sample."""

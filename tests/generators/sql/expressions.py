@@ -247,6 +247,8 @@ class Expressions(Choices):
         kinds = sorted({column.kind for column in scope} & set(KINDS) - unordered)
         kind = self.pick(kinds or ["int"])
         left = self.value(scope, kind, 1 if self.chance(20) else 0)
+        if kind == "bool":
+            left = f"({left})"
         choice = self.integer(0, 9)
         if choice == 0:
             return f"{left} IS {self.pick(['', 'NOT '])}NULL"
@@ -254,7 +256,7 @@ class Expressions(Choices):
             items = ", ".join(self.value(scope, kind, 0) for _ in range(self.pick([1, 2])))
             return f"{left} {self.pick(['', 'NOT '])}IN ({items}, {self.literal(kind)})"
         if choice == 2:
-            return f"({left}) BETWEEN {self.literal(kind)} AND {self.value(scope, kind, 0)}"
+            return f"{left} BETWEEN {self.literal(kind)} AND {self.value(scope, kind, 0)}"
         if choice == 3:
             return self.value(scope, "bool", 1)
         right = self.value(scope, kind, 0) if self.chance(60) else self.literal(kind)

@@ -151,3 +151,12 @@ def test_a_power_law_is_found_and_small_slopes_are_rounded() -> None:
     assert slope_of(sizes, [5, 10.1, 19.9]) == 1
     assert extrapolate(sizes, [3, 12, 48], 40.0) == pytest.approx(4800)
     assert slope_of(sizes, [0, 0, 7]) == 1  # a single point says nothing
+
+
+@pytest.mark.parametrize("keys", [("nr",), ("nr", "customer")])
+def test_generated_changes_have_each_key_once(keys):
+    orders = PlannedInput(ORDERS, 3000, distinct={"nr": 50, "customer": 4}, keys=keys)
+    samples = Samples({"orders": orders}, max_rows=1000, few=10)
+    for rows in (*samples.tables(1.0).values(), *samples.step(1.0, 500).values()):
+        drawn = rows.select(keys).to_pylist()
+        assert len(drawn) == len({tuple(row.values()) for row in drawn}) > 0
