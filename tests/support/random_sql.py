@@ -149,7 +149,11 @@ class Database:
         views = self.program.views
         for name, text in views:
             self.connection.execute(f"CREATE OR REPLACE VIEW {name} AS {with_time(text, now)}")
-        answer = self.connection.sql(with_time(self.program.query, now)).to_arrow_table()
+        try:
+            answer = self.connection.sql(with_time(self.program.query, now)).to_arrow_table()
+        except duckdb.InternalException:  # a defect of DuckDB, after which it refuses all queries
+            _connect.cache_clear()
+            raise
         return Counter(rows_of(answer))
 
 

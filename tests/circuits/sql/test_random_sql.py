@@ -88,8 +88,8 @@ def check(case: Case) -> None:
         database.change(changes)
         try:
             expected = database.answer(now)
-        except duckdb.OutOfRangeException:  # a frame of unsigned integers that begins below 0
-            reject()
+        except (duckdb.OutOfRangeException, duckdb.InternalException):
+            reject()  # a frame of unsigned integers that begins below 0, or a defect of DuckDB
         except duckdb.InvalidInputException as error:
             assert "More than one row" in str(error)
             with pytest.raises(CircuitError, match="scalar subquery"):
@@ -158,7 +158,11 @@ def check_late_rows(seed: int) -> None:
         database.change(drop_late(changes, newest, lateness))
         try:
             expected = database.answer(now)
-        except (duckdb.InvalidInputException, duckdb.OutOfRangeException):
+        except (
+            duckdb.InvalidInputException,
+            duckdb.OutOfRangeException,
+            duckdb.InternalException,
+        ):
             return
         add_delta(total, circuit.step(deltas(changes), now=now)[last_view(circuit)])
         assert not are_different(total, expected), explain(case, number, total, expected)
