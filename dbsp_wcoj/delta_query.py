@@ -34,7 +34,7 @@ from dbsp_wcoj.formulas import DeltaTerm, Formula
 from dbsp_wcoj.generic_join import MIN_PARALLEL_ROWS, parse_query
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import COLLECT, OBSERVERS, current_observer, observed
-from dbsp_wcoj.planning.explain import explain
+from dbsp_wcoj.planning.explain import arrangement_name, explain
 from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
@@ -296,8 +296,8 @@ class DeltaQuery:
         size = 0
         for name, trace in self._plan_cache.traces.items():
             for arrangement in trace.arrangements:
-                columns = ",".join(map(str, arrangement.order))
-                rows[f"{name}[{columns}]"] = tuple(run.rows for run in arrangement.spine.runs)
+                runs = arrangement.spine.runs
+                rows[arrangement_name(name, arrangement.order)] = tuple(run.rows for run in runs)
                 size += arrangement.spine.nbytes
         return Stats(
             joins=self._joins,

@@ -69,12 +69,12 @@ class MonthShift:
     def label(self) -> str:
         """The bound as SQL writes it.
 
-        >>> MonthShift(-2, 0, 1).label()
-        'interval 2 months preceding'
+        >>> MonthShift(-2, -3, 1).label()
+        'interval 2 months 3 days preceding'
         """
-        ticks = f" and {abs(self.ticks)}" if self.ticks else ""
+        days = f" {abs(self.ticks) / self.ticks_per_day:g} days" if self.ticks else ""
         side = "preceding" if self.months < 0 else "following"
-        return f"interval {abs(self.months)} months{ticks} {side}"
+        return f"interval {abs(self.months)} months{days} {side}"
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from circuits.runtime.operator_names import operator_kind
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 from circuits.state.registry import operator_trace, relation_trace, row_ids_dictionary
+from dbsp_wcoj.planning.explain import arrangement_name
 from dbsp_wcoj.storage.trace import ColumnOrder
 
 __all__ = ["ArrangementSize", "StateNames", "StatePart", "arrangement_sizes", "node_label"]
@@ -101,7 +102,7 @@ class StateNames:
         """
         part = self._parts.get(stored_name)
         name = stored_name if part is None else part.name
-        return name if order is None else f"{name}[{','.join(map(str, order))}]"
+        return name if order is None else arrangement_name(name, order)
 
     def views_of(
         self, stored_name: str, order: ColumnOrder, readers: Readers | None = None
@@ -191,7 +192,7 @@ class ArrangementSize(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the arrangement."""
-        return f"{self.part.name}[{','.join(map(str, self.order))}]"
+        return arrangement_name(self.part.name, self.order)
 
 
 def arrangement_sizes(state: CircuitVersion) -> list[ArrangementSize]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dbsp_wcoj.execution.bound_terms import BoundTerm
 from dbsp_wcoj.formulas import PARTIAL
 from dbsp_wcoj.planning.agm import agm_bound
 from dbsp_wcoj.query import Query
-from dbsp_wcoj.storage.trace import ColumnOrder, Trace
+from dbsp_wcoj.storage.trace import Trace
 
-__all__ = ["explain"]
+__all__ = ["arrangement_name", "explain"]
 
 
 def explain(
@@ -53,7 +53,7 @@ def explain(
         for factor, planned in zip(term.factors, plan.factors, strict=True):
             name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
             version = "" if factor == PARTIAL else f"{factor.version} "
-            factors.append(f"{version}{name}[{_columns(planned.order)}]:{planned.depth}")
+            factors.append(f"{version}{arrangement_name(name, planned.order)}:{planned.depth}")
         proposals, intersections = physical.counters.sum(axis=0).tolist()
         lines += [
             f"  {term}",
@@ -73,12 +73,18 @@ def explain(
         for arrangement in trace.arrangements:
             runs = ", ".join(f"{run.rows:,}" for run in arrangement.spine.runs) or "none"
             size = arrangement.spine.nbytes
-            lines.append(f"  {name}[{_columns(arrangement.order)}]  runs {runs}; {size:,} bytes")
+            full_name = arrangement_name(name, arrangement.order)
+            lines.append(f"  {full_name}  runs {runs}; {size:,} bytes")
     return "\n".join(lines)
 
 
-def _columns(order: ColumnOrder) -> str:
-    return ",".join(map(str, order))
+def arrangement_name(name: str, order: Iterable[int]) -> str:
+    """Return the name of the arrangement of a trace in a column order.
+
+    >>> arrangement_name("e", (1, 0))
+    'e[1,0]'
+    """
+    return f"{name}[{','.join(map(str, order))}]"
 
 
 def _rows(traces: Mapping[str, Trace], name: str) -> int:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyarrow import types
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from circuits.types.functions.casting.time_units import PER_SECOND
 from streaming.sink.metrics import OBSERVATION_NAME, BatchMetrics
 from streaming.sink.observer import Published, SinkObserver
 from streaming.sink.view_sink import ViewSink
@@ -35,12 +36,11 @@ BUCKETS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
-UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass
 class Totals:
-    """What a sink has done since the process began.
+    """The totals of a sink since the process began.
 
     Attributes:
         results: The number of micro-batches by result: "applied", "replayed", "failed".
@@ -255,4 +255,4 @@ def seconds_of(time: pa.Scalar) -> float | None:
         return None
     if types.is_date(time.type):
         time = time.cast(pa.timestamp("s"))
-    return float(time.value / UNITS_PER_SECOND[time.type.unit])
+    return float(time.value / PER_SECOND[time.type.unit])

@@ -178,7 +178,10 @@ def _numbers(option: str, texts: list[str]) -> dict[str, int]:
         match = _ROWS.fullmatch(text.strip())
         if match is None:
             raise EventsError(f"{option} {text!r}: write NAME=NUMBER, as in orders=1e8")
-        numbers[match["name"]] = round(float(match["number"].replace("_", "")))
+        number = round(float(match["number"].replace("_", "")))
+        if number < 1:
+            raise EventsError(f"{option} {text!r}: the number must be 1 or more")
+        numbers[match["name"]] = number
     return numbers
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dbsp_wcoj.planning.explain import arrangement_name
 from streaming.cli.command import FAILED
 from streaming.cli.state_inspection import inspect_state
 from streaming.cli.terminal.display import (
@@ -131,7 +132,7 @@ def _state_table(arrangements: list[dict[str, Any]], sizes: dict[str, int]) -> T
 def _describe_entry(entry: dict[str, Any]) -> Text:
     """Describe an arrangement by its name, as `explain` shows it, and the work of its operator."""
     order = entry["order"]
-    name = entry["name"] if order is None else f"{entry['name']}[{','.join(map(str, order))}]"
+    name = entry["name"] if order is None else arrangement_name(entry["name"], order)
     kind = "dictionary" if order is None else ""
     details = " of ".join(filter(None, (kind, entry["label"])))
     return Text.assemble((name, "name"), (f" {details}" if details else "", "note"))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from circuits.types.functions.casting.time_units import PER_SECOND
 from streaming.errors import EventsError
 
 __all__ = ["generate_rows", "values_of"]
@@ -26,7 +27,6 @@ TEXT_CHARACTERS: Final = 16
 #: 2026-01-01 in days since 1970.
 FIRST_DAY: Final = 20_454
 SECONDS_PER_DAY: Final = 86_400
-UNITS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def generate_rows(
@@ -100,7 +100,7 @@ def _values(type: pa.DataType, indices: Int64Array) -> Any:
         return pa.array((FIRST_DAY + indices % 1_000_000).astype(np.int32), pa.date32()).cast(type)
     if types.is_timestamp(type):
         seconds = FIRST_DAY * SECONDS_PER_DAY + indices
-        return pa.array(seconds * UNITS_PER_SECOND[type.unit]).cast(type)
+        return pa.array(seconds * PER_SECOND[type.unit]).cast(type)
     if types.is_time(type):
         return pa.array((indices % SECONDS_PER_DAY).astype(np.int32), pa.time32("s")).cast(type)
     texts = pc.utf8_lpad(pa.array(indices).cast(pa.string()), TEXT_CHARACTERS, "0")

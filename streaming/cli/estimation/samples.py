@@ -77,7 +77,7 @@ class Samples:
 
         The rows of a file are drawn again, each at most once if the input has a key.
         """
-        total = sum(planned.rows for planned in self._inputs.values())
+        total = max(1, sum(planned.rows for planned in self._inputs.values()))
         step = {}
         for name, planned in self._inputs.items():
             count = round(rows * planned.rows / total)

@@ -118,6 +118,7 @@ def test_the_text_names_state_views_and_the_share_of_filters() -> None:
     [
         ([], "--rows e=NUMBER is missing"),
         (["--rows", "e=many"], "--rows 'e=many': write NAME=NUMBER"),
+        (["--rows", "e=0"], "--rows 'e=0': the number must be 1 or more"),
         (["--rows", "e=5", "--rows", "f=5"], "--rows f: no such name; relations: e"),
         (["--rows", "e=5", "--distinct", "e.x=5"], "--distinct e.x: no such name"),
     ],
