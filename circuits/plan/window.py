@@ -107,6 +107,11 @@ class Frame:
             return parts
         return *parts, *(shift and shift.key() for shift in (self.start_shift, self.end_shift))
 
+    @property
+    def has_offset(self) -> bool:
+        """True if a bound lies at a distance from the current row."""
+        return bool(self.start) or bool(self.end)
+
     def label(self) -> str:
         """The frame as SQL writes it.
 

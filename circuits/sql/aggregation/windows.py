@@ -233,10 +233,14 @@ class Windows:
         partition_by, order_by, spec = self.window_parts(clause, node)
         partition = tuple(clause.read(key) for key in partition_by)
         order = read_order(source, order_by, clause.read) if order_by is not None else ()
-        # A constant orders nothing.
-        order = tuple(key for key in order if not isinstance(key.expression, Literal))
+        # A constant orders nothing, but the offset of a RANGE frame needs one column.
+        varying = tuple(key for key in order if not isinstance(key.expression, Literal))
         partition = tuple(key for key in partition if not isinstance(key, Literal))
-        frame = self._read_frame(clause, node, spec, order)
+        frame = self._read_frame(clause, node, spec, varying or order)
+        if varying or frame.mode != "range" or not frame.has_offset:
+            order = varying
+        if spec is None and not order:
+            frame = WHOLE_PARTITION
         function, ignore_nulls = node.this, False
         if isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
             source.allow_arguments(function, "this")
@@ -251,8 +255,6 @@ class Windows:
         ):
             raise source.error(function, "FILTER is for aggregates; use CASE in the argument")
         if name is None:  # the function is an aggregate, or unknown
-            if spec is None and not order:
-                frame = WHOLE_PARTITION
             # The function, its arguments and type are replaced for each aggregate of the call.
             base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False)
 
@@ -398,7 +400,7 @@ class Windows:
         order: tuple[SortKey, ...],
     ) -> Frame:
         if spec is None:
-            return Frame() if order else WHOLE_PARTITION
+            return Frame()
         source = clause.source
         source.allow_arguments(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
         mode = str(spec.args.get("kind")).lower()

@@ -36,6 +36,8 @@ SEEDS = st.integers(0, 2**40)
 
 #: Queries that once failed, or had wrong rows.
 ONCE_WRONG = [
+    "SELECT count(t.a) OVER (ORDER BY 1 RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+    "SELECT sum(t.a) OVER (ORDER BY 1 RANGE BETWEEN 3 PRECEDING AND 1 PRECEDING) FROM t",
     "SELECT concat_ws('-', s, s) FROM u",
     "SELECT concat_ws(u.s, t.s, u.s) FROM u, t",
     "SELECT (t.a * INTERVAL 1 SECOND) AS i, INTERVAL '2 hours' * t.b AS j FROM t",
