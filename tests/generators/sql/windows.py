@@ -66,7 +66,7 @@ class Windows(Expressions):
         modes += ["rows"] if is_total else []
         if keys and modes and self.chance(60):
             mode = self.pick(modes)
-            frame = self.frame(keys, mode)
+            frame = self.frame(keys, mode, scope)
             window = all_columns if mode == "rows" else window
         name = self.pick(["count", "sum", "avg", "min", "max"])
         if name in ("sum", "avg"):
@@ -81,8 +81,16 @@ class Windows(Expressions):
             distinct = "DISTINCT "
         return f"{name}({distinct}{column.text}){filter_clause}", f"{window} {frame}", kind
 
-    def frame(self, keys: Sequence[Column], mode: str) -> str:
-        """Write a frame over an order of these columns."""
+    def frame(self, keys: Sequence[Column], mode: str, scope: Sequence[Column] = ()) -> str:
+        """Write a frame over an order of these columns, perhaps with offsets that are columns."""
+        numbers = [c.text for c in scope if c.kind == "int"]
+        is_number = [key.kind for key in keys] == ["int"]
+        is_possible = numbers and self.dialect == "duckdb" and (mode != "range" or is_number)
+        if is_possible and self.chance(25):
+            self.count("frame with computed offsets")
+            low, high = (f"abs(coalesce({self.pick(numbers)}, 1))" for _ in range(2))
+            low = self.pick([low, "1"])
+            return f"{mode.upper()} BETWEEN {low} PRECEDING AND {high} FOLLOWING"
         offsets = ["UNBOUNDED PRECEDING", "CURRENT ROW", "UNBOUNDED FOLLOWING"]
         if mode != "range" or [key.kind for key in keys] == ["int"]:
             offsets[1:1] = ["2 PRECEDING", "1 PRECEDING"]
