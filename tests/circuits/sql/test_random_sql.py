@@ -36,6 +36,8 @@ SEEDS = st.integers(0, 2**40)
 
 #: Queries that once failed, or had wrong rows.
 ONCE_WRONG = [
+    "SELECT q.n FROM v LEFT JOIN LATERAL (SELECT v.o.n AS n FROM t) AS q ON TRUE",
+    "SELECT q.n FROM v CROSS JOIN LATERAL (SELECT o.n AS n FROM t) AS q",
     "SELECT count(t.a) OVER (ORDER BY 1 RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
     "SELECT sum(t.a) OVER (ORDER BY 1 RANGE BETWEEN 3 PRECEDING AND 1 PRECEDING) FROM t",
     "SELECT concat_ws('-', s, s) FROM u",
