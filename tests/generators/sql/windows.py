@@ -23,6 +23,11 @@ class Windows(Expressions):
             for column in columns
         )
 
+    def key(self, column: Column) -> str:
+        """Write a key of groups or partitions; a text may be without regard to case."""
+        is_collated = column.kind == "text" and self.dialect == "duckdb" and self.chance(25)
+        return f"{column.text}{self.collation()}" if is_collated else column.text
+
     def window_call(self, scope: Sequence[Column]) -> tuple[str, str, str]:
         """Return a call, its window, and the kind of its result.
 
@@ -34,7 +39,7 @@ class Windows(Expressions):
         is_total = all(column.kind in ORDERED for column in scope)
         scope = self.orderable_columns(scope) or [Column("1", "int")]
         column = self.pick(scope)
-        partition = f"PARTITION BY {self.pick(scope).text} " if self.chance(60) else ""
+        partition = f"PARTITION BY {self.key(self.pick(scope))} " if self.chance(60) else ""
         if not self.row_order:
             self.row_order = f"{partition}ORDER BY {self.order(self.shuffled(scope))}"
         all_columns = self.row_order
