@@ -193,6 +193,25 @@ class Scope:
             raise self._two_levels_error(node)
         return shift_columns(value, FIRST_OUTER_COLUMN)
 
+    def without_fields(self, node: exp.Column) -> exp.Column:
+        """Return the column of a name with dots that may end with fields of a struct.
+
+        It is ``t.s`` of ``t.s.f`` and ``s`` of ``s.f``; of ``schema.t.c``, the name itself.
+        """
+        names = [part for part in node.parts if isinstance(part, exp.Identifier)]
+        if len(names) == 1:
+            return node
+        scopes = self.enclosing_scopes()
+        table, *fields = names
+        if not any(scope.has_table(table.name) for scope in scopes):
+            column = exp.Column(this=table)
+        elif len(names) == 2:
+            return node
+        else:
+            column = exp.Column(this=fields[0], table=table)
+        column.meta.update(node.meta)
+        return column
+
     def _row_of_table(self, node: exp.Column) -> Expression:
         """Return the row of a table that is named as a value: a struct of its columns."""
         parts: list[Expression] = []
