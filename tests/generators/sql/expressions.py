@@ -241,6 +241,11 @@ class Expressions(Choices):
             if column.kind in KINDS and (self.dialect == "duckdb" or column.kind != "map"):
                 return column
 
+    def collation(self) -> str:
+        """Write a collation that ignores case."""
+        self.count("COLLATE")
+        return f" COLLATE {'UTF8_LCASE' if self.dialect == 'spark' else 'NOCASE'}"
+
     def comparison(self, scope: Sequence[Column]) -> str:
         """Write a condition without subqueries."""
         unordered = {"map", "struct"} if self.dialect == "duckdb" else {"map", "struct", "list"}
@@ -261,6 +266,8 @@ class Expressions(Choices):
             return self.value(scope, "bool", 1)
         right = self.value(scope, kind, 0) if self.chance(60) else self.literal(kind)
         right = self.literal(kind) if right == left else right
+        if kind == "text" and self.chance(15):
+            right = f"{right}{self.collation()}"
         if choice == 4:
             if self.dialect == "spark":
                 return f"{left} <=> {right}"
