@@ -105,7 +105,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
     return [
-        replace_collations(rewrite_tree(tree), is_spark=is_spark_dialect)
+        replace_collations(rewrite_tree(tree), dialect=dialect_name, is_spark=is_spark_dialect)
         if tree is not None
         else None
         for tree in trees
