@@ -228,7 +228,6 @@ UNSUPPORTED = [
     ("SELECT sum(a) IGNORE NULLS AS n FROM t", "sum", "IGNORE NULLS"),
     ("SELECT count(DISTINCT *) AS n FROM t", "count", "DISTINCT of several columns"),
     ("SELECT skewness(DISTINCT a) AS n FROM t", "skewness", "DISTINCT in skewness()"),
-    ("SELECT max(a, 2) AS n FROM t", "2)", "COUNT in max()"),
     (
         "SELECT string_agg(c, c) AS n FROM t",
         "c)",

@@ -63,7 +63,7 @@ DUCKDB = {
         ({int} % 2)|({int} // 2)|({int} & {int})|list_sum({list})::BIGINT|len({list})|{list}[1]
         {list}[{int}]|list_max({list})|{struct}.i|{map}['k']|cardinality({map})|strpos({text}, 'y')
         list_position({list}, {int})|date_diff('day', {date}, {date})|xor({int}, {int})
-        bit_count({int})
+        bit_count({int}::BIGINT)
         list_reduce({list}, lambda y, z: coalesce(y, 0) + coalesce(z, 0), 0)|epoch({ts})::BIGINT
         json_array_length({json})|try_cast({text} AS BIGINT)|date_part('isodow', {date})
         len(list_filter({list}, lambda z: z > {int}))|json_extract_string({json}, '$.a')::BIGINT
