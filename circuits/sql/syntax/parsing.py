@@ -19,6 +19,7 @@ GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in 
 FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
+``MACRO f(x, y := 5)``   the default of a parameter
 ======================== =================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
@@ -408,6 +409,19 @@ class _TextKeepingParser(Parser):
                     self.raise_error(
                         "NOT NULL after a computed column; leave it out", self._tokens[first + word]
                     )
+        return tree
+
+    def _parse_function_parameter(self) -> exp.Expr | None:
+        name = self._curr
+        tree: exp.Expr | None = super()._parse_function_parameter()
+        if isinstance(tree, exp.Identifier | exp.ColumnDef) and self._match(TokenType.COLON_EQ):
+            default = exp.DefaultColumnConstraint(this=self._parse_disjunction())
+            part = exp.ColumnConstraint(kind=default)
+            if isinstance(tree, exp.Identifier):
+                tree = exp.ColumnDef(this=tree)
+            tree.append("constraints", part)
+        if tree is not None and name is not None and "start" not in tree.meta:
+            tree.update_positions(name)
         return tree
 
     def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:
