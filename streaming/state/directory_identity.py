@@ -25,7 +25,7 @@ from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, r
 
 __all__ = ["FORMAT_VERSION", "DirectoryIdentity", "ensure_identity", "read_identity"]
 
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 IDENTITY_FILE: Final = "state.json"
 
 log = logging.getLogger(__name__)
