@@ -177,7 +177,7 @@ class OldestSession(Frontier):
         return time if time is None or oldest is None else min(time, oldest)
 
     def label(self) -> str:
-        return f"start of the oldest open session of #{self.node}"
+        return "start of the oldest open session"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,15 @@ from circuits.plan.columns import Field, Fields, Order, join_names
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 
-__all__ = ["RANKING", "WHOLE_PARTITION", "Frame", "MonthShift", "Window", "WindowCall"]
+__all__ = [
+    "RANKING",
+    "WHOLE_PARTITION",
+    "Frame",
+    "FrameMode",
+    "MonthShift",
+    "Window",
+    "WindowCall",
+]
 
 #: Functions of the position of a row in its partition; they read no argument and no frame.
 RANKING: Final = frozenset(
@@ -91,6 +99,10 @@ class Frame:
             other rows of this group (``ties``).
         start_shift: The exact first bound if it has months. ``start`` is then its reach.
         end_shift: The same for the last bound.
+        start_column: The column of the input with the first bound of each row, if it is no
+            constant: the signed number of rows or groups, in ``range`` mode the value of the order
+            column at the bound. NULL is the current row. ``start`` is then None.
+        end_column: The same for the last bound.
     """
 
     mode: FrameMode = "range"
@@ -99,21 +111,34 @@ class Frame:
     exclude: Exclusion = "none"
     start_shift: MonthShift | None = None
     end_shift: MonthShift | None = None
+    start_column: int | None = None
+    end_column: int | None = None
 
     def key(self) -> tuple[object, ...]:
         """All parts."""
-        parts = (self.mode, self.start, self.end, self.exclude)
-        if self.start_shift is None and self.end_shift is None:
+        parts: tuple[object, ...] = (self.mode, self.start, self.end, self.exclude)
+        shifts = (self.start_shift, self.end_shift)
+        bound_columns = (self.start_column, self.end_column)
+        if shifts == bound_columns == (None, None):
             return parts
-        return *parts, *(shift and shift.key() for shift in (self.start_shift, self.end_shift))
+        parts += tuple(shift and shift.key() for shift in shifts)
+        return parts if bound_columns == (None, None) else (*parts, *bound_columns)
 
     @property
     def has_offset(self) -> bool:
         """True if a bound lies at a distance from the current row."""
-        return bool(self.start) or bool(self.end)
+        return bool(self.start) or bool(self.end) or self.has_columns
 
-    def label(self) -> str:
+    @property
+    def has_columns(self) -> bool:
+        """True if the rows have a column with a bound of their frames."""
+        return self.start_column is not None or self.end_column is not None
+
+    def label(self, fields: Fields = ()) -> str:
         """The frame as SQL writes it.
+
+        Args:
+            fields: The columns of the input, for a bound that is a column.
 
         >>> Frame("rows", -2, 0).label()
         'rows between 2 preceding and current row'
@@ -122,6 +147,8 @@ class Frame:
         high = "unbounded following" if self.end is None else _label_bound(self.end)
         low = low if self.start_shift is None else self.start_shift.label()
         high = high if self.end_shift is None else self.end_shift.label()
+        low = low if self.start_column is None else fields[self.start_column].name
+        high = high if self.end_column is None else fields[self.end_column].name
         exclude = "" if self.exclude == "none" else f" exclude {self.exclude}"
         return f"{self.mode} between {low} and {high}{exclude}"
 
@@ -197,7 +224,7 @@ class WindowCall:
         'sum(price) rows between 2 preceding and current row'
         """
         has_frame = self.function not in RANKING | {"lag", "lead"}
-        return f"{self.text(fields)} {self.frame.label()}" if has_frame else self.text(fields)
+        return f"{self.text(fields)} {self.frame.label(fields)}" if has_frame else self.text(fields)
 
 
 @dataclass(frozen=True)
@@ -262,7 +289,7 @@ def _looks_back(call: WindowCall) -> bool:
         return call.number >= 0 if call.function == "lag" else call.number <= 0
     if call.function in RANKING:  # percent_rank, cume_dist and ntile read the partition's size
         return False
-    return call.frame.end is not None and call.frame.end <= 0
+    return call.frame.end is not None and call.frame.end <= 0 and not call.frame.has_columns
 
 
 def _label_bound(offset: int | float) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,17 +18,16 @@ from sqlglot import exp
 from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import Map, PlanNode, columns
-from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, MonthShift, Window, WindowCall
+from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
 from circuits.sql.aggregation.aggregate_reader import PrimitiveAggregate
+from circuits.sql.aggregation.frames import read_frame
 from circuits.sql.aggregation.grouping import FIRST_WINDOW
 from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
 from circuits.sql.binding.ordering import SortKey, order_columns, read_order
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.expressions.constants import read_constant
-from circuits.sql.expressions.intervals import is_interval_sum, read_interval_sum
 from circuits.sql.syntax.source import SqlSource
-from circuits.types.arrow_types import value_type
 
 __all__ = ["Windows"]
 
@@ -59,21 +57,15 @@ _FUNCTIONS_BY_NAME: Final = {
     "first": "first_value",
     "last": "last_value",
 }
-_EXCLUSIONS: Final = {
-    "NO OTHERS": "none",
-    "CURRENT ROW": "current row",
-    "GROUP": "group",
-    "TIES": "ties",
-}
-_MICROSECONDS: Final = {"s": 1_000_000, "ms": 1000, "us": 1}
-_DAY_MICROSECONDS: Final = 86_400_000_000
 
 
 @dataclass(frozen=True)
 class _Call:
     """A call as it was read: a `WindowCall` with expressions in place of columns.
 
-    ``number`` is the constant argument of lag, lead, nth_value and ntile, else 1.
+    ``number`` is the constant argument of lag, lead, nth_value and ntile, else 1. ``bounds`` are
+    the start and the end of the frame of each row, if they are no constants
+    (`circuits.sql.aggregation.frames`).
     """
 
     partition: tuple[Expression, ...]
@@ -87,19 +79,23 @@ class _Call:
     distinct: bool
     within: tuple[SortKey, ...] = ()
     options: tuple[Any, ...] = ()
+    bounds: tuple[Expression | None, Expression | None] = (None, None)
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
         keys = (*self.order, *self.within)
-        return (*self.partition, *(key.expression for key in keys), *self.arguments)
+        bounds = (bound for bound in self.bounds if bound is not None)
+        return (*self.partition, *(key.expression for key in keys), *self.arguments, *bounds)
 
     def map(self, change: Callable[[Expression], Expression]) -> _Call:
+        start, end = self.bounds
         return replace(
             self,
             partition=tuple(map(change, self.partition)),
             order=tuple(key.map(change) for key in self.order),
             arguments=tuple(map(change, self.arguments)),
             within=tuple(key.map(change) for key in self.within),
+            bounds=(start and change(start), end and change(end)),
         )
 
 
@@ -212,12 +208,13 @@ class Windows:
 
     @staticmethod
     def _window_call(call: _Call, values: list[Expression], plan: PlanNode) -> WindowCall:
+        start, end = (values.index(bound) if bound is not None else None for bound in call.bounds)
         window_call = WindowCall(
             call.function,
             tuple(map(values.index, call.arguments)),
             call.type,
             "",
-            call.frame,
+            replace(call.frame, start_column=start, end_column=end),
             call.number,
             call.ignore_nulls,
             call.distinct,
@@ -236,9 +233,7 @@ class Windows:
         # A constant orders nothing, but the offset of a RANGE frame needs one column.
         varying = tuple(key for key in order if not isinstance(key.expression, Literal))
         partition = tuple(key for key in partition if not isinstance(key, Literal))
-        frame = self._read_frame(clause, node, spec, varying or order)
-        if varying or frame.mode != "range" or not frame.has_offset:
-            order = varying
+        frame, bounds, order = read_frame(clause, node, spec, varying, order, order_by)
         if spec is None and not order:
             frame = WHOLE_PARTITION
         function, ignore_nulls = node.this, False
@@ -256,7 +251,7 @@ class Windows:
             raise source.error(function, "FILTER is for aggregates; use CASE in the argument")
         if name is None:  # the function is an aggregate, or unknown
             # The function, its arguments and type are replaced for each aggregate of the call.
-            base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False)
+            base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False, bounds=bounds)
 
             def register_primitive(aggregate: PrimitiveAggregate) -> Expression:
                 call = replace(
@@ -270,9 +265,11 @@ class Windows:
                 )
                 return register(call)
 
-            return read_aggregate(clause, node.this, register_primitive)
+            return read_aggregate(clause, node.this, register_primitive, order)
         parts = self._function_arguments(clause, function)
-        call = _Call(partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False)
+        call = _Call(
+            partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False, bounds=bounds
+        )
         if name not in RANKING:
             return register(self._read_value_call(clause, function, name, parts, call))
         rank = register(self._read_ranking_call(clause, function, name, parts, call))
@@ -292,7 +289,7 @@ class Windows:
         if call.ignore_nulls:
             raise clause.source.unsupported(node, f"IGNORE NULLS of {name}()")
         type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
-        return replace(call, type=type_, frame=WHOLE_PARTITION, number=number)
+        return replace(call, type=type_, frame=WHOLE_PARTITION, number=number, bounds=(None, None))
 
     def _read_value_call(
         self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call
@@ -319,10 +316,9 @@ class Windows:
                 arguments.append(default)
         elif name == "nth_value":
             number = self._read_count(clause, node, parts, index=1)
-        frame = WHOLE_PARTITION if name in ("lag", "lead") else call.frame
-        return replace(
-            call, arguments=tuple(arguments), type=arguments[0].type, frame=frame, number=number
-        )
+        if name in ("lag", "lead"):
+            call = replace(call, frame=WHOLE_PARTITION, bounds=(None, None))
+        return replace(call, arguments=tuple(arguments), type=arguments[0].type, number=number)
 
     def _function_arguments(self, clause: Clause, node: exp.Expr) -> list[exp.Expr]:
         """The arguments of a call in their order."""
@@ -391,132 +387,3 @@ class Windows:
                 node, f"window {alias.name!r} has an ORDER BY already; leave one out"
             )
         return partition or base_partition, order or base_order, spec or base_spec
-
-    def _read_frame(
-        self,
-        clause: Clause,
-        node: exp.Window,
-        spec: exp.WindowSpec | None,
-        order: tuple[SortKey, ...],
-    ) -> Frame:
-        if spec is None:
-            return Frame()
-        source = clause.source
-        source.allow_arguments(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
-        mode = str(spec.args.get("kind")).lower()
-        if mode not in ("rows", "range", "groups"):
-            raise source.unsupported(node, f"a frame of {mode.upper()}", "write ROWS or RANGE")
-        start = self._read_bound(clause, node, spec, "start", mode, order)
-        end = self._read_bound(clause, node, spec, "end", mode, order)
-        exclude = spec.args.get("exclude")
-        exclusion = str(exclude.name if isinstance(exclude, exp.Expr) else exclude or "NO OTHERS")
-        if exclusion.upper() not in _EXCLUSIONS:
-            raise source.unsupported(node, f"EXCLUDE {exclusion}")
-        start_shift = start if isinstance(start, MonthShift) else None
-        end_shift = end if isinstance(end, MonthShift) else None
-        first = start.reach if isinstance(start, MonthShift) else start
-        last = end.reach if isinstance(end, MonthShift) else end
-        # Bounds on one side, 1 PRECEDING AND 3 PRECEDING, make a frame without rows.
-        is_one_side = spec.args.get("start_side") == spec.args.get("end_side")
-        if not is_one_side and first is not None and last is not None and first > last:
-            raise source.error(node, "the frame ends before it starts; exchange its bounds")
-        return Frame(
-            mode,  # type: ignore[arg-type]
-            first,
-            last,
-            _EXCLUSIONS[exclusion.upper()],  # type: ignore[arg-type]
-            start_shift,
-            end_shift,
-        )
-
-    def _read_bound(
-        self,
-        clause: Clause,
-        node: exp.Window,
-        spec: exp.WindowSpec,
-        name: str,
-        mode: str,
-        order: tuple[SortKey, ...],
-    ) -> int | float | MonthShift | None:
-        source = clause.source
-        bound = spec.args.get(name)
-        side = str(spec.args.get(f"{name}_side") or "").upper()
-        if bound is None or bound == "CURRENT ROW":
-            return 0
-        if bound == "UNBOUNDED":
-            required_side = "PRECEDING" if name == "start" else "FOLLOWING"
-            if side != required_side:
-                raise source.error(node, f"a frame cannot {name} with UNBOUNDED {side}")
-            return None
-        sign = -1 if side == "PRECEDING" else 1
-        if isinstance(bound, exp.Interval) or mode == "range":
-            offset = self._range_offset(clause, node, bound, order)
-            if isinstance(offset, MonthShift):
-                return replace(offset, months=sign * offset.months, ticks=sign * offset.ticks)
-            return sign * offset
-        value = read_constant(clause, bound)
-        number = value.value if isinstance(value, Literal) else None
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise source.unsupported(
-                bound, "this number of rows in a frame", "write a whole number that is not negative"
-            )
-        return sign * number
-
-    def _range_offset(
-        self, clause: Clause, node: exp.Window, bound: exp.Expr, order: tuple[SortKey, ...]
-    ) -> int | float | MonthShift:
-        """Return the offset of a RANGE frame as a difference of codes of the order column."""
-        source = clause.source
-        if len(order) != 1:
-            raise source.error(node, "RANGE with an offset needs an ORDER BY of one column")
-        type_ = value_type(order[0].expression.type)
-        if is_interval_sum(bound):
-            return self._interval_offset(clause, bound, type_)
-        value = read_constant(clause, bound)
-        number = value.value if isinstance(value, Literal) else None
-        if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
-            raise source.unsupported(bound, "an offset that is not a constant", "write a number")
-        if number < 0:
-            raise source.error(bound, f"offset {number}: write a number that is not negative")
-        if pa.types.is_floating(type_):
-            return float(number)
-        if pa.types.is_date(type_):
-            number = number * (86_400_000 if pa.types.is_date64(type_) else 1)
-        elif pa.types.is_decimal(type_) and type_.precision <= 18:
-            number = number * 10**type_.scale
-        elif not pa.types.is_integer(type_):
-            raise source.unsupported(
-                bound, f"RANGE with an offset over {type_}", "order by a number, a date or a time"
-            )
-        if number != int(number):
-            raise source.unsupported(
-                bound, f"offset {number} over {type_}", "cast the ORDER BY to a double"
-            )
-        return int(number)
-
-    def _interval_offset(
-        self, clause: Clause, bound: exp.Expr, type_: pa.DataType
-    ) -> int | MonthShift:
-        source = clause.source
-        months, days, micros = read_interval_sum(clause, bound)
-        total = days * _DAY_MICROSECONDS + micros
-        ticks_per_day = 1
-        if pa.types.is_date32(type_):
-            number, remainder = divmod(total, _DAY_MICROSECONDS)
-        elif pa.types.is_timestamp(type_) and type_.unit == "ns":
-            number, remainder = total * 1000, 0
-            ticks_per_day = _DAY_MICROSECONDS * 1000
-        elif pa.types.is_timestamp(type_):
-            number, remainder = divmod(total, _MICROSECONDS[type_.unit])
-            ticks_per_day = _DAY_MICROSECONDS // _MICROSECONDS[type_.unit]
-        else:
-            raise source.error(
-                bound, f"an INTERVAL in a frame ordered by a value of type {type_}; write a number"
-            )
-        if remainder:
-            raise source.unsupported(
-                bound, f"an interval finer than {type_}", "cast the ORDER BY to TIMESTAMP"
-            )
-        if number < 0 or months < 0:
-            raise source.error(bound, "an interval of a frame must not be negative")
-        return MonthShift(months, number, ticks_per_day) if months else number

@@ -237,14 +237,13 @@ class SelectBuilder:
         A name with dots is a column of a table, or a field of a struct: ``t.s.f``, ``s.f``.
         """
         if node.table:
+            column = self.scope.without_fields(node)
             names = [part for part in node.parts if isinstance(part, exp.Identifier)]
-            scopes = self.scope.enclosing_scopes()
-            has_table = any(scope.has_table(names[0].name) for scope in scopes)
-            may_have_schema = len(names) > 2 and not has_table
+            may_have_schema = len(names) > 2 and not column.table
             if may_have_schema and self.source.is_default_schema(names[0].name):
                 return self._read_in_schema(clause, node, names[1:])
-            if len(names) > 2 or not has_table:
-                return self._read_field(clause, node, names, 2 if has_table else 1)
+            if column is not node:
+                return self._read_field(clause, node, column, names)
         value = self.find_own_value(node)
         if value is not None:
             return value
@@ -275,19 +274,16 @@ class SelectBuilder:
         return self.read_column(clause, column)
 
     def _read_field(
-        self, clause: Clause, node: exp.Column, names: list[exp.Identifier], column_parts: int
+        self, clause: Clause, node: exp.Column, column: exp.Column, names: list[exp.Identifier]
     ) -> Expression:
-        """Return a field of a struct; the first ``column_parts`` names are those of the column."""
-        table = names[0] if column_parts == 2 else None
-        column = exp.Column(this=names[column_parts - 1], table=table)
-        column.meta.update(node.meta)
+        """Return a field of a struct; the first names are those of the column that has it."""
         first = names[0].name.casefold()
-        if column_parts == 1 and self.scope.find(column) is None and first not in self.aliases:
+        if not column.table and self.scope.find(column) is None and first not in self.aliases:
             unknown = exp.Column(this=names[-1], table=names[-2])
             return self.scope.resolve(unknown)  # the error names the unknown table
         self.source.allow_arguments(node, "this", "table", "db", "catalog")
         value = self.read_column(clause, column)
-        for name in names[column_parts:]:
+        for name in names[2 if column.table else 1 :]:
             if not pa.types.is_struct(value.type):
                 raise self.source.error(
                     node, f"{node.sql()!r}: a value of type {value.type} has no fields"

@@ -49,7 +49,7 @@ def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
 def _read_collation(clause: Clause, node: exp.Collate) -> Expression:
     """Read ``x COLLATE "C"``: texts are compared by their bytes, which is the order here.
 
-    Other collations are replaced in comparisons and ORDER BY (`circuits.sql.syntax.collations`).
+    Other collations are replaced in comparisons and keys (`circuits.sql.syntax.collations`).
     """
     clause.source.allow_arguments(node, "this", "expression")
     name = node.expression.name
@@ -59,7 +59,8 @@ def _read_collation(clause: Clause, node: exp.Collate) -> Expression:
         raise clause.source.unsupported(
             node,
             f"COLLATE {name} here",
-            f"only comparisons and ORDER BY take {known}; elsewhere write lower(x)",
+            f"only comparisons and keys of ORDER BY, GROUP BY, DISTINCT and PARTITION BY take "
+            f"{known}; elsewhere write lower(x)",
         )
     clause.source.mark_read(node.expression)
     return clause.read(node.this)

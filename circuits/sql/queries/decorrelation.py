@@ -95,7 +95,7 @@ def _candidates(scope: Scope, query: exp.Expr) -> tuple[Expression, ...]:
         if isinstance(node.this, exp.Star):
             continue
         try:
-            value = scope.find(node)
+            value = scope.find(scope.without_fields(node))
         except SqlError:
             continue  # ambiguous here, which is an error only if the query has no such column
         if value is not None and not is_correlated(value):

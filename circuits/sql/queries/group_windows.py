@@ -8,25 +8,35 @@
     GROUP BY window(ts, size [, slide [, offset]])    window.start, window.end
     GROUP BY session_window(ts, gap)              session_window.start, session_window.end
     SELECT window(ts, size [, slide [, offset]])  in a SELECT without groups
+    SELECT session_window(ts, gap)                the same: each row has a window of its own
 
 The rows of WHERE get the columns of the window (`circuits.sql.queries.window_columns`). The start
 is a key of the groups. All other keys of the groups are also keys of the sessions. The end of a
 session is the greatest time of the group, plus the gap. In the syntax tree, these columns replace
-the calls.
+the calls. In dialect spark a date or a text is read as a timestamp.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
+from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Literal
 from circuits.sql.aggregation.grouping import is_grouped
+from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import ScopeColumn, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.expressions.time_amounts import read_ticks, read_time
-from circuits.sql.queries.window_columns import hopping, last_moment, session, tumbling
+from circuits.sql.queries.window_columns import (
+    hopping,
+    last_moment,
+    session,
+    starting_at,
+    tumbling,
+)
 from circuits.sql.queries.window_tables import session_end
 
 __all__ = ["add_group_window"]
@@ -67,11 +77,13 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
     if group is None:
         _check_without_groups(builder, select, call)
     kind = call.name.lower()
-    arguments = _arguments(builder, call)
+    clause = builder.clause("GROUP BY")
+    arguments = _arguments(clause, call)
+    if group is None and "gap" in arguments:
+        arguments["size"] = arguments.pop("gap")
     if _CALL not in select.meta:
         select.meta[_CALL] = call.copy()
         _replace_calls(builder, select, call, arguments)
-    clause = builder.clause("GROUP BY")
     time = read_time(clause, arguments["time"])
 
     def ticks(argument: str, *, may_be_negative: bool = False) -> int:
@@ -91,6 +103,8 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
         window = session(builder.plan, time, keys, ticks("gap"), with_end=False)
     elif "slide" in arguments and ticks("slide") != ticks("size"):
         window = hopping(builder.plan, time, ticks("size"), ticks("slide"), offset)
+    elif kind == "session_window":
+        window = starting_at(builder.plan, time, ticks("size"))
     else:
         window = tumbling(builder.plan, time, ticks("size"), offset)
     builder.plan = window.plan
@@ -125,15 +139,10 @@ def _find_in_list(select: exp.Select) -> list[exp.Anonymous]:
 
 
 def _check_without_groups(builder: SelectBuilder, select: exp.Select, call: exp.Anonymous) -> None:
-    """Refuse a window in the list of a SELECT whose rows are groups, or that are sessions."""
-    name = f"{call.name}()"
-    if call.name.lower() == "session_window":
-        raise builder.source.unsupported(
-            call, f"{name} in a SELECT without GROUP BY", f"write GROUP BY {name[:-1]}ts, gap)"
-        )
+    """Refuse a window in the list of a SELECT whose rows are groups."""
     if is_grouped(select):
         raise builder.source.unsupported(
-            call, f"{name} beside an aggregate without GROUP BY", "write it in GROUP BY"
+            call, f"{call.name}() beside an aggregate without GROUP BY", "write it in GROUP BY"
         )
 
 
@@ -154,13 +163,19 @@ def _resolve_alias(builder: SelectBuilder, node: exp.Expr) -> exp.Expr:
     return builder.aliases.get(node.name.casefold()) or node
 
 
-def _arguments(builder: SelectBuilder, call: exp.Anonymous) -> dict[str, exp.Expr]:
-    source = builder.source
+def _arguments(clause: Clause, call: exp.Anonymous) -> dict[str, exp.Expr]:
+    source = clause.source
     names = ("time", *_WINDOWS[call.name.lower()])
     least = 3 if call.name.lower() == "hop" else 2
     if not least <= len(call.expressions) <= len(names):
         raise source.error(call, f"{call.name}() takes the arguments {', '.join(names)}")
-    return dict(zip(names, call.expressions, strict=False))
+    arguments = dict(zip(names, call.expressions, strict=False))
+    if source.is_spark:
+        type_ = clause.read(call.expressions[0]).type
+        if arrow.is_date(type_) or type_ == pa.string():
+            timestamp = exp.DataType.build("timestamp", dialect="spark")
+            arguments["time"] = exp.Cast(this=call.expressions[0].copy(), to=timestamp)
+    return arguments
 
 
 def _replace_calls(
@@ -168,6 +183,12 @@ def _replace_calls(
 ) -> None:
     """Replace the window and the functions of its bounds by columns."""
     source, kind = builder.source, call.name.lower()
+    group = select.args.get("group")
+    for key in list(group.expressions) if group is not None else []:
+        # A number or a name of the list stands for the call, which is replaced there.
+        if key != call and _resolve_alias(builder, _resolve_number(select, key)) == call:
+            source.mark_read(key)
+            key.replace(call.copy())
     clauses = [*select.expressions, *map(select.args.get, ("group", "having", "order", "qualify"))]
     nodes = [
         node

@@ -25,6 +25,7 @@ __all__ = [
     "hopping",
     "last_moment",
     "session",
+    "starting_at",
     "tumbling",
     "with_columns",
 ]
@@ -44,6 +45,11 @@ def tumbling(plan: PlanNode, time: Expression, size: int, offset: int) -> Window
     plan = _without_nulls(plan, time)
     start = functions.call("time_bucket", time, integer_literal(size), integer_literal(offset))
     return WindowColumns(plan, start, _shift(start, size))
+
+
+def starting_at(plan: PlanNode, time: Expression, size: int) -> WindowColumns:
+    """Return the windows of a size that start at each time; a row without a time is left out."""
+    return WindowColumns(_without_nulls(plan, time), time, _shift(time, size))
 
 
 def hopping(plan: PlanNode, time: Expression, size: int, slide: int, offset: int) -> WindowColumns:

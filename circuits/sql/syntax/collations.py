@@ -1,13 +1,22 @@
-"""COLLATE in comparisons and ORDER BY, replaced by functions before the tree is read.
+"""COLLATE in comparisons, sort keys and group keys, replaced by functions before the tree is read.
 
 A text that is compared without regard to case is compared in lower case::
 
-    s COLLATE NOCASE = 'A'              lower(s) = lower('A')
-    ORDER BY s COLLATE UTF8_LCASE       ORDER BY lower(s)
-    s COLLATE NOCASE.NOACCENT IN (...)  strip_accents(lower(s)) IN (...)
+    s COLLATE NOCASE = 'A'                 lower(s) = lower('A')
+    ORDER BY s COLLATE UTF8_LCASE          ORDER BY lower(s)
+    s COLLATE NOCASE.NOACCENT IN (...)     strip_accents(lower(s)) IN (...)
+    PARTITION BY s COLLATE NOCASE          PARTITION BY lower(s); also in GROUP BY, DISTINCT ON
+    count(DISTINCT s COLLATE NOCASE)       count(DISTINCT lower(s))
+    SELECT s COLLATE NOCASE, count(*)      SELECT any_value(s), count(*)
+    FROM t GROUP BY s COLLATE NOCASE       FROM t GROUP BY lower(s)
+    SELECT DISTINCT s COLLATE NOCASE, i    SELECT any_value(s), i FROM t GROUP BY lower(s), 2
+    FROM t
 
-Elsewhere (as a column, in GROUP BY, in a call of a function) COLLATE would change later
-comparisons, or the value that stands for equal texts. There it is an error when it is read.
+A column of a query with a collation would change comparisons in the queries that read it. So the
+last two forms are replaced in a statement that is a SELECT, and not in views and subqueries.
+
+Elsewhere (in a call of a function, in set operations) COLLATE would change later comparisons, or
+the value that stands for equal texts. There it is an error when it is read.
 """
 
 from __future__ import annotations
@@ -30,21 +39,34 @@ _COMPARISONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.In: ("this", "expressions"),
     exp.Ordered: ("this",),
 }
+# Nodes with keys, each compared with the same key of other rows, with the names of these keys.
+_KEYS: Final[dict[type[exp.Expr], str]] = {
+    **dict.fromkeys((exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets), "expressions"),
+    exp.Window: "partition_by",
+}
 
 
-def replace_collations(tree: exp.Expr, *, is_spark: bool) -> exp.Expr:
-    """Return a tree with functions in place of the collations of comparisons and sort keys.
+def replace_collations(tree: exp.Expr, *, dialect: str, is_spark: bool) -> exp.Expr:
+    """Return a tree with functions in place of the collations of comparisons and keys.
 
     A collation that cannot be replaced stays, and is an error when it is read.
     """
+    parts = _SPARK_PARTS if is_spark else _DUCKDB_PARTS
+    if isinstance(tree, exp.Select):
+        _replace_items(tree, parts, dialect)
     for collation in list(tree.find_all(exp.Collate)):
+        functions = _functions_of(collation, parts)
+        if not functions:
+            continue
         operand: exp.Expr = collation
         while isinstance(operand.parent, exp.Paren):
             operand = operand.parent
+        if _is_key(operand):
+            _apply_functions(operand, functions)
+            continue
         node = operand.parent
         names = _COMPARISONS.get(type(node), ()) if node is not None else ()
-        functions = _functions_of(collation, _SPARK_PARTS if is_spark else _DUCKDB_PARTS)
-        if node is None or operand.arg_key not in names or not functions:
+        if node is None or operand.arg_key not in names:
             continue
         if any(node.args.get(name) for name in ("query", "unnest", "field")):
             continue  # x IN (SELECT ...)
@@ -54,6 +76,62 @@ def replace_collations(tree: exp.Expr, *, is_spark: bool) -> exp.Expr:
         for part in operands:
             _apply_functions(part, functions)
     return tree
+
+
+def _is_key(operand: exp.Expr) -> bool:
+    """Return whether an operand is a key of groups, of partitions or of DISTINCT."""
+    node = operand.parent
+    if isinstance(node, exp.Tuple):  # in DISTINCT ON or GROUPING SETS
+        operand, node = node, node.parent
+    if isinstance(node, exp.Distinct):
+        return operand.arg_key == "on" or isinstance(node.parent, exp.Count)
+    return node is not None and _KEYS.get(type(node)) == operand.arg_key
+
+
+def _replace_items(select: exp.Select, parts: dict[str, str], dialect: str) -> None:
+    """Replace the collations of the items that are keys of groups, in the list of a SELECT."""
+    group, distinct = select.args.get("group"), select.args.get("distinct")
+    items = [item.unalias().unnest() for item in select.expressions]
+    collations = {
+        number: item
+        for number, item in enumerate(items)
+        if isinstance(item, exp.Collate) and _functions_of(item, parts)
+    }
+    names = {select.expressions[number].alias.casefold() for number in collations}
+    if not collations or select.args.get("limit") or _compares(select, names):
+        return
+    keys = group.expressions if group is not None else []
+    if distinct is not None and distinct.args.get("on") is None and group is None:
+        if any(part.is_star or part.find(exp.AggFunc, exp.Window, exp.Query) for part in items):
+            return
+        numbers = [exp.Literal.number(number + 1) for number in range(len(items))]
+        select.set("distinct", None)
+        select.set("group", exp.Group(expressions=numbers))
+        keys = select.args["group"].expressions
+    elif group is None or any(isinstance(part, list) and part for part in _sets_of(group)):
+        return
+    for number, collation in collations.items():
+        position = exp.Literal.number(number + 1)
+        places = [key for key in keys if key in (position, collation)]
+        if not places:
+            continue
+        name = select.expressions[number].alias or collation.sql(dialect=dialect)
+        value = exp.AnyValue(this=collation.this.copy())
+        value.meta.update(collation.meta)
+        for key in places:
+            key.replace(collation.copy())
+        select.expressions[number].replace(exp.alias_(value, name, quoted=True))
+
+
+def _compares(select: exp.Select, names: set[str]) -> bool:
+    """Return whether HAVING or QUALIFY may name items of the list."""
+    clauses = [select.args[name] for name in ("having", "qualify") if select.args.get(name)]
+    columns = [column for clause in clauses for column in clause.find_all(exp.Column)]
+    return any(not column.table and column.name.casefold() in names for column in columns)
+
+
+def _sets_of(group: exp.Group) -> list[object]:
+    return [group.args.get(name) for name in ("rollup", "cube", "grouping_sets", "totals")]
 
 
 def _functions_of(collation: exp.Collate, parts: dict[str, str]) -> list[str]:

@@ -36,6 +36,10 @@ SEEDS = st.integers(0, 2**40)
 
 #: Queries that once failed, or had wrong rows.
 ONCE_WRONG = [
+    "SELECT bit_count((-u.a)::INT), bit_count(-1::BIGINT), bit_count(-3000000000) FROM u",
+    "SELECT bit_count(-1), bit_count((-t.a)::TINYINT), bit_count((-t.a)::SMALLINT) FROM t",
+    "SELECT q.n FROM v LEFT JOIN LATERAL (SELECT v.o.n AS n FROM t) AS q ON TRUE",
+    "SELECT q.n FROM v CROSS JOIN LATERAL (SELECT o.n AS n FROM t) AS q",
     "SELECT count(t.a) OVER (ORDER BY 1 RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
     "SELECT sum(t.a) OVER (ORDER BY 1 RANGE BETWEEN 3 PRECEDING AND 1 PRECEDING) FROM t",
     "SELECT concat_ws('-', s, s) FROM u",
@@ -74,6 +78,16 @@ ONCE_WRONG = [
     "SELECT 1 AS x, t.a, sum(t.b) AS n FROM t GROUP BY GROUPING SETS (1, 2)",
     "SELECT 'k' AS x, 1 + 1 AS y, t.a FROM t GROUP BY ROLLUP ('k', 3)",
     "SELECT t.ts + INTERVAL (2) MONTH, t.ts - INTERVAL (-2) DAY, INTERVAL (3) HOUR FROM t",
+    "SELECT count(*) AS n, sum(a) AS m FROM t GROUP BY s COLLATE NOCASE",
+    "SELECT lower(max(s)) FROM t GROUP BY s COLLATE NOCASE HAVING s COLLATE NOCASE < 'Z'",
+    "SELECT count(*) AS n FROM t GROUP BY ROLLUP (s COLLATE NOCASE, a)",
+    "SELECT 1 AS x FROM t GROUP BY GROUPING SETS ((s COLLATE NOCASE, a), (s COLLATE NOCASE))",
+    "SELECT DISTINCT ON (s COLLATE NOCASE) a, b, s FROM t ORDER BY a, b, s",
+    "SELECT a, s, count(*) OVER (PARTITION BY s COLLATE NOCASE) AS n, rank() OVER (PARTITION BY a "
+    "ORDER BY s COLLATE NOCASE) AS r FROM t",
+    "SELECT t.a, u.a FROM t JOIN u ON t.s COLLATE NOCASE = u.s",
+    "SELECT t.a, count(DISTINCT u.s COLLATE NOCASE) AS n FROM t LEFT JOIN u ON u.s = t.s COLLATE "
+    "NOCASE GROUP BY t.a",
     "SELECT [(SELECT max(u.a) FROM u WHERE u.s = t.s), t.b] AS l, [(SELECT max(a) FROM u)] FROM t",
 ]
 

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits import UnsupportedSqlError, compile_sql
+from circuits import EvaluationError, SqlError, UnsupportedSqlError, compile_sql
 from circuits.runtime.operators.windows import window as window_module
+from tests.circuits.sql.test_random_sql import check as check_case
 from tests.circuits.sql.test_sql_circuits import LAW, check
 from tests.generators.sql_generator import Writer
+from tests.support.random_sql import case_of
 
 
 @st.composite
@@ -73,6 +75,68 @@ def test_frames_with_months_and_with_constant_expressions_are_what_duckdb_answer
         check(data, st.sampled_from(MONTH_FRAMES))
 
 
+# Bounds that differ by row. The order of ROWS is that of all columns.
+COMPUTED_FRAMES = [
+    "SELECT a, b, sum(b) OVER (ORDER BY a, b, s, ts, k ROWS BETWEEN coalesce(a, 0) PRECEDING AND "
+    "coalesce(b, 1) FOLLOWING) AS m FROM t",
+    "SELECT a, x, count(*) OVER (PARTITION BY s ORDER BY a DESC GROUPS BETWEEN a PRECEDING AND a "
+    "FOLLOWING EXCLUDE TIES) AS m FROM u",
+    "SELECT a, b, sum(a) OVER (ORDER BY b RANGE BETWEEN a PRECEDING AND CURRENT ROW) AS m, "
+    "avg(a) OVER (ORDER BY b DESC RANGE BETWEEN UNBOUNDED PRECEDING AND a FOLLOWING) AS n FROM t",
+    "SELECT a, b, max(a) OVER (ORDER BY b DESC NULLS FIRST RANGE BETWEEN a + 1 PRECEDING AND 2 "
+    "FOLLOWING) AS m FROM t",
+    "SELECT a, x, sum(a) OVER (ORDER BY x RANGE BETWEEN a PRECEDING AND a * 0.5 FOLLOWING) AS m, "
+    "min(x) OVER (ORDER BY a RANGE BETWEEN abs(x) PRECEDING AND abs(x) FOLLOWING) AS n FROM u",
+    "SELECT b, d, p, sum(b) OVER (ORDER BY d RANGE BETWEEN b * INTERVAL 12 HOUR PRECEDING AND "
+    "INTERVAL 1 DAY FOLLOWING) AS m, count(p) OVER (ORDER BY p RANGE BETWEEN p / 2 PRECEDING AND b "
+    "FOLLOWING) AS n FROM v",
+    "SELECT b, d, count(*) OVER (ORDER BY d DESC RANGE BETWEEN b * INTERVAL 1 MONTH PRECEDING AND "
+    "b::INT FOLLOWING) AS m FROM v",
+    "SELECT b, d, count(*) OVER (ORDER BY d DESC RANGE BETWEEN b::INT PRECEDING AND 1 FOLLOWING) "
+    "AS m FROM v",
+    "SELECT a, b, count(*) OVER (ORDER BY a, b, s, ts, k ROWS BETWEEN coalesce(a, 0) FOLLOWING AND "
+    "1 FOLLOWING) AS m, last_value(b) OVER (ORDER BY a, b, s, ts, k ROWS BETWEEN UNBOUNDED "
+    "PRECEDING AND coalesce(b, 1) PRECEDING) AS n FROM t",
+    "SELECT a, count(*) AS n, sum(count(*)) OVER (ORDER BY a RANGE BETWEEN count(*) PRECEDING AND "
+    "(SELECT max(b) FROM t) FOLLOWING) AS m FROM u GROUP BY a",
+    "SELECT a, b, sum(a) OVER w AS m FROM t WINDOW w AS (PARTITION BY s ORDER BY ts RANGE BETWEEN "
+    "b * INTERVAL 5 SECOND PRECEDING AND INTERVAL 2 SECOND PRECEDING)",
+]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("text", COMPUTED_FRAMES)
+def test_frames_whose_bounds_are_expressions_are_what_duckdb_answers(text, seed):
+    check_case(case_of(text, seed))
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ("ROWS BETWEEN n PRECEDING AND CURRENT ROW", "ROWS frame is negative or NULL"),
+        ("GROUPS BETWEEN n PRECEDING AND CURRENT ROW", "GROUPS frame is negative"),
+        ("RANGE BETWEEN n PRECEDING AND CURRENT ROW", "RANGE frame is negative"),
+        ("RANGE BETWEEN CURRENT ROW AND n FOLLOWING", "RANGE frame is negative"),
+    ],
+)
+def test_a_negative_offset_of_a_frame_is_an_error_of_its_row(frame, message):
+    circuit = compile_sql(
+        f"SELECT count(*) OVER (ORDER BY x {frame}) AS c FROM r", {"r": "x BIGINT, n BIGINT"}
+    )
+    assert circuit.step({"r": [{"x": 1, "n": 2}]})["view"].num_rows == 1
+    with pytest.raises(EvaluationError, match=message):
+        circuit.step({"r": [{"x": 2, "n": -1}]})
+    assert circuit.step({"r": [{"x": 2, "n": 0}]})["view"].num_rows == 1
+
+
+def test_a_frame_with_computed_bounds_that_ends_before_it_starts_is_an_error():
+    with pytest.raises(SqlError, match="ends before it starts"):
+        compile_sql(
+            "SELECT count(*) OVER (ORDER BY x ROWS BETWEEN n FOLLOWING AND CURRENT ROW) FROM r",
+            {"r": "x BIGINT, n BIGINT"},
+        )
+
+
 # A frame whose bounds, both before or both after the row, are exchanged holds no row.
 EMPTY_FRAMES = [
     "SELECT a, b, count(*) OVER w AS n, sum(b) OVER w AS m FROM t WINDOW w AS (ORDER BY a, b, s"
@@ -88,6 +152,23 @@ EMPTY_FRAMES = [
 @given(st.data())
 def test_frames_that_end_before_they_start_are_empty_as_in_duckdb(data):
     check(data, st.sampled_from(EMPTY_FRAMES))
+
+
+# A list without an ORDER BY of its own has the order of its window.
+LISTS = [
+    "SELECT a, b, s, array_to_string(list(s) OVER (PARTITION BY a ORDER BY b DESC, s), ',') AS m"
+    " FROM t",
+    "SELECT a, b, s, array_to_string(array_agg(b) OVER (ORDER BY s, a, b ROWS BETWEEN 2 PRECEDING"
+    " AND CURRENT ROW), ',') AS m, string_agg(s, '-') OVER (ORDER BY a DESC, b, s) AS n FROM t",
+    "SELECT a, b, s, array_to_string(list(s ORDER BY s DESC) OVER (PARTITION BY a ORDER BY b), ',')"
+    " AS m FROM t",
+]
+
+
+@settings(LAW, max_examples=30)
+@given(st.data())
+def test_lists_over_a_window_are_in_its_order_as_in_duckdb(data):
+    check(data, st.sampled_from(LISTS))
 
 
 def test_an_offset_of_a_frame_is_an_interval_of_several_units():

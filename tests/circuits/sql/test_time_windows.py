@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -357,7 +357,7 @@ def test_views_of_windows_have_the_rows_of_duckdb_after_every_step(seed):
             "TUMBLE_END",
             "other arguments",
         ),
-        ("SELECT session_window(ts, '1 hour') FROM e", "session", "without GROUP BY"),
+        ("SELECT session_window(ts, '1 hour'), count(*) FROM e", "session", "write it in GROUP BY"),
         ("SELECT window(ts, '1 hour'), count(*) FROM e", "window", "write it in GROUP BY"),
         ("SELECT 1 FROM e ASOF JOIN p ON [e.v] >= [p.k]", "p ON", "compare times, numbers"),
         ("SELECT 1 FROM e ASOF JOIN p ON e.k = p.k", "p ON", "without a comparison"),
@@ -441,3 +441,52 @@ def test_a_window_is_a_struct_of_its_start_and_end(item):
     view = circuit.step({"e": rows})["view"]
     start, end = datetime(2024, 1, 1, 5), datetime(2024, 1, 1, 6)
     assert view.to_pylist() == [{"window": {"start": start, "end": end}, "n": 1, "weight": 1}]
+
+
+# What Spark 4.3 answers for these two rows.
+SPARK_WINDOWS = {
+    "SELECT i, session_window(ts, '10 seconds') AS w FROM e": [
+        (1, (datetime(2020, 1, 1, 0, 0, 5), datetime(2020, 1, 1, 0, 0, 15))),
+        (2, (datetime(2020, 1, 1, 0, 0, 25), datetime(2020, 1, 1, 0, 0, 35))),
+    ],
+    "SELECT i, session_window(d, '10 seconds').end AS w FROM e": [
+        (1, datetime(2020, 1, 1, 0, 0, 10)),
+        (2, datetime(2020, 1, 2, 0, 0, 10)),
+    ],
+    "SELECT session_window(ts, '20 seconds') AS w, count(*) AS n FROM e GROUP BY 1": [
+        ((datetime(2020, 1, 1, 0, 0, 5), datetime(2020, 1, 1, 0, 0, 45)), 2),
+    ],
+    "SELECT count(*) AS n, session_window(d, '1 day') AS w FROM e GROUP BY w": [
+        (2, (datetime(2020, 1, 1), datetime(2020, 1, 3))),
+    ],
+    "SELECT window(d, '36 hours', '24 hours') AS w, i FROM e WHERE i = 2": [
+        ((datetime(2020, 1, 1), datetime(2020, 1, 2, 12)), 2),
+        ((datetime(2020, 1, 2), datetime(2020, 1, 3, 12)), 2),
+    ],
+    "SELECT window('2020-01-01 00:00:07', '10 seconds').start AS w FROM e WHERE i = 1": [
+        (datetime(2020, 1, 1),),
+    ],
+}
+
+
+@pytest.mark.parametrize("query", SPARK_WINDOWS)
+def test_windows_of_dates_and_of_single_rows_are_what_spark_answers(query):
+    circuit = compile_sql(query, {"e": "i INT, d DATE, ts TIMESTAMP"}, dialect="spark")
+    rows = [
+        {"i": 1, "d": date(2020, 1, 1), "ts": datetime(2020, 1, 1, 0, 0, 5, tzinfo=UTC)},
+        {"i": 2, "d": date(2020, 1, 2), "ts": datetime(2020, 1, 1, 0, 0, 25, tzinfo=UTC)},
+        {"i": 3, "d": None, "ts": None},
+    ]
+
+    def plain(value):
+        if isinstance(value, dict):
+            return tuple(map(plain, value.values()))
+        return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+    view = circuit.step({"e": rows})["view"].to_pylist()
+    answer = [tuple(map(plain, row.values()))[:-1] for row in view]
+    assert sorted(answer) == SPARK_WINDOWS[query]
+    changes = [dict(row, weight=-1) for row in rows]
+    view = circuit.step({"e": changes})["view"].to_pylist()
+    assert sorted(tuple(map(plain, row.values()))[:-1] for row in view) == SPARK_WINDOWS[query]
+    assert all(row["weight"] == -1 for row in view)

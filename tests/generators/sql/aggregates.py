@@ -163,6 +163,8 @@ class Aggregates(Windows):
                     self.count("grouping()")
             elif self.chance(20):
                 group = " GROUP BY ALL"
+            elif self.dialect == "duckdb" and self.columns(scope, "text") and self.chance(20):
+                group = f"{group}, {self.pick(self.columns(scope, 'text'))}{self.collation()}"
         having = ""
         if self.chance(25):
             self.count("HAVING")

@@ -43,7 +43,7 @@ DOMAINS: dict[pa.DataType, list[Any]] = {
     INT: SMALL,
     pa.int32(): SMALL,
     pa.float64(): [None, 0.5, 1.5, 2.0, -1.0],
-    TEXT: [None, "", "x", "x", "xy", "y", "y"],
+    TEXT: [None, "", "x", "x", "xy", "y", "Y"],
     pa.bool_(): [None, True, False],
     STAMP: [None, *(START + timedelta(seconds=second) for second in SECONDS)],
     pa.date32(): [None, date(2020, 1, 1), date(2020, 1, 2), date(2019, 12, 31)],

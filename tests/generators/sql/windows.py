@@ -23,6 +23,11 @@ class Windows(Expressions):
             for column in columns
         )
 
+    def key(self, column: Column) -> str:
+        """Write a key of groups or partitions; a text may be without regard to case."""
+        is_collated = column.kind == "text" and self.dialect == "duckdb" and self.chance(25)
+        return f"{column.text}{self.collation()}" if is_collated else column.text
+
     def window_call(self, scope: Sequence[Column]) -> tuple[str, str, str]:
         """Return a call, its window, and the kind of its result.
 
@@ -34,7 +39,7 @@ class Windows(Expressions):
         is_total = all(column.kind in ORDERED for column in scope)
         scope = self.orderable_columns(scope) or [Column("1", "int")]
         column = self.pick(scope)
-        partition = f"PARTITION BY {self.pick(scope).text} " if self.chance(60) else ""
+        partition = f"PARTITION BY {self.key(self.pick(scope))} " if self.chance(60) else ""
         if not self.row_order:
             self.row_order = f"{partition}ORDER BY {self.order(self.shuffled(scope))}"
         all_columns = self.row_order
@@ -66,7 +71,7 @@ class Windows(Expressions):
         modes += ["rows"] if is_total else []
         if keys and modes and self.chance(60):
             mode = self.pick(modes)
-            frame = self.frame(keys, mode)
+            frame = self.frame(keys, mode, scope)
             window = all_columns if mode == "rows" else window
         name = self.pick(["count", "sum", "avg", "min", "max"])
         if name in ("sum", "avg"):
@@ -81,8 +86,16 @@ class Windows(Expressions):
             distinct = "DISTINCT "
         return f"{name}({distinct}{column.text}){filter_clause}", f"{window} {frame}", kind
 
-    def frame(self, keys: Sequence[Column], mode: str) -> str:
-        """Write a frame over an order of these columns."""
+    def frame(self, keys: Sequence[Column], mode: str, scope: Sequence[Column] = ()) -> str:
+        """Write a frame over an order of these columns, perhaps with offsets that are columns."""
+        numbers = [c.text for c in scope if c.kind == "int"]
+        is_number = [key.kind for key in keys] == ["int"]
+        is_possible = numbers and self.dialect == "duckdb" and (mode != "range" or is_number)
+        if is_possible and self.chance(25):
+            self.count("frame with computed offsets")
+            low, high = (f"abs(coalesce({self.pick(numbers)}, 1))" for _ in range(2))
+            low = self.pick([low, "1"])
+            return f"{mode.upper()} BETWEEN {low} PRECEDING AND {high} FOLLOWING"
         offsets = ["UNBOUNDED PRECEDING", "CURRENT ROW", "UNBOUNDED FOLLOWING"]
         if mode != "range" or [key.kind for key in keys] == ["int"]:
             offsets[1:1] = ["2 PRECEDING", "1 PRECEDING"]

@@ -18,7 +18,7 @@ from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.functions.dates.date_shifts import add_months
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["FrameRanges", "Partitions", "RangeOrder", "frame_ranges"]
+__all__ = ["FrameRanges", "Partitions", "RangeOrder", "RowBounds", "frame_ranges"]
 
 
 class IndexRange(NamedTuple):
@@ -114,8 +114,26 @@ class RangeOrder:
     descending: bool = False
 
 
+@dataclass(frozen=True)
+class RowBounds:
+    """A bound of the frame of each row, which is no constant of the plan.
+
+    Attributes:
+        values: The signed number of rows or groups; in mode ``range`` the value at the bound, as
+            in `RangeOrder`.
+        present: A mask of the rows whose bound is not NULL. NULL is the current row.
+    """
+
+    values: Int64Array | np.ndarray
+    present: BoolArray
+
+
 def frame_ranges(
-    frame: Frame, partitions: Partitions, range_order: RangeOrder | None
+    frame: Frame,
+    partitions: Partitions,
+    range_order: RangeOrder | None,
+    starts: RowBounds | None = None,
+    ends: RowBounds | None = None,
 ) -> FrameRanges:
     """Return the index ranges of each row's frame; ranges are in the order of the rows.
 
@@ -123,12 +141,14 @@ def frame_ranges(
         frame: The frame.
         partitions: The rows.
         range_order: The order column, needed for mode ``range`` with an offset.
+        starts: The first bound of each row, if it is no constant.
+        ends: The last bound of each row, if it is no constant.
 
     Complexity:
         O(n); with an offset of mode ``range`` O(n log n).
     """
-    start = _bound(frame, frame.start, partitions, range_order, is_end=False)
-    stop = _bound(frame, frame.end, partitions, range_order, is_end=True)
+    start = _bound(frame, frame.start, starts, partitions, range_order, is_end=False)
+    stop = _bound(frame, frame.end, ends, partitions, range_order, is_end=True)
     start = np.clip(start, partitions.start, partitions.stop)
     stop = np.maximum(np.clip(stop, partitions.start, partitions.stop), start)
     if frame.exclude == "none":
@@ -149,76 +169,82 @@ def frame_ranges(
 def _bound(
     frame: Frame,
     offset: int | float | None,
+    row_bounds: RowBounds | None,
     partitions: Partitions,
     range_order: RangeOrder | None,
     *,
     is_end: bool,
 ) -> Int64Array:
     """Return the start of each frame, or its end: the index after its last row."""
-    if offset is None:
+    if row_bounds is None and offset is None:
         return partitions.stop if is_end else partitions.start
-    if frame.mode == "rows":
-        # Clipped to a number of rows that no partition has, so that the sum is an int64.
-        row = partitions.row + int(np.clip(offset, -(2**62), 2**62))
-        return row + 1 if is_end else row
+    if frame.mode != "range":
+        offsets: int | Int64Array = int(offset or 0)
+        if row_bounds is not None:
+            offsets = np.where(row_bounds.present, row_bounds.values, 0)
+        if frame.mode == "groups" and offset != 0:
+            return _group_bound(offsets, partitions, is_end=is_end)
+        if frame.mode == "rows":
+            # Clipped to a number of rows that no partition has, so that the sum is an int64.
+            row: Int64Array = partitions.row + np.clip(offsets, -(2**62), 2**62)
+            return row + 1 if is_end else row
     if offset == 0:
         return partitions.group_stop if is_end else partitions.group_start
-    if frame.mode == "groups":
-        return _group_bound(int(offset), partitions, is_end=is_end)
     assert range_order is not None
-    shift = frame.end_shift if is_end else frame.start_shift
-    return _value_bound(offset, shift, partitions, range_order, is_end=is_end)
+    values = range_order.values
+    if row_bounds is None:
+        wanted: Int64Array | np.ndarray
+        shift = frame.end_shift if is_end else frame.start_shift
+        if shift is not None:  # it replaces the offset
+            wanted = _shift_months(values, shift, descending=range_order.descending)
+        elif values.dtype.kind == "f":
+            wanted = np.asarray(values) + float(offset or 0)
+        else:
+            wanted = _add_saturating(values, int(offset or 0))
+        row_bounds = RowBounds(wanted, range_order.present)
+    return _value_bound(row_bounds, partitions, range_order, is_end=is_end)
 
 
-def _group_bound(offset: int, partitions: Partitions, *, is_end: bool) -> Int64Array:
+def _group_bound(offsets: int | Int64Array, partitions: Partitions, *, is_end: bool) -> Int64Array:
     groups = len(partitions.group_bounds) - 1
-    offset = max(-groups - 1, min(offset, groups + 1))
-    group = partitions.group_index + offset + is_end
+    offsets = np.clip(offsets, -groups - 1, groups + 1)
+    group: Int64Array = partitions.group_index + offsets + is_end
     first = partitions.group_index[partitions.start]
     last = partitions.group_index[partitions.stop - 1] + 1
     return partitions.group_bounds[np.clip(group, first, last)]
 
 
 def _value_bound(
-    offset: int | float,
-    shift: MonthShift | None,
-    partitions: Partitions,
-    order: RangeOrder,
-    *,
-    is_end: bool,
+    row_bounds: RowBounds, partitions: Partitions, order: RangeOrder, *, is_end: bool
 ) -> Int64Array:
-    """Return the bounds of frames of mode ``range``: search value + offset in the partition.
+    """Return the bounds of frames of mode ``range``: search the wanted values in the partition.
 
-    The frame of a row without a value is its group. A shift by months replaces the offset.
+    The frame of a row without a value, or without a bound, is its group.
     """
     bounds = (partitions.group_stop if is_end else partitions.group_start).copy()
     rows = np.flatnonzero(order.present)
+    searching = np.flatnonzero(row_bounds.present & order.present)
     n = len(rows)
-    if not n:
+    if not len(searching):
         return bounds
-    values = order.values[rows]
-    wanted: Int64Array | np.ndarray
-    if shift is not None:
-        wanted = _shift_months(values, shift, descending=order.descending)
-    elif values.dtype.kind == "f":
-        wanted = values + offset
-    else:
-        wanted = _add_saturating(values, int(offset))
-    # Sort the n values of the rows and the n wanted values together, by partition. Among equal
-    # values, a wanted value is first if it begins a frame (the equal rows are in it), last if it
-    # ends one.
+    # Sort the values of the rows and the wanted values together, by partition. Among equal values,
+    # a wanted value is first if it begins a frame (the equal rows are in it), last if it ends one.
+    values, wanted = order.values[rows], row_bounds.values[searching]
     partition = partitions.partition_index[rows]
-    tie_breaker = np.repeat([0, 1 if is_end else -1], n)
+    searched_partition = partitions.partition_index[searching]
+    tie_breaker = np.repeat([0, 1 if is_end else -1], (n, len(searching)))
     both_values = np.concatenate((values, wanted))
-    sorted_indices = np.lexsort((tie_breaker, both_values, np.tile(partition, 2)))
+    both_partitions = np.concatenate((partition, searched_partition))
+    sorted_indices = np.lexsort((tie_breaker, both_values, both_partitions))
     is_row = sorted_indices < n
     searched = np.flatnonzero(~is_row)
-    rows_before = np.empty(n, np.int64)  # the number of rows that are before each wanted value
+    # The number of rows that are before each wanted value.
+    rows_before = np.empty(len(searching), np.int64)
     rows_before[sorted_indices[searched] - n] = np.cumsum(is_row)[searched]
     # A bound is the index after the last row that is before the wanted value. If no such row is in
     # the partition, it is the first row with a value: NULLs are first or last in a partition.
-    first_row = rows[np.searchsorted(partition, partition)]
-    bounds[rows] = np.maximum(np.concatenate(([0], rows + 1))[rows_before], first_row)
+    first_row = rows[np.searchsorted(partition, searched_partition)]
+    bounds[searching] = np.maximum(np.concatenate(([0], rows + 1))[rows_before], first_row)
     return bounds
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from circuits.plan.columns import AggregateCall
 from circuits.plan.nodes import Aggregate, Field, Values
-from circuits.plan.window import Window, WindowCall
+from circuits.plan.window import FrameMode, Window, WindowCall
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum
 from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
@@ -35,6 +35,7 @@ from circuits.runtime.operators.windows.window_frames import (
     IndexRange,
     Partitions,
     RangeOrder,
+    RowBounds,
     frame_ranges,
 )
 from circuits.types.codecs.arrow_buffers import BoolArray
@@ -163,10 +164,14 @@ class WindowFunctions:
     def _range_order(self, codes: Int64Array) -> RangeOrder | None:
         frames = [call.frame for call in self._plan.calls if call.frame.mode == "range"]
         # A bound that is None (the partition) or 0 (the group of equal rows) needs no values.
-        if not any(frame.start or frame.end for frame in frames):
+        if not any(frame.has_offset for frame in frames):
             return None
+        return self._range_values(codes[self._plan.order[0].column])
+
+    def _range_values(self, column: Int64Array) -> RangeOrder:
+        """Return the values of a column of the type of the order, ascending with the rows."""
         (order,) = self._plan.order
-        codec, column = self._columns[order.column], codes[order.column]
+        codec = self._columns[order.column]
         present = column != NULL
         # The type of the values, also of a dictionary-encoded column.
         value_type = codec.type.value_type if hasattr(codec.type, "value_type") else codec.type
@@ -196,7 +201,18 @@ class WindowFunctions:
         return self._compile_sum(call)
 
     def _frames(self, call: WindowCall, rows: _Rows) -> FrameRanges:
-        return frame_ranges(call.frame, rows.partitions, rows.range_order)
+        frame = call.frame
+        bounds = [
+            None if column is None else self._bounds(rows.codes[column], frame.mode)
+            for column in (frame.start_column, frame.end_column)
+        ]
+        return frame_ranges(frame, rows.partitions, rows.range_order, *bounds)
+
+    def _bounds(self, column: Int64Array, mode: FrameMode) -> RowBounds:
+        if mode != "range":
+            return RowBounds(column, column != NULL)
+        values = self._range_values(column)
+        return RowBounds(values.values, values.present)
 
     def _lag(self, call: WindowCall, rows: _Rows) -> Int64Array:
         """The value ``number`` rows before each row (lead: after it).

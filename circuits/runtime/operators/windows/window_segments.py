@@ -129,9 +129,7 @@ def _call_reach(call: WindowCall, can_search_values: bool) -> Reach | None:
         return Reach(max(distance, 0), max(-distance, 0))
     if function in ("percent_rank", "cume_dist", "ntile"):
         return None
-    if frame.end is None:
-        return None
-    if call.ignore_nulls:
+    if frame.end is None or frame.has_columns or call.ignore_nulls:
         return None
     own_group = frame.mode in ("range", "groups") or frame.exclude in ("group", "ties")
     from_start = first_row = False
