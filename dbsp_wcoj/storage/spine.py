@@ -9,7 +9,8 @@ much smaller than the older one (`GROWTH_FACTOR`)::
 So sizes grow geometrically, and a trace of n rows has O(log n / log GROWTH_FACTOR) runs when no
 merge is open. A merge is done in small pieces, so no step has to rewrite a large run: each step
 does merge work in proportion to its rows, its *fuel*. The fuel is enough to finish a merge before
-the next one of its size starts. Small merges are done at once.
+the next one of its size starts. Small merges are done at once. The memory of large merges comes in
+small pages, and is freed in slices as well (`dbsp_wcoj.storage.small_pages`).
 
 The rows of small steps are added to the newest run, the *tail*, by kernels that write to the table
 of the spine (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`). When the tail is large
@@ -42,6 +43,7 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.storage.small_pages import SmallPages
 from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
@@ -59,6 +61,8 @@ FUEL_PER_ROW: Final = 3 * (GROWTH_FACTOR + 1)
 FUEL_PER_STEP: Final = 512
 # A new merge gets at least this much fuel.
 MIN_FUEL_AT_ONCE: Final = 8192
+# Bytes of merged runs that are freed, for each row of merge work.
+RELEASED_BYTES_PER_FUEL: Final = 256
 # If more runs are loaded, the newest are merged, so that so many remain.
 MAX_LOADED_RUNS: Final = 128
 
@@ -76,6 +80,7 @@ class Spine:
         "_merges",
         "_overlay",
         "_owed_fuel",
+        "_released",
         "_runs",
         "_tail",
         "_tail_buffer",
@@ -92,6 +97,8 @@ class Spine:
         self._tail: Run | None = None
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
+        # The memory of merged runs, which is freed in slices once no reader has the runs.
+        self._released: list[SmallPages] = []
         # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
         # The runs of the overlay, and the run count and weight bound of the table without them.
@@ -270,6 +277,9 @@ class Spine:
     def _settle(self, changed: int) -> None:
         """Do the pending merge work; the runs from position ``changed`` on are new."""
         fuel, self._owed_fuel = self._owed_fuel, 0
+        if self._released:
+            count = RELEASED_BYTES_PER_FUEL * fuel
+            self._released = [pages for pages in self._released if not pages.release(count)]
         merging = bool(self._merges) or self._has_loaded_runs
         if merging:
             changed = 0
@@ -342,6 +352,7 @@ class Spine:
         if merged is None:
             return
         self._merges.remove(merge)
+        self._released += [run.pages for run in (merge.older, merge.newer) if run.pages is not None]
         position = self._runs.index(merge.older)
         self._runs[position : position + 2] = [merged] if merged.rows else []
 
