@@ -41,7 +41,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "time_on_date": "DATE '2024-02-29' + TIME '13:45:30'",
     },
     "Errors": {
-        "try": "spark: try_add(1, 2)",
+        "try": "spark: try_divide(1, 0)",
         "raise_error": "CASE WHEN true THEN 'a' ELSE error('wrong') END",
         "assert_true": "spark: assert_true(0 < 1)",
     },

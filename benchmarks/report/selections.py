@@ -165,7 +165,7 @@ HEADLINES: tuple[Headline, ...] = (
         "Kùzu's worst-case-optimal plan",
     ),
     Headline(
-        "a recursive view of Kafka's imports: one commit",
+        "the transitive imports in the source code of Apache Kafka: one commit of git",
         "recursion",
         "Median step against recomputation",
         {"system": "DuckDB"},

@@ -6,8 +6,9 @@
     R^Δ         = {new row of k: +1, old row of k: -1  for each key k of the step}
 
 A row with a positive weight, or without a weight, is the new row of its key. A row with a negative
-weight deletes the key, and only its key columns are read. The old row of a key is looked up in the
-relation itself, arranged by (key, other columns), so a source need not send before images.
+weight deletes the key; of its other columns, only the event time is read, if there is one. The old
+row of a key is looked up in the relation itself, arranged by (key, other columns), so a source need
+not send before images.
 
 A step may have several changes of one key. The sequence column orders them: the change with the
 greatest value is the last one. Equal changes count as one. If several different changes could be
@@ -54,8 +55,8 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["UpsertChanges", "UpsertInput"]
 
-#: Without the option, a column of this name beside the columns of the schema is the sequence. A
-#: column of this name in the schema is data.
+#: If the option ``sequence`` is not given, a column of this name that the schema does not declare
+#: is the sequence. If the schema declares it, it is data.
 _DEFAULT_SEQUENCE: Final = "sequence"
 
 
@@ -121,7 +122,8 @@ class UpsertInput:
         Args:
             table: The columns of the schema, and optionally a weight and a sequence. Rows with a
                 negative weight need the columns of the key only.
-            time_column: The position of the event time, which deletions may have, too.
+            time_column: The position of the event time. It is read from deletions, too, if they
+                have it.
 
         Raises:
             SchemaError: As `Schema.to_zset`, or the sequence has no order.
@@ -161,8 +163,8 @@ class UpsertInput:
         deleted = self.deletion_mask(events)
         # True for an event with the same key as the previous event.
         same_key = np.append(False, (keys[:, 1:] == keys[:, :-1]).all(axis=0))[:event_count]
-        # The events of one key are a group: the positions of its first and last event, by group;
-        # and the group of each event.
+        # A group is the events of one key. For each group, the positions of its first and last
+        # event; for each event, its group.
         group_starts = np.flatnonzero(~same_key)
         group_ends = np.append(group_starts[1:], event_count)[: len(group_starts)] - 1
         group_of_event = np.cumsum(~same_key) - 1
@@ -176,8 +178,8 @@ class UpsertInput:
         weights = np.repeat([-1, 1], [len(existing_groups), len(upserts)])
         exists_before_step = np.zeros(len(group_starts), np.bool_)
         exists_before_step[existing_groups] = True
-        # True if a deletion may find a row after the previous event of its key: if that event is no
-        # deletion, or has the same sequence, so that their order is not known.
+        # True if the key may exist after the previous event: that event is an upsert, or it has the
+        # same sequence, so that either of the two may be the first.
         exists_after_previous = np.append(True, ~deleted[:-1])[:event_count]
         if event_count:
             exists_after_previous |= np.append(False, sequence[1:] == sequence[:-1])

@@ -49,8 +49,8 @@ def incrementalize(
         join_options: The options of joins.
         clock: Returns the current time in seconds; measures the time of each node.
         operators: The operator of each class of plan nodes; the built-in operators by default.
-        bounded_inputs: The inputs whose old rows may leave the state. Plans of views that read them
-            have no row ids (`late_materialization`), because their dictionaries keep all rows.
+        bounded_inputs: The inputs whose old rows may leave the state. Views that read them are
+            planned without late materialization: a dictionary of row ids keeps all rows for ever.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Distinct, Field, Scan

@@ -33,6 +33,7 @@ from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field
 from circuits.sql.expressions.readers import READERS
 from circuits.sql.expressions.user_functions import with_user_functions
+from circuits.sql.sql_functions import expand_functions, is_function
 from circuits.sql.statements import (
     NO_FUNCTIONS,
     StatementPlanner,
@@ -152,6 +153,8 @@ def find_obstacles(
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
     # The lower-case names of tables and views whose columns may be wrong, because of an error.
+    for fault in expand_functions([(s.source, s.tree) for s in statements], planner.readers):
+        report(fault, "the functions")
     unreliable = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
     recursive_views = {
@@ -214,6 +217,8 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
     unreliable: set[str] = set()
     readable = []
     for statement in statements:
+        if is_function(statement.tree):
+            continue
         for _ in range(MAX_OBSTACLES_PER_STATEMENT):
             try:
                 statement.source.forget_reads()

@@ -33,6 +33,7 @@ from circuits.sql.expressions.readers import READERS
 from circuits.sql.expressions.user_functions import with_user_functions
 from circuits.sql.queries import query
 from circuits.sql.queries.equations import Equation, order_by_needs, plan_equations
+from circuits.sql.sql_functions import check_parameters, expand_functions, is_function
 from circuits.sql.syntax.parsing import EMIT_ON_CLOSE
 from circuits.sql.syntax.source import SqlSource
 from circuits.user_functions import UserFunction
@@ -278,11 +279,14 @@ class StatementPlanner:
         return Environment(source, self.scans, query_reader, self.readers)
 
     def declare(self, statements: list[tuple[SqlSource, exp.Expr]]) -> None:
-        """Add the tables that the statements declare.
+        """Add the tables that the statements declare, and replace calls of declared functions.
 
         Raises:
-            SqlError: A table is not valid, or differs from a relation that is given.
+            SqlError: A function or a table is not valid, or a table differs from a relation that is
+                given.
         """
+        for error in expand_functions(statements, self.readers):
+            raise error
         self.declarations = read_declarations(statements)
         create_statements = {
             tree.this.this.name: (source, tree)
@@ -332,6 +336,9 @@ class StatementPlanner:
         """
         if isinstance(tree, exp.Comment) or (isinstance(tree, exp.Create) and tree.kind == "TABLE"):
             return  # a declaration
+        if is_function(tree):
+            return
+        check_parameters(source, tree, self.scans)
         environment = self._environment(source)
         view = _plan_statement(environment, self.declarations, tree, self.name, number)
         emit = _emit_offset(tree)
@@ -352,6 +359,7 @@ class StatementPlanner:
         """Plan recursive views, and add them."""
         environment = self._environment(source)
         for tree in trees:
+            check_parameters(source, tree, self.scans)
             emit = _emit_offset(tree)
             if emit is not None:
                 raise source.unsupported_at(
@@ -501,10 +509,7 @@ def _read_create_view(source: SqlSource, tree: exp.Expr) -> tuple[exp.Table, lis
     """Return the name of a view and the names of its columns, if they are given."""
     assert isinstance(tree, exp.Create)
     if tree.kind != "VIEW":
-        advice = "write CREATE VIEW"
-        if tree.kind == "FUNCTION":
-            advice = "write its expression in the views"
-        raise source.unsupported(tree, f"CREATE {tree.kind}", advice, word="create")
+        raise source.unsupported(tree, f"CREATE {tree.kind}", "write CREATE VIEW", word="create")
     source.allow_arguments(tree, "this", "kind", "replace", "expression", "exists", "properties")
     view_properties(source, tree)
     target, column_names = tree.this, []

@@ -62,7 +62,7 @@ def solve(extenders: Sequence[PrefixExtender], levels: int) -> Iterator[Row]:
         The rows, each once. They are in ascending order if only relations propose.
 
     Raises:
-        UnsafeVariableError: None of the extenders binds some variable.
+        UnsafeVariableError: A variable is bound by no extender.
         VariableOrderError: An extender has a level that does not exist.
 
     Complexity:
@@ -85,8 +85,8 @@ def solve(extenders: Sequence[PrefixExtender], levels: int) -> Iterator[Row]:
             raise UnsafeVariableError(
                 f"level {level} of {levels} meets no extender; bind its variable in an atom"
             )
-    # Without variables there are no proposals. Intersecting any value, such as None, shows whether
-    # the atoms of constants are satisfied.
+    # A query without variables has only atoms such as ``e(1, 2)``. Such an atom takes part at level
+    # 0 and keeps every value if its row exists, so one value tests it, such as None.
     if levels == 0 and not all(extender.intersect((), [None]) for extender in extenders):
         return iter(())
     return _extend((), participants)

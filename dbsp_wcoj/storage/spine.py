@@ -12,19 +12,21 @@ does merge work in proportion to its rows, its *fuel*. The fuel is enough to fin
 the next one of its size starts. Small merges are done at once. The memory of large merges comes in
 small pages, and is freed in slices as well (`dbsp_wcoj.storage.small_pages`).
 
-The rows of small steps are added to the newest run, the *tail*, by kernels that write to the table
-of the spine (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`). When the tail is large
-enough, it becomes an ordinary run, and the spine does the merge work for all of these steps.
+A small step does not append a run: kernels replace the newest run, the *tail*, by the sum of the
+tail and the step. They write to the *table* of the spine, an array with the addresses of its runs
+(`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`). When the tail is large enough, it
+becomes an ordinary run, and the spine does the merge work for all of these steps.
 
 An overlay is a list of temporary runs after the others (`Spine.push_overlay`). Readers see them,
 they are never merged with the other runs, and `Spine.pop_overlay` removes them.
 
-A spine can load stored runs of any size (`Spine.load`). Loading merges nothing; later steps do,
-each opening at most one merge of large runs, until the sizes are as above.
+A spine can load stored runs of any size (`Spine.load`). Loading merges nothing up to
+`MAX_LOADED_RUNS`; later steps do, each opening at most one merge of large runs, until the sizes are
+as above.
 
-Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row, at most
-O(GROWTH_FACTOR (rows of the step) + `FUEL_PER_STEP`) per open merge and step. The steps of a tail
-count as one step.
+Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. A step of k rows
+copies at most O(GROWTH_FACTOR · k + FUEL_PER_STEP) rows in each open merge; all steps of a tail
+together are one step here.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). Alternatives considered: merging only pairs of
@@ -63,7 +65,7 @@ FUEL_PER_STEP: Final = 512
 MIN_FUEL_AT_ONCE: Final = 8192
 # Bytes of merged runs that are freed, for each row of merge work.
 RELEASED_BYTES_PER_FUEL: Final = 256
-# If more runs are loaded, the newest are merged, so that so many remain.
+# At most this many runs remain after a load: beyond it, the newest runs are merged.
 MAX_LOADED_RUNS: Final = 128
 
 
@@ -256,7 +258,8 @@ class Spine:
         if not rows:
             return None
         address = int(self.table[spine_kernels.FIRST_RUN + len(self._runs)])
-        # `_tail` keeps its buffer alive, so no other run can have its address.
+        # An equal address means that `_tail` is current: it keeps its buffer alive, so no other
+        # run can be there.
         if self._tail is None or self._tail.address != address:
             self._tail = _tail_at(self._tail_buffer, address, rows)
         return self._tail

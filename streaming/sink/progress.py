@@ -22,7 +22,7 @@ PHASES: Final = {
     "step": "computing the views",
     "cells": "computing the cells on the executors",
     "write": "writing state and deltas",
-    "merge": "committing",
+    "merge": "adding the step to the state in memory",
     "publish": "writing to targets",
 }
 

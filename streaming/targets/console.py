@@ -1,6 +1,4 @@
-"""ConsoleTarget: deltas as readable text.
-
-::
+"""ConsoleTarget: deltas as readable text, such as those of a view named ``waiting``::
 
     waiting, micro-batch 7: 2 rows (delta)
      weight  nr  items  worth

@@ -77,7 +77,7 @@ def push_projection(
         case TimeNode():
             return _prune_input(plan, outputs, tuple(names))
         case Filter(TimeNode() as inner, predicate):
-            return _prune_filtered_rows(inner, predicate, outputs, tuple(names))
+            return _prune_below_filter(inner, predicate, outputs, tuple(names))
     return Map(plan, outputs, tuple(names))
 
 
@@ -154,14 +154,15 @@ def _prune_calls(plan: Window, outputs: tuple[Expression, ...], names: tuple[str
 def _prune_input(
     plan: TimeNode, outputs: tuple[Expression, ...], names: tuple[str, ...]
 ) -> PlanNode:
-    """Return a projection of a node of time, whose first input has only the columns that are read.
+    """Return a projection of a `TimeNode` whose first input has only the columns that are read.
 
-    If hopping windows read a time only to find its windows, the start of its pane replaces it.
+    If the time column of hopping windows is not read by the projection, its values are rounded
+    down to the start of their pane (`_pane`), so that more rows are equal.
     """
     rows = plan.inputs[0]
-    width = len(rows.fields)
+    new_column = len(rows.fields)  # the column that the node appends
     columns_read = {column for e in outputs for column in columns_of(e)}
-    kept_columns = sorted(columns_read.difference([width]) | plan.read_columns())
+    kept_columns = sorted(columns_read.difference([new_column]) | plan.read_columns())
     input_columns: list[Expression] = [columns(rows)[i] for i in kept_columns]
     if isinstance(plan, HoppingWindows) and plan.time not in columns_read:
         input_columns[kept_columns.index(plan.time)] = _pane(plan)
@@ -169,7 +170,7 @@ def _prune_input(
         return Map(plan, outputs, names)
     new_indices = {old: new for new, old in enumerate(kept_columns)}
     pruned = plan.over_columns(push_projection(rows, input_columns), new_indices)
-    new_indices[width] = len(kept_columns)
+    new_indices[new_column] = len(kept_columns)
     expressions = tuple(
         substitute(e, lambda c: Column(new_indices[c.index], c.type)) for e in outputs
     )
@@ -197,10 +198,10 @@ def _pane(plan: HoppingWindows) -> Expression:
     return call("time_bucket", time, *amounts)
 
 
-def _prune_filtered_rows(
+def _prune_below_filter(
     plan: TimeNode, predicate: Expression, outputs: tuple[Expression, ...], names: tuple[str, ...]
 ) -> PlanNode:
-    """Return a projection of a filter of windows, over only the columns that both read."""
+    """Return a projection of a filter of a `TimeNode`, over only the columns that both read."""
     columns_read = sorted({column for e in (*outputs, predicate) for column in columns_of(e)})
     if len(columns_read) == len(plan.fields):
         return Map(Filter(plan, predicate), outputs, names)

@@ -35,7 +35,7 @@ from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import Int64Array, to_storable
 
-__all__ = ["DistinctOperator", "to_bag", "to_set"]
+__all__ = ["DistinctOperator", "one_if_positive", "positive_part"]
 
 
 WeightFunction = Callable[[Int64Array], Int64Array]
@@ -46,11 +46,13 @@ class DistinctOperator:
 
     Args:
         arity: The number of columns.
-        reweight: `to_set` or `to_bag`.
+        reweight: `one_if_positive` or `positive_part`.
 
     >>> zset = ZSet.from_rows([(7,), (7,), (8,)], [1, 1, -1])
-    >>> DistinctOperator(1, to_set).evaluate([zset]), DistinctOperator(1, to_bag).evaluate([zset])
-    (ZSet({(7,): 1}), ZSet({(7,): 2}))
+    >>> DistinctOperator(1, one_if_positive).evaluate([zset])
+    ZSet({(7,): 1})
+    >>> DistinctOperator(1, positive_part).evaluate([zset])
+    ZSet({(7,): 2})
     """
 
     # The trace has the columns of the rows, so old rows can be dropped (see `Operator`).
@@ -83,12 +85,12 @@ class DistinctOperator:
         return _with_weights(delta, change), staged
 
 
-def to_set(weights: Int64Array) -> Int64Array:
+def one_if_positive(weights: Int64Array) -> Int64Array:
     """Return 1 for a positive weight, else 0: the weight function of distinct."""
     return (weights > 0).astype(np.int64)
 
 
-def to_bag(weights: Int64Array) -> Int64Array:
+def positive_part(weights: Int64Array) -> Int64Array:
     """Return the weight if it is positive, else 0: the weight function of positive."""
     return np.maximum(weights, 0)
 

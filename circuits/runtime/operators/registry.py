@@ -46,7 +46,7 @@ from circuits.runtime.operators.aggregates.partial_aggregate import (
     FinalAggregateOperator,
     PartialAggregateOperator,
 )
-from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
+from circuits.runtime.operators.distinct import DistinctOperator, one_if_positive, positive_part
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.runtime.operators.linear import (
@@ -76,7 +76,8 @@ __all__ = ["BUDGETED_OPERATORS", "OperatorContext", "OperatorRegistry", "builtin
 
 Node = TypeVar("Node", bound=PlanNode)
 
-#: The operators whose non-incremental form takes a budget: a row can become many rows or values.
+#: The operators whose `evaluate` also takes a `Budget` (the limits of a step), because one input
+#: row can become many rows or a large value.
 BUDGETED_OPERATORS = (
     AggregateOperator,
     HoppingWindowsOperator,
@@ -218,8 +219,8 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     EventTime: _event_time,
     Union: lambda plan, context: UnionOperator(len(plan.fields)),
     Negate: lambda plan, context: NegateOperator(),
-    Distinct: lambda plan, context: DistinctOperator(len(plan.fields), to_set),
-    Positive: lambda plan, context: DistinctOperator(len(plan.fields), to_bag),
+    Distinct: lambda plan, context: DistinctOperator(len(plan.fields), one_if_positive),
+    Positive: lambda plan, context: DistinctOperator(len(plan.fields), positive_part),
     RecursiveDistinct: _recursive_distinct,
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),

@@ -11,11 +11,12 @@ An example stream, the 2 least numbers::
     delta     {3: +1, 5: +2}      {1: +1}             {3: -1}
     output    {3: +1, 5: +1}      {1: +1, 5: -1}      {3: -1, 5: +1}
 
-State: a trace of all rows with the columns (keys, sort columns, codes of strings and of other
-values that the sort columns do not determine), see `ordered_rows`. A sort column is an integer that
-has the order of the values (`sort_columns`). For each changed key, a step reads the first
-``offset + limit`` positions before and after the step, in one scan. All other columns break ties,
-ascending and NULLs last, so the result depends only on the input and not on its history.
+A sort column is an integer that has the order of the values (`sort_columns`); that of a string has
+only its first bytes. State: a trace of all rows with the columns (keys, sort columns, codes of the
+values that their sort columns do not identify), see `ordered_rows`. For each changed key, a step
+reads the first ``offset + limit`` positions before and after the step, in one scan. All other
+columns break ties, ascending and NULLs last, so the result depends only on the input and not on its
+history.
 
 Cost: O(log N) per changed key and run, and per position read. If the order is by a string, the
 step also reads and compares all rows that share their first bytes with the last selected row.
@@ -102,10 +103,10 @@ class TopKOperator:
         stored = self._order.to_stored_rows(delta)
         keys = stored.row_array[: self._order.key_count]
         groups = keys[:, self._order.group_starts(stored.row_array)]
-        first_rows, staged = self._rows.prepare(stored, groups)
-        rows = np.concatenate((groups[:, first_rows.prefix_index], first_rows.rows))
-        group_indices, old, new = first_rows.prefix_index, first_rows.old, first_rows.new
-        if self._order.tie_columns is not None:
+        read, staged = self._rows.prepare(stored, groups)
+        rows = np.concatenate((groups[:, read.prefix_index], read.rows))
+        group_indices, old, new = read.prefix_index, read.old, read.new
+        if self._order.tie_columns is not None:  # strings with equal first bytes are tied
             permutation = self._order.sort_positions(group_indices, rows)
             rows, group_indices = rows[:, permutation], group_indices[permutation]
             old, new = old[permutation], new[permutation]
@@ -125,13 +126,13 @@ class TopKOperator:
         if float(weights.sum(dtype=np.float64)) > 2**62 or self.offset + (self.limit or 0) > 2**62:
             # Positions can exceed int64, so use Python integers.
             weights = weights.astype(object)
-        # The positions of each row, from ``begins`` to before ``ends``: first among the rows of all
-        # groups, then in its group.
+        # The positions of each row among all rows, from ``begins`` to before ``ends``.
         ends = np.cumsum(weights)
         begins = ends - weights
-        first_rows = first_positions(group_indices)
-        group_sizes = np.diff(np.append(first_rows, len(group_indices)))
-        group_begins = np.repeat(begins[first_rows], group_sizes)
+        group_starts = first_positions(group_indices)
+        group_sizes = np.diff(np.append(group_starts, len(group_indices)))
+        group_begins = np.repeat(begins[group_starts], group_sizes)
+        # The positions of each row in its group.
         begins, ends = begins - group_begins, ends - group_begins
         begins = np.maximum(begins, self.offset)
         if self.limit is not None:
@@ -140,6 +141,6 @@ class TopKOperator:
         return selected
 
     def _to_input_layout(self, rows: Int64Array, weights: Int64Array) -> ZSet:
-        """Return the Z-set of rows of the trace's layout, in the columns of the input."""
+        """Return the Z-set of stored rows, converted to the columns of the input."""
         nonzero = np.flatnonzero(weights)
         return consolidated_rows(self._order.to_input(rows[:, nonzero]), weights[nonzero])

@@ -35,24 +35,29 @@ from circuits.sql.aggregation.aggregate_reader import (
     Register,
 )
 from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.ordering import SortKey
 from circuits.sql.expressions.literals import NULL, integer_literal
 
 __all__ = ["read_aggregate"]
 
 
-def read_aggregate(clause: Clause, node: exp.Expr, register: Register) -> Expression:
+def read_aggregate(
+    clause: Clause, node: exp.Expr, register: Register, window_order: tuple[SortKey, ...] = ()
+) -> Expression:
     """Return the value of a call of an aggregate function.
 
     Args:
         clause: The clause of its arguments, its order and its FILTER.
         node: The call, with the words after it: FILTER, WITHIN GROUP, IGNORE NULLS.
         register: Returns the value of a primitive aggregate.
+        window_order: The ORDER BY of the window, if the call has an OVER. It is the order of the
+            values of a list or text for which the call itself has no ORDER BY.
 
     Raises:
         SqlError: The function does not take these arguments.
         UnsupportedSqlError: The function is not supported.
     """
-    reader = AggregateReader(clause, node, register, DEFINITIONS)
+    reader = AggregateReader(clause, node, register, DEFINITIONS, window_order)
     return reader.definition.read(reader)
 
 
@@ -61,7 +66,7 @@ def _primitive_reader(function: str) -> Read:
 
     def read(reader: AggregateReader) -> Expression:
         value = reader.apply_filter(reader.argument(0))
-        distinct = reader.distinct and function not in ("min", "max", "bit_and", "bit_or")
+        distinct = reader.distinct and function not in ("bit_and", "bit_or")
         return reader.aggregate(function, value, distinct=distinct)
 
     return read
@@ -212,8 +217,6 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = MappingProxyType(
         "count": AggregateDefinition(_read_count, (0, None)),
         "count_if": AggregateDefinition(_read_count_if),
         "fsum": AggregateDefinition(_read_float_sum),
-        "max": AggregateDefinition(_primitive_reader("max")),
-        "min": AggregateDefinition(_primitive_reader("min")),
         "product": AggregateDefinition(_read_product),
         "sum": AggregateDefinition(_read_sum),
         "try_sum": AggregateDefinition(_read_try_sum),

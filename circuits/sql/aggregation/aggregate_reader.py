@@ -90,6 +90,7 @@ class AggregateReader:
         order: The ORDER BY in the call, or the one of WITHIN GROUP.
         within_group: True with WITHIN GROUP.
         nulls: "ignore" or "respect", with IGNORE NULLS or RESPECT NULLS; else empty.
+        window_order: The ORDER BY of the window, if the call has an OVER.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class AggregateReader:
         node: exp.Expr,
         register: Register,
         definitions: Mapping[str, AggregateDefinition],
+        window_order: tuple[SortKey, ...] = (),
     ) -> None:
         self.clause = clause
         self.source = clause.source
@@ -108,6 +110,7 @@ class AggregateReader:
         self.order: tuple[SortKey, ...] = ()
         self.within_group = False
         self.nulls: str = ""
+        self.window_order = window_order
         self._condition: Expression | None = None
         self.function = self._unwrap(node)
         self.name = self.source.name_in_text(self.function)
@@ -161,7 +164,7 @@ class AggregateReader:
         """Return the arguments of the call, without DISTINCT and ORDER BY."""
         node, source = self.function, self.source
         names: tuple[str, ...] = _ARGUMENT_NAMES
-        if isinstance(node, exp.ArgMax | exp.ArgMin):
+        if isinstance(node, exp.ArgMax | exp.ArgMin | exp.Max | exp.Min):
             names = (*names, "count")
         # These have no effect on an exact result.
         options = ("big_int", "nulls_excluded", "accuracy", "error_tolerance")
@@ -338,6 +341,12 @@ class AggregateReader:
         return self._register(
             PrimitiveAggregate(function, arguments, type_, distinct, order, options)
         )
+
+    def order_or(self, default: SortKey) -> tuple[SortKey, ...]:
+        """Return the ORDER BY of the call; without one, that of its window and then a default."""
+        if self.order:
+            return self.order
+        return (default,) if self.distinct else (*self.window_order, default)
 
     def check_distinct_order(self, *arguments: Expression) -> None:
         """Refuse DISTINCT with an order by other values than the arguments."""

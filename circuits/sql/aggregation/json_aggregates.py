@@ -64,8 +64,7 @@ def _join(
     """Return the texts of a group with commas in between, in the order of another value."""
     masked = reader.apply_filter(text)
     has_order = not (reader.distinct or is_nested(sort_value.type))
-    default_order = (SortKey(sort_value if has_order else masked, False, False),)
-    order = reader.order or default_order
+    order = reader.order_or(SortKey(sort_value if has_order else masked, False, False))
     if reader.distinct:
         order = tuple(replace(key, expression=masked) for key in order)
     elif not reader.order:

@@ -1,7 +1,7 @@
 """Aggregate functions that depend on an order: first, max_by, mode, percentiles, lists of values.
 
-Functions that name no order but depend on one (``first``, ``string_agg``) take the order of the
-values, so that a result depends on the rows only.
+Functions that name no order but depend on one (``first``, ``string_agg``) take the order of their
+window, then that of the values, so that a result depends on the rows only.
 """
 
 from __future__ import annotations
@@ -66,21 +66,47 @@ def _best_reader(*, is_max: bool) -> Read:
         filters = (
             reader.filter_arguments(by) if reader.is_spark else reader.filter_arguments(by, value)
         )
+        order = SortKey(by, is_max, False)
         if reader.argument_count == 3:
-            count = reader.constant(2, "count")
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise reader.source.error(
-                    reader.function, f"the count of {reader.name}() is a whole number from 1 on"
-                )
-            _check_lists(reader, value)
-            order = (SortKey(by, is_max, False),)
-            values = reader.aggregate(
-                "list", value, *filters, distinct=reader.distinct, order=order
-            )
-            return reader.call("list_slice", values, integer_literal(1), integer_literal(count))
-        return reader.aggregate("first", value, *filters, order=(SortKey(by, is_max, False),))
+            return _read_first_values(reader, 2, value, filters, order)
+        return reader.aggregate("first", value, *filters, order=(order,))
 
     return read
+
+
+def _extremes_reader(function: str) -> Read:
+    """Return the reader of ``max(x[, n])`` or of ``min``; with n, the n greatest values, a list."""
+
+    def read(reader: AggregateReader) -> Expression:
+        value = reader.argument(0)
+        if reader.argument_count == 1:
+            return reader.aggregate(function, reader.apply_filter(value))
+        if reader.is_spark:
+            raise reader.source.error(reader.function, f"{reader.name}() takes one argument")
+        filters = reader.filter_arguments(value)
+        return _read_first_values(
+            reader, 1, value, filters, SortKey(value, function == "max", False)
+        )
+
+    return read
+
+
+def _read_first_values(
+    reader: AggregateReader,
+    count_index: int,
+    value: Expression,
+    filters: tuple[Expression, ...],
+    order: SortKey,
+) -> Expression:
+    """Return the list of the first values in an order; an argument is their number."""
+    count = reader.constant(count_index, "count")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise reader.source.error(
+            reader.function, f"the count of {reader.name}() is a whole number from 1 on"
+        )
+    _check_lists(reader, value)
+    values = reader.aggregate("list", value, *filters, distinct=reader.distinct, order=(order,))
+    return reader.call("list_slice", values, integer_literal(1), integer_literal(count))
 
 
 def _read_mode(reader: AggregateReader) -> Expression:
@@ -183,7 +209,7 @@ def _read_string_agg(reader: AggregateReader) -> Expression:
     masked = reader.apply_filter(text)
     order = tuple(
         replace(key, expression=masked) if key.expression == text else key
-        for key in reader.order or (SortKey(masked, False, False),)
+        for key in reader.order_or(SortKey(masked, False, False))
     )
     return reader.aggregate(
         "string_agg", masked, distinct=reader.distinct, order=order, options=(separator,)
@@ -205,7 +231,7 @@ def _read_list(reader: AggregateReader) -> Expression:
     reader.check_distinct_order(value)
     _check_lists(reader, value)
     filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
-    order = reader.order or (SortKey(value, False, False),)
+    order = reader.order_or(SortKey(value, False, False))
     return _never_null_in_spark(
         reader, reader.aggregate("list", value, *filters, distinct=reader.distinct, order=order)
     )
@@ -278,8 +304,10 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
     "first": AggregateDefinition(_first_reader(), (1, 2), ordered=True, nulls=True),
     "histogram": AggregateDefinition(_read_histogram),
     "last": AggregateDefinition(_first_reader(is_last=True), (1, 2), ordered=True, nulls=True),
+    "max": AggregateDefinition(_extremes_reader("max"), (1, 2)),
     "max_by": AggregateDefinition(_best_reader(is_max=True), (2, 3)),
     "median": AggregateDefinition(_quantile_reader("median")),
+    "min": AggregateDefinition(_extremes_reader("min"), (1, 2)),
     "min_by": AggregateDefinition(_best_reader(is_max=False), (2, 3)),
     "mode": AggregateDefinition(_read_mode, distinct=False, ordered_set=True),
     "quantile": AggregateDefinition(_quantile_reader("default"), (1, 2), ordered_set=True),

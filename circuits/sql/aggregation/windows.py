@@ -265,7 +265,7 @@ class Windows:
                 )
                 return register(call)
 
-            return read_aggregate(clause, node.this, register_primitive)
+            return read_aggregate(clause, node.this, register_primitive, order)
         parts = self._function_arguments(clause, function)
         call = _Call(
             partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False, bounds=bounds

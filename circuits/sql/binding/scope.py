@@ -68,6 +68,7 @@ class ScopeColumn:
         merged_value: The value of its unqualified name after ``USING``; None if that is ``value``.
         is_shadowed: True if only its table's name reaches it: ``USING`` merged it into another
             column of the same name, or it is a column of a window in GROUP BY.
+        star_rank: ``*`` lists columns of a higher rank first: except in DuckDB, those of ``USING``.
     """
 
     table: str
@@ -75,6 +76,7 @@ class ScopeColumn:
     value: Expression
     merged_value: Expression | None = None
     is_shadowed: bool = False
+    star_rank: int = 0
 
     @property
     def unqualified_value(self) -> Expression:
@@ -295,7 +297,10 @@ class Scope:
             raise self.source.error(node, "'*' without a FROM clause; name the columns")
         excluded = self._excluded_names(node)
         unused_names = set(excluded)
-        for column in self.columns:
+        columns = self.columns
+        if self.source.is_spark or not table:
+            columns = tuple(sorted(columns, key=lambda column: -column.star_rank))
+        for column in columns:
             is_excluded_table = bool(table) and not column.is_of_table(table)
             if is_excluded_table or (not table and column.is_shadowed):
                 continue

@@ -83,6 +83,23 @@ def _hex(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, function, value)
 
 
+def _bit_count(clause: Clause, node: exp.Anonymous, value: Expression) -> Expression:
+    """Count the bits of an integer in its own width, which matters for negative numbers.
+
+    A number as written is an INTEGER if it fits in 32 bits.
+    """
+    bits = value.type.bit_width if arrow.is_integer(value.type) else 64
+    number = node.expressions[0].unnest()
+    if isinstance(number, exp.Neg):
+        number = number.this.unnest()
+    is_number = isinstance(number, exp.Literal)
+    if is_number and isinstance(value, Literal) and -(2**31) <= value.value < 2**31:
+        bits = 32
+    if bits < 64:
+        value = clause.call(node, "bit_and_of", value, integer_literal(2**bits - 1))
+    return clause.call(node, "bit_count", value)
+
+
 def _log(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     """Read ``log``: ``log(x)`` has base ten, ``log(b, x)`` base b."""
     if not 1 <= len(arguments) <= 2:
@@ -277,7 +294,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "typeof": _typeof,
     # Numbers
     "isnan": call_of("is_nan"),
-    "bit_count": call_of("bit_count"),
+    "bit_count": check_count(1, _bit_count),
     "log": _log,
     "log2": call_of("log2"),
     "log10": call_of("log10"),

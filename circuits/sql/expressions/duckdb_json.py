@@ -1,7 +1,7 @@
 """Functions that build JSON from values, with DuckDB's names: json_object, json_array and others.
 
-JSON is text here. A part that is JSON by its syntax is inserted unchanged; ``to_json`` converts any
-other part.
+JSON is text here. A part is JSON if its expression says so: a cast to JSON, ``->``, a function that
+returns JSON. Its text is inserted without quotes; ``to_json`` converts any other part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def json_of(clause: Clause, node: exp.Expr) -> Expression:
         no_path = string_literal("[]")
         value = clause.call(node, "json_value", value, no_path)  # the same JSON without blanks
     elif not is_json(node):
-        check_has_no_json(clause, node)
+        check_has_no_json(clause, node)  # to_json would quote the JSON in a list or struct
         value = clause.call(node, "to_json", value)
     return clause.call(node, "coalesce", value, string_literal("null"))
 
@@ -60,7 +60,7 @@ def _read_array(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read ``row_to_json(s)``, ``array_to_json(a)`` and ``json_quote(x)``, which are to_json()."""
+    """Read ``row_to_json(s)``, ``array_to_json(a)`` and ``json_quote(x)``, all as to_json()."""
     if len(node.expressions) != 1:
         raise clause.source.error(node, f"{node.name}() takes one value")
     check_has_no_json(clause, node.expressions[0])

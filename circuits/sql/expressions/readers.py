@@ -76,6 +76,7 @@ READERS: Final = ReaderTable(
     spark_by_name=merge_tables(
         _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
     ),
+    # An integer result of these functions is cast to the type that the dialect gives it.
     spark_results=arithmetic.RESULT_TYPES,
     postgres_results=dict.fromkeys(
         (exp.Extract, exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Sign, "date_part", "trunc"),

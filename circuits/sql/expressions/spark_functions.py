@@ -2,7 +2,8 @@
 
 ANSI mode is on, as by default in Spark 4: a value that cannot be computed is an error, and the
 functions ``try_...`` return NULL. The session has the time zone UTC. Each family of functions is a
-file of `circuits.sql.expressions.spark`.
+file of `circuits.sql.expressions.spark`; ``flink`` has functions of Flink that Spark lacks. A
+builder returns the expression of a call from its arguments, and `as_readers` makes it a reader.
 """
 
 from __future__ import annotations

@@ -461,7 +461,9 @@ class _FromReader:
                     "use it in WHERE",
                 )
             joined.plan = _join_plans(kind, left.plan, right.plan, predicate)
-        joined.scope_columns = left.scope_columns if kind in ("semi", "anti") else merged_columns
+        if kind in ("semi", "anti"):
+            merged_columns = merged_columns[: len(left.scope_columns)]
+        joined.scope_columns = merged_columns
         return joined
 
     def _domain_columns_of_join(
@@ -621,7 +623,10 @@ class _FromReader:
         """Return the equalities of USING, and the columns of the join with the merged ones."""
         equalities = []
         merged = list(joined)
-        for node, left_index, right_index in using:
+        first_rank = 0
+        if self.source.is_spark or self.source.is_postgres:
+            first_rank = max((column.star_rank for column in joined), default=0) + len(using)
+        for position, (node, left_index, right_index) in enumerate(using):
             left, right = joined[left_index], joined[right_index]
             left_value, right_value = left.unqualified_value, right.unqualified_value
             equalities.append(call_function(self.source, node, "eq", left_value, right_value))
@@ -630,8 +635,11 @@ class _FromReader:
                 merged_value = right_value
             elif kind == "full":
                 merged_value = call_function(self.source, node, "coalesce", left_value, right_value)
-            merged[left_index] = replace(left, merged_value=merged_value)
-            merged[right_index] = replace(right, merged_value=None, is_shadowed=True)
+            rank = max(first_rank - position, 0)
+            merged[left_index] = replace(left, merged_value=merged_value, star_rank=rank)
+            merged[right_index] = replace(
+                right, merged_value=None, is_shadowed=True, star_rank=rank
+            )
         return equalities, tuple(merged)
 
 

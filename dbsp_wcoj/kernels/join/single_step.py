@@ -46,7 +46,10 @@ DONE, SETTLE, ARENA_FULL, MAY_OVERFLOW = range(4)
 
 @kernel
 def small_step(addresses, columns, weights):
-    """Run the step and return ``(status, total, joins)``; joins is the number of binary joins.
+    """Run the step and return ``(status, total, joins)``.
+
+    ``joins``, for the metrics, is the number of binary joins that the evaluated terms stand for
+    (`dbsp_wcoj.formulas.count_joins`).
 
     Args:
         addresses: Address of the words above.
@@ -64,7 +67,7 @@ def small_step(addresses, columns, weights):
         entry = order_entry(arena, index)
         run = load(entry, RUN)
         if load(load(entry, TABLE), WEIGHT_BOUND) > MAX_WEIGHT_BOUND - load(run, MAX_ABS_WEIGHT):
-            # The words stay in use: free words must be zero.
+            # Count the words as used: `build_runs` wrote to them, and free words must be zero.
             store(arena, FREE, load(arena, FREE) + used_words)
             return MAY_OVERFLOW, zero, zero
         slot = load(addresses, DELTA_SLOTS + index)

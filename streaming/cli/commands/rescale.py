@@ -1,7 +1,7 @@
 """The sub-command ``rescale``: convert a state directory to another number of cells.
 
-Without cells, the state is embedded in one process. If the state cannot be converted, the exit
-status is 2 and the directory is unchanged.
+A state is either divided into cells or embedded in one process. If the state cannot be converted,
+the exit status is 2 and the directory is unchanged.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
+from circuits.runtime.operators.distinct import DistinctOperator, one_if_positive, positive_part
 from circuits.runtime.operators.operator import StepContext
 from dbsp_wcoj import ArityError, DbspWcojError, Relations, WeightOverflowError, ZSet
 
@@ -14,7 +14,7 @@ ROWS = st.tuples(st.integers(0, 2), st.integers(0, 1))
 CHANGES = st.lists(st.tuples(ROWS, st.integers(-3, 3)), max_size=6)
 CONTEXT = StepContext(False, Relations().stage({}))
 #: The weight of a row in the result, by its positive weight in the input.
-RESULT_WEIGHTS = {to_set: lambda weight: 1, to_bag: lambda weight: weight}
+RESULT_WEIGHTS = {one_if_positive: lambda weight: 1, positive_part: lambda weight: weight}
 for_both = pytest.mark.parametrize("mode", list(RESULT_WEIGHTS), ids=["distinct", "positive"])
 
 
@@ -60,7 +60,8 @@ def test_one_big_step_equals_its_singletons_in_order(mode, changes):
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [(to_set, [1, 0, 0, -1, 0, 1]), (to_bag, [1, 1, -1, -1, 0, 1])]
+    ("mode", "expected"),
+    [(one_if_positive, [1, 0, 0, -1, 0, 1]), (positive_part, [1, 1, -1, -1, 0, 1])],
 )
 def test_the_example_stream_of_the_docstring(mode, expected):
     rows = DistinctOperator(1, mode)
@@ -120,4 +121,4 @@ def test_a_prepared_step_changes_nothing_until_it_is_committed_and_commits_once(
     for prepared in (early, late):
         with pytest.raises(DbspWcojError, match="prepare it again"):
             prepared.commit()
-    assert step(rows, row) == (ZSet.empty(1) if mode is to_set else row)
+    assert step(rows, row) == (ZSet.empty(1) if mode is one_if_positive else row)

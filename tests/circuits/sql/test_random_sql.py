@@ -36,6 +36,8 @@ SEEDS = st.integers(0, 2**40)
 
 #: Queries that once failed, or had wrong rows.
 ONCE_WRONG = [
+    "SELECT bit_count((-u.a)::INT), bit_count(-1::BIGINT), bit_count(-3000000000) FROM u",
+    "SELECT bit_count(-1), bit_count((-t.a)::TINYINT), bit_count((-t.a)::SMALLINT) FROM t",
     "SELECT q.n FROM v LEFT JOIN LATERAL (SELECT v.o.n AS n FROM t) AS q ON TRUE",
     "SELECT q.n FROM v CROSS JOIN LATERAL (SELECT o.n AS n FROM t) AS q",
     "SELECT count(t.a) OVER (ORDER BY 1 RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",

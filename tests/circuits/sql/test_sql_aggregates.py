@@ -70,7 +70,8 @@ QUANTILES = """
 """
 ARRAYS = """
     array_agg(a ORDER BY a), array_agg(s ORDER BY b DESC, a, x, y, s), list(DISTINCT a ORDER BY a),
-    array_agg(t ORDER BY t DESC) FILTER (WHERE c), len(list(x)), list_sort(list(d))
+    array_agg(t ORDER BY t DESC) FILTER (WHERE c), len(list(x)), list_sort(list(d)),
+    max(a, 3), min(x, 2) FILTER (WHERE c), max(DISTINCT s, 2)
 """
 SETS = [
     "SELECT k, c, count(*), sum(a), grouping(k), grouping(k, c), grouping_id(c, k) FROM t "

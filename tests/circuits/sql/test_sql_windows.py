@@ -154,6 +154,23 @@ def test_frames_that_end_before_they_start_are_empty_as_in_duckdb(data):
     check(data, st.sampled_from(EMPTY_FRAMES))
 
 
+# A list without an ORDER BY of its own has the order of its window.
+LISTS = [
+    "SELECT a, b, s, array_to_string(list(s) OVER (PARTITION BY a ORDER BY b DESC, s), ',') AS m"
+    " FROM t",
+    "SELECT a, b, s, array_to_string(array_agg(b) OVER (ORDER BY s, a, b ROWS BETWEEN 2 PRECEDING"
+    " AND CURRENT ROW), ',') AS m, string_agg(s, '-') OVER (ORDER BY a DESC, b, s) AS n FROM t",
+    "SELECT a, b, s, array_to_string(list(s ORDER BY s DESC) OVER (PARTITION BY a ORDER BY b), ',')"
+    " AS m FROM t",
+]
+
+
+@settings(LAW, max_examples=30)
+@given(st.data())
+def test_lists_over_a_window_are_in_its_order_as_in_duckdb(data):
+    check(data, st.sampled_from(LISTS))
+
+
 def test_an_offset_of_a_frame_is_an_interval_of_several_units():
     frame = "RANGE BETWEEN INTERVAL 1 DAY 2 HOURS PRECEDING AND CURRENT ROW"
     query = f"SELECT h, sum(h) OVER (ORDER BY ts {frame}) AS n FROM t"

@@ -63,7 +63,7 @@ DUCKDB = {
         ({int} % 2)|({int} // 2)|({int} & {int})|list_sum({list})::BIGINT|len({list})|{list}[1]
         {list}[{int}]|list_max({list})|{struct}.i|{map}['k']|cardinality({map})|strpos({text}, 'y')
         list_position({list}, {int})|date_diff('day', {date}, {date})|xor({int}, {int})
-        bit_count({int})
+        bit_count({int}::BIGINT)
         list_reduce({list}, lambda y, z: coalesce(y, 0) + coalesce(z, 0), 0)|epoch({ts})::BIGINT
         json_array_length({json})|try_cast({text} AS BIGINT)|date_part('isodow', {date})
         len(list_filter({list}, lambda z: z > {int}))|json_extract_string({json}, '$.a')::BIGINT
@@ -191,6 +191,10 @@ class Expressions(Choices):
             if outer:
                 self.count("correlated column")
                 return self.pick(outer)
+        if kind == "int" and self.chance(4):
+            self.count("function in SQL")
+            argument = self.value(scope, "int", 0)
+            return differ(f"plus_one({argument})", f"(CAST({argument} AS BIGINT) + 1)")
         if kind in LITERALS and (depth <= 0 or self.chance(25)):
             return self.literal(kind)
         if self.chance(15) and kind in KINDS:

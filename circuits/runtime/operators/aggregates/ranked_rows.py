@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from circuits.runtime.operators.distinct import to_bag, to_set
+from circuits.runtime.operators.distinct import one_if_positive, positive_part
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.rank_search import RankSearch
 from dbsp_wcoj.storage.trace import Staged
@@ -79,5 +79,5 @@ class RankedRows:
         return ZSet(np.ascontiguousarray(delta.row_array[:, changed]), change[changed])
 
     def _corrections_of(self, weights: Int64Array) -> Int64Array:
-        counted = to_set(weights) if self._distinct else to_bag(weights)
+        counted = one_if_positive(weights) if self._distinct else positive_part(weights)
         return counted - weights

@@ -1,6 +1,7 @@
 """Sum encoder: exact sums as codes of the result type of ``sum`` or ``avg``.
 
-A sum that does not fit the type raises an error and never wraps. A sum of no values is NULL.
+A sum is given as digits in base 2**32 (`exact_sum`). A sum that does not fit the type raises an
+error and never wraps. A sum of no values is NULL.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class SumEncoder:
 
     Args:
         call: The aggregate.
-        exact: Converts the digits of a sum to a number.
+        exact: Converts the digits of a sum to a number of the argument's type.
         codec: The codec of the result.
 
     Raises:
@@ -36,9 +37,9 @@ class SumEncoder:
         self._exact = exact
         self._codec = codec
         type_ = codec.type
-        self._is_floating = bool(pa.types.is_floating(type_))
+        self._result_is_floating = bool(pa.types.is_floating(type_))
         self._words = type_.bit_width // 64 if is_wide_decimal(type_) else 1
-        if self._is_floating:
+        if self._result_is_floating:
             return
         scale = type_.scale if pa.types.is_decimal(type_) else 0
         if exact.is_floating or call.function == "avg" or scale != exact.scale:
@@ -56,15 +57,16 @@ class SumEncoder:
         """Return the code of each result.
 
         Args:
-            sums: The sums.
+            sums: The digits of the sums.
             counts: The number of values of each sum.
-            present: A mask of the sums that are needed and have values; the other results are NULL.
+            present: A mask of the sums of groups that exist and have a value; the other results are
+                NULL.
 
         Raises:
             EvaluationError: One of these sums does not fit the type.
         """
         n = len(counts)
-        if self._is_floating:
+        if self._result_is_floating:
             divisors = np.ones(n, np.int64)
             if self.call.function == "avg":
                 divisors = np.where(present, counts, divisors)
@@ -98,7 +100,7 @@ def _is_below(words: Int64Array, bound: int) -> BoolArray:
 
     Args:
         words: Integers of shape ``(words, n)``, least significant word first.
-        bound: An integer that fits in as many words.
+        bound: An integer that fits in as many words, or 2**63 with one word.
     """
     if len(words) == 1 and bound > 2**63 - 1:
         return np.ones(words.shape[1], np.bool)

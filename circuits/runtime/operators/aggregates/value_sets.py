@@ -23,7 +23,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from circuits.runtime.operators.distinct import DistinctOperator, to_set
+from circuits.runtime.operators.distinct import DistinctOperator, one_if_positive
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import NULL, Codec, dictionary_columns
 from dbsp_wcoj import ZSet
@@ -48,7 +48,7 @@ class ValueSets:
         self._columns = np.array(list(slots))  # a row per set
         self._slots = np.array(list(slots.values()))
         first_columns = next(iter(slots))
-        self._distinct = DistinctOperator(len(keys) + 1 + len(first_columns), to_set)
+        self._distinct = DistinctOperator(len(keys) + 1 + len(first_columns), one_if_positive)
         self.trace = self._distinct.trace
         value_codecs = dictionary_columns([codecs[column] for column in first_columns])
         self.coded_columns: Mapping[int, Codec] = {

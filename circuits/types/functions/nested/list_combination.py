@@ -71,8 +71,9 @@ def _concat(*, skip_nulls: bool) -> Kernel:
     """Return a kernel that concatenates lists.
 
     Args:
-        skip_nulls: If True, a list that is NULL has no elements, as in DuckDB; only the
-            concatenation of NULLs without a type is NULL. If False, it is NULL if a list is NULL.
+        skip_nulls: If True, a list that is NULL counts as an empty list, as in DuckDB; the result
+            is NULL only if every argument is a NULL without a type. If False, the result is NULL
+            if a list is NULL.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -197,7 +198,7 @@ def _join(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _check_joined(values: pa.Array, separators: pa.Array, owners: Int64Array, rows: int) -> None:
-    """Check the lengths of joined texts; a list with n texts has up to n separators."""
+    """Check the lengths of joined texts; n texts have at most n - 1 separators."""
     separator_bytes = byte_lengths(separators, rows)
     lengths = byte_lengths(values, len(values)) + separator_bytes[owners]
     totals = np.bincount(owners, weights=lengths, minlength=rows).astype(np.int64)

@@ -2,8 +2,9 @@
 
 The result of two integers has the wider of their types: INT + INT is an INT, and an error where
 it has more than 32 bits. Decimals follow the rules of Spark [1]: a sum has one digit more than its
-operands need, a product the digits of both. A result of more than 38 digits loses digits after the
-point, down to six, and is rounded half up. A FLOAT beside another number is a DOUBLE.
+operands need, a product the digits of both and one more. A result of more than 38 digits loses
+digits after the point, down to six, and is rounded half up. A FLOAT beside another number is a
+DOUBLE.
 
 References:
     [1] Apache Spark, DecimalPrecision and DecimalType.adjustPrecisionScale.
@@ -28,10 +29,10 @@ from circuits.types.functions.type_rules import common_type, digits_of
 __all__ = ["FUNCTIONS", "adjusted_decimal", "ansi_rule", "spark_digits"]
 
 _MAX_DIGITS, _MIN_SCALE = 38, 6
-# The precisions that the operands declare in 256 bits (`_widen`), in place of their own. A decimal
-# of Arrow has at most 76 digits. Arrow computes the precision of a result from the declared ones of
-# the operands: their sum plus 1 for a product, the larger one plus 1 for a sum. So it would reject
-# a product of 38 and 38 digits, although the 76 digits of the values fit.
+# The precisions of the operands as decimals of 256 bits (`_widen` sets them). Arrow derives the
+# precision of a result from them: their sum plus 1 for a product, the larger one plus 1 for a sum,
+# and rejects more than 76. With the true precisions it would reject a product of 38 and 38 digits,
+# although its 76 digits fit.
 _FACTOR_DIGITS = (38, 37)
 _SUMMAND_DIGITS = 75
 
@@ -48,9 +49,9 @@ def spark_digits(argument: Expression) -> tuple[int, int]:
 
 
 def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return a decimal of at most 38 digits; to fit, it keeps six or more digits after the point.
+    """Return a decimal of at most 38 digits; to fit, digits after the point are dropped.
 
-    A decimal with fewer than six digits after the point keeps them all.
+    At least six digits after the point remain, or all if there are fewer.
     """
     if precision > _MAX_DIGITS:
         whole = precision - scale
@@ -85,7 +86,12 @@ def ansi_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) 
     return typed, adjusted_decimal(max(whole_digits) + larger_scale + 1, larger_scale)
 
 
-def _with_overflow_check(function: Callable[..., Any]) -> Kernel:
+def _checked_kernel(function: Callable[..., Any]) -> Kernel:
+    """Return a kernel of a checked function of Arrow.
+
+    Decimals are computed exactly, in 256 bits, then rounded and cast; the cast fails on overflow.
+    """
+
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         if not arrow.is_decimal(result_type):
             return function(*arguments)
@@ -107,10 +113,10 @@ def _with_overflow_check(function: Callable[..., Any]) -> Kernel:
 
 
 def _widen(values: Values, rows: int, scale: int, digits: int) -> pa.Array:
-    """Return decimals of 256 bits with this scale and a declared precision of ``digits``.
+    """Return decimals of 256 bits with this scale and a precision of ``digits``.
 
-    The cast only appends zeros after the point, so every value fits. Then the declared precision is
-    replaced without a check of the values.
+    The cast only appends zeros after the point, so every value fits. Then the precision of the
+    type is replaced without a check of the values.
     """
     values = fill_rows(values, rows)
     wide = pa.decimal256(values.type.precision + scale - values.type.scale, scale)
@@ -122,18 +128,18 @@ FUNCTIONS = (
         "add_ansi",
         "a + b, in the type of Spark's sum",
         ansi_rule,
-        _with_overflow_check(pc.add_checked),
+        _checked_kernel(pc.add_checked),
     ),
     Function(
         "subtract_ansi",
         "a - b, in the type of Spark's difference",
         ansi_rule,
-        _with_overflow_check(pc.subtract_checked),
+        _checked_kernel(pc.subtract_checked),
     ),
     Function(
         "multiply_ansi",
         "a * b, in the type of Spark's product",
         ansi_rule,
-        _with_overflow_check(pc.multiply_checked),
+        _checked_kernel(pc.multiply_checked),
     ),
 )

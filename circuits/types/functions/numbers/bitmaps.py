@@ -109,13 +109,13 @@ def _list_rule(*, of_bytes: bool) -> Rule:
 FUNCTIONS = (
     Function(
         "bitmap_bit_position",
-        "the position of the number a in the bitmap of its bucket",
+        "the bit of the number a in the bitmap of its bucket, from 0 to 32,767",
         Signature("i", pa.int64()),
         column_kernel(_position),
     ),
     Function(
         "bitmap_bucket_number",
-        "the number of the bucket of the number a",
+        "the bucket of the number a: 1 for 1 to 32,768, 2 for the next 32,768 numbers",
         Signature("i", pa.int64()),
         column_kernel(_bucket),
     ),

@@ -147,19 +147,19 @@ FUNCTIONS = (
     ),
     Function(
         "round_text_to_zero",
-        "as round_text_half_up, but towards zero",
+        "the shortest decimal that reads as the float a, rounded to b digits towards zero",
         Signature("fi", pa.float64()),
         per_distinct_row(_decimal_rounder(ROUND_DOWN)),
     ),
     Function(
         "round_text_half_up",
-        "the float a, by its shortest decimal text, rounded to b digits, half away from zero",
+        "the shortest decimal that reads as the float a, rounded to b digits, half away from zero",
         Signature("fi", pa.float64()),
         per_distinct_row(_decimal_rounder(ROUND_HALF_UP)),
     ),
     Function(
         "round_text_half_even",
-        "as round_text_half_up, but half to even",
+        "the shortest decimal that reads as the float a, rounded to b digits, half to even",
         Signature("fi", pa.float64()),
         per_distinct_row(_decimal_rounder(ROUND_HALF_EVEN)),
     ),

@@ -232,7 +232,13 @@ FUNCTIONS = (
     _function("encode", "the bytes of a in the character set b", "tt", _BYTES, _encode),
     _function("decode", "the text of bytes in the character set b", "yt", _TEXT, _decode),
     _function("is_valid_utf8", "true if the bytes of a are UTF-8", "y", pa.bool_(), _is_utf8),
-    _function("url_encode", "a, as a part of a form of a URL", "t", _TEXT, _url_encode),
+    _function(
+        "url_encode",
+        "a, encoded as in a web form: a space is +, other special characters are %XX",
+        "t",
+        _TEXT,
+        _url_encode,
+    ),
     _function("url_decode", "a with the escapes of a URL replaced", "t", _TEXT, _url_decode),
     _function(
         "percent_encode", "a with all but A-Z a-z 0-9 - _ . ~ escaped", "t", _TEXT, _percent_encode

@@ -100,19 +100,19 @@ def _replace_integers(texts: pa.Array) -> pa.Array:
 FUNCTIONS = (
     Function(
         "spark_date_text",
-        "the text a, which Spark reads as a date, in the form that a cast to a date needs",
+        "the date a in a notation of Spark, rewritten as a cast to a date reads it",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_DATE, _replace_dates),
     ),
     Function(
         "spark_timestamp_text",
-        "the text a, which Spark reads as a timestamp, in the form that a cast to it needs",
+        "the timestamp a in a notation of Spark, rewritten as a cast to a timestamp reads it",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_DATE, _replace_timestamps),
     ),
     Function(
         "spark_integer_text",
-        "the text a, which Spark reads as an integer, in the form that a cast to it needs",
+        "the integer a in a notation of Spark, rewritten as a cast to an integer reads it",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_INTEGER, _replace_integers),
     ),

@@ -236,7 +236,12 @@ _TEST_RULE = text_rule("tt", 2, _BOOL)
 
 # In a signature, i is an integer and t a text.
 FUNCTIONS = (
-    Function("concat", "the arguments joined to one string", _concat_rule, _concat),
+    Function(
+        "concat",
+        "the arguments joined to one string; SQL's `concat()` skips NULL, `||` does not",
+        _concat_rule,
+        _concat,
+    ),
     Function("lower", "in lower case", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_lower)),
     Function("upper", "in upper case", _ONE_TEXT_RULE, _unary_kernel(pc.utf8_upper)),
     Function(
