@@ -169,7 +169,7 @@ class Circuit:
             self._group_functions = check_finality(self.plans, self.inputs, self.input_options)
             self._event_times = spec.event_times
             self.fingerprint = spec.fingerprint
-            self.graph, self._integrals = self._build_graph(self.codecs)
+            self.graph, self._integrals = self.build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
             # The names of the traces of materialized relations, the same in any graph of the plans.
             names = self.graph.registry.names
@@ -488,6 +488,17 @@ columns 'nmae'; the relation needs name, age and may have weight
             )
         return schema
 
+    def add_tables(self, name: str, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return the sum of some deltas of a view: each row once, with the sum of its weights.
+
+        Raises:
+            UnknownViewError: There is no view of that name.
+            SchemaError: A table does not have the columns of the view.
+        """
+        schema, codecs = self.schema(name), self.committed.codecs()
+        zsets = [schema.to_zset(table, codecs) for table in tables]
+        return schema.to_table(sum(zsets, ZSet.empty(schema.arity)), codecs)
+
     @property
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprints of everything that state depends on; see `CircuitSpec`."""
@@ -673,8 +684,35 @@ columns 'nmae'; the relation needs name, age and may have weight
         turn = self._turns.take(timeout)
         try:
             codecs = load_codecs(state)
-            graph, integrals = self._build_graph(codecs)
+            graph, integrals = self.build_graph(codecs)
             load_state(graph, state)
+            committed = CircuitVersion.of(graph)
+            self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
+        finally:
+            self._turns.end(turn)
+        self._turns.end_all()
+
+    def adopt(
+        self,
+        codecs: Codecs,
+        graph: Graph,
+        integrals: dict[str, Integrate],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a graph with its state the state of this circuit, as `load` does.
+
+        Args:
+            codecs: The dictionaries of values of the graph.
+            graph: A result of `build_graph`, with state (`circuits.state.program_change`).
+            integrals: The other result.
+            timeout: As for `prepare`.
+
+        Raises:
+            BusyCircuitError: As `prepare`; nothing has changed.
+        """
+        turn = self._turns.take(timeout)
+        try:
             committed = CircuitVersion.of(graph)
             self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
@@ -698,8 +736,12 @@ columns 'nmae'; the relation needs name, age and may have weight
         self._version += 1
         self._is_state_undefined = self._has_commit_failed = False
 
-    def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
-        """Build the operators without state, and return those that keep materialized relations."""
+    def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
+        """Build the operators without state, and return those that keep materialized relations.
+
+        Args:
+            codecs: The dictionaries of values.
+        """
         fields = {name: schema.fields for name, schema in self.inputs.items()}
         inputs_with_lateness = [
             name for name, options in self.input_options.items() if options.lateness

@@ -147,6 +147,33 @@ class CheckedInput:
         return self.bounded_column is not None and self.options.retain is None
 
     @property
+    def keeps_results(self) -> bool:
+        """True if published results stay when their rows expire."""
+        return self._event_time is not None and self._event_time.keeps_results
+
+    @property
+    def expiry_delay(self) -> int | None:
+        """The time between the watermark and the limit of expiry; None if rows do not expire."""
+        time = self._event_time
+        return time.expiry_delay if time is not None and time.has_expiry else None
+
+    def unexpired(self, rows: ZSet, watermark: int | None) -> ZSet:
+        """Return the rows that do not expire at a watermark."""
+        time = self._event_time
+        if time is None or watermark is None or not time.has_expiry:
+            return rows
+        expired = late_mask(time.times(rows.row_array), time.expiry_limit(watermark))
+        return _select_rows(rows, ~expired)
+
+    def duplicate_keys(self, rows: ZSet) -> int:
+        """Return how many rows have the key of another row, or a weight other than 1."""
+        if self._upserts is None or not len(rows):
+            return 0
+        order = list(self._upserts.order)[: len(self.options.keys)]
+        keys: int = np.unique(rows.row_array[order], axis=1).shape[1]
+        return len(rows) - keys + int((rows.weight_array != 1).sum())
+
+    @property
     def expiry_text(self) -> str:
         """The duration between the watermark and `frontier`, for messages."""
         time = self._event_time

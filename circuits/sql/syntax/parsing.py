@@ -42,6 +42,7 @@ from circuits.sql.syntax.array_subqueries import replace_array_subqueries
 from circuits.sql.syntax.collations import replace_collations
 from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
+from circuits.sql.syntax.method_calls import replace_method_calls
 from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
@@ -105,6 +106,19 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     tokens = join_spark_tokens(tokens) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
+
+    def parse_call(call: str) -> exp.Expr:
+        (query,) = _parser_class(type(dialect))(dialect=dialect).parse(
+            dialect.tokenize(f"SELECT {call}"), call
+        )
+        parsed: exp.Expr = query.expressions[0]
+        return parsed
+
+    has_methods = dialect_name.casefold() == "duckdb"
+    trees = [
+        tree and replace_method_calls(tree, has_methods=has_methods, parse_call=parse_call)
+        for tree in trees
+    ]
     return [
         replace_collations(rewrite_tree(tree), dialect=dialect_name, is_spark=is_spark_dialect)
         if tree is not None
