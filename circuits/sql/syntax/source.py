@@ -172,6 +172,7 @@ class SqlSource:
         #: The statements and words without an effect, each with its line and column.
         self.notices: list[str] = []
         self._nodes_read: set[int] = set()
+        self._trees: list[exp.Expr] | None = None
 
     @property
     def is_spark(self) -> bool:
@@ -210,11 +211,16 @@ class SqlSource:
             raise self._unreadable_text_error(error) from None
 
     def parse(self) -> list[exp.Expr]:
-        """Return the syntax trees of the statements, in order.
+        """Return the syntax trees of the statements, in order; the same ones in each call.
 
         Raises:
             SqlError: The text is not SQL.
         """
+        if self._trees is None:
+            self._trees = self._parse()
+        return self._trees
+
+    def _parse(self) -> list[exp.Expr]:
         tokens = self.tokenize()
         try:
             words = rewrite_statements(tokens)
