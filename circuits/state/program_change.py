@@ -245,7 +245,7 @@ class ProgramChange:
         *,
         now: int | None = None,
     ) -> dict[str, pa.Table]:
-        """Give the new circuit its state.
+        """Give the new circuit its state; the old one accepts no more steps.
 
         Args:
             tables: The rows of the inputs in ``given_inputs``, as of the state.
@@ -299,6 +299,7 @@ class ProgramChange:
                 delta = delta - old_deltas[view.old_view]
             changes[view.view] = self.new.schema(view.view).to_table(delta, codecs)
         self.new.adopt(codecs, graph, self._integrals)
+        old.end()  # the circuits share dictionaries, which only one of them may sweep
         return changes
 
     @property

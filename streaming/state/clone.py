@@ -99,8 +99,8 @@ def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[st
         check_size(files, name, manifest.files[name])
     id = str(uuid.uuid4())
     mode = source.stat().st_mode & 0o777
-    for folder in (target, target / DATA, target / MANIFESTS):
-        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+    for path in (target, target / DATA, target / MANIFESTS):
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
     linked = copied = 0
     for name in names:
         if _link(source / name, target / name):
