@@ -74,6 +74,8 @@ from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
 from circuits.sql import computed_tables
 from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
+from circuits.state.coded_columns import field_codecs
+from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
 from circuits.user_functions import UserFunction, check_functions
@@ -171,6 +173,7 @@ class Circuit:
             self.fingerprint = spec.fingerprint
             self.graph, self._integrals = self.build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
+            self._sweeper = DictionarySweeper(self.graph)
             # The names of the traces of materialized relations, the same in any graph of the plans.
             names = self.graph.registry.names
             self._traces = {
@@ -424,6 +427,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         try:
             step.graph_step.commit()
             self._committed = self._committed.after(step.graph_step)
+            if self._sweeper.advance(self._committed):
+                self._committed = self._committed.with_dictionaries()
         except BaseException:
             self._has_commit_failed = True
             self._turns.end_all()  # no prepared step can be committed any more
@@ -471,7 +476,22 @@ columns 'nmae'; the relation needs name, age and may have weight
         checked = {
             name: self._checked_input(name, codecs, Relations()) for name in self.input_options
         }
-        return digests_of(self._encode(tables, {}, checked, codecs).zsets)
+        return self._digests_of(self._encode(tables, {}, checked, codecs).zsets, checked, codecs)
+
+    def digests_of_step(self, step: CircuitStep) -> dict[str, int]:
+        """Return the checksums of the rows of a step; see `CircuitStep.digests`."""
+        return self._digests_of(step.inputs, self.graph.checked_inputs, self.codecs)
+
+    def _digests_of(
+        self, zsets: Mapping[str, ZSet], checked: Mapping[str, CheckedInput], codecs: Codecs
+    ) -> dict[str, int]:
+        coded = {
+            name: checked[name].coded_columns
+            if name in checked
+            else field_codecs(self.inputs[name].fields, codecs)
+            for name in zsets
+        }
+        return digests_of(zsets, coded)
 
     def schema(self, name: str) -> Schema:
         """The columns of an input or a view.
@@ -733,6 +753,7 @@ columns 'nmae'; the relation needs name, age and may have weight
     ) -> None:
         self.codecs, self.graph, self._integrals = codecs, graph, integrals
         self._committed = committed
+        self._sweeper = DictionarySweeper(graph)
         self._version += 1
         self._is_state_undefined = self._has_commit_failed = False
 
@@ -909,9 +930,7 @@ class CircuitStep(Staged):
     def digests(self) -> dict[str, int]:
         """A checksum of the rows of each input, independent of their order and chunks.
 
-        Columns that no view reads are left out.
-
-        The checksum covers codes, so it can be compared with that of committed rows (a replay) of
-        the same circuit, not of another circuit.
+        Columns that no view reads are left out. It can be compared with that of other rows of the
+        same circuit, also after a restart. Read it before the commit.
         """
-        return digests_of(self.inputs)
+        return self.circuit.digests_of_step(self)

@@ -41,7 +41,7 @@ from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Expression
 from circuits.schema import WEIGHT, Schema
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray
-from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -120,6 +120,16 @@ class CheckedInput:
             self.trace.arrange(order)
         self.orders = orders
         relations.add_reader(lambda: {schema.relation: orders})
+
+    @property
+    def coded_columns(self) -> dict[int, Codec]:
+        """The columns of the rows that `read` returns which have codes of dictionaries."""
+        fields = self._schema.fields
+        columns = dictionary_columns([self._codecs.codec(field.type) for field in fields])
+        if self._upserts is None:
+            return columns
+        indices = self._upserts.event_indices
+        return {indices[column]: codec for column, codec in columns.items()}
 
     @property
     def bounded_column(self) -> int | None:

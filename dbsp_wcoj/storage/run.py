@@ -265,6 +265,16 @@ class Run:
         columns, weights = read_run(self.buffer)
         return columns, weights
 
+    def level_values(self, level: int) -> Int64Array:
+        """The values of a column, once for each combination with the columns before it; a view.
+
+        >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).level_values(0).tolist()
+        [1, 4]
+        """
+        entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+        start = int(self.buffer[entry + run_layout.LEVEL_VALUES])
+        return self.buffer[start : start + int(self.buffer[entry + run_layout.LEVEL_NODES])]
+
     def read_rows(self, first: int, end: int) -> tuple[Int64Array, Int64Array]:
         """The columns, in the run's own order, and the weights of some consecutive rows.
 

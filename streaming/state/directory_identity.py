@@ -32,7 +32,7 @@ __all__ = [
     "update_identity",
 ]
 
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 IDENTITY_FILE: Final = "state.json"
 
 log = logging.getLogger(__name__)

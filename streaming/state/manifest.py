@@ -109,7 +109,7 @@ class Manifest:
         steps: The number of steps of the circuit so far.
         traces: The parts of each arrangement, by the name of its relation and its column order.
         dictionaries: The parts of each dictionary.
-        dictionary_lengths: The number of strings in each dictionary.
+        dictionary_lengths: The number of codes of each dictionary, including removed ones.
         watermarks: The watermark of each input with lateness or retention, and the time of the
             micro-batch if a view reads ``now()``.
         plans: The variable orders of the joins.

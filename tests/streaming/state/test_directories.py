@@ -91,7 +91,7 @@ def test_a_newer_format_is_refused(state_dir):
     path = state_dir / "state.json"
     body = decode_checked(path.read_bytes(), "state.json")
     path.write_bytes(encode_checked({**body, "format": 99, "more": [1]}))
-    with pytest.raises(StateMismatchError, match="has format 99, this version reads 6") as raised:
+    with pytest.raises(StateMismatchError, match="has format 99, this version reads 7") as raised:
         feed(sink_on(state_dir), 5)
     assert "use the version that wrote it" in str(raised.value)
 
