@@ -1,7 +1,8 @@
 """Constructs of other engines that are not supported, found by their words.
 
 sqlglot reports them as an error of syntax at some word after them, or does not parse the statement.
-They are searched only in a statement that cannot be parsed, so a column may have any of these names.
+They are searched only in a statement that cannot be parsed, so a column may have any of these
+names.
 """
 
 from __future__ import annotations
