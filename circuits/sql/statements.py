@@ -69,10 +69,14 @@ class _View(NamedTuple):
     plan: PlanNode
 
 
-def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
+def declared_by(text: str | SqlSource, dialect: str = "duckdb") -> Declarations:
     """Return what a text declares besides its views: inputs, sinks, temporary views.
 
     A text of queries only is not parsed.
+
+    Args:
+        text: The statements; an `SqlSource` is parsed only once by this function and `plan_sql`.
+        dialect: The dialect of a text.
 
     Raises:
         SqlError, UnsupportedSqlError: As `plan_sql`, if the text declares something.
@@ -82,7 +86,7 @@ def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
 nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(), lateness=None, \
 computed=())}
     """
-    source = SqlSource(text, dialect)
+    source = text if isinstance(text, SqlSource) else SqlSource(text, dialect)
     words = (word for token in source.tokenize() for word in token.text.upper().split())
     if _DECLARING_WORDS.isdisjoint(words):
         return Declarations()
@@ -174,7 +178,7 @@ def _statement_ends(source: SqlSource) -> list[int]:
 
 
 def plan_sql(
-    text: str,
+    text: str | SqlSource,
     relations: Mapping[str, tuple[Field, ...]],
     *,
     name: str = "view",
@@ -188,7 +192,7 @@ def plan_sql(
     Args:
         text: One SELECT, or any number of ``CREATE TABLE``, ``CREATE VIEW v AS SELECT ...`` and
             ``INSERT INTO v SELECT ...`` and then perhaps a SELECT. A view can name other
-            views and all tables.
+            views and all tables. An `SqlSource` can be planned only once.
         relations: The columns of each relation that the text can name, besides those that it
             declares. A relation that is also declared has the columns of the declaration.
         name: The name of the view of a plain SELECT.
@@ -218,7 +222,8 @@ def plan_sql(
       SELECT src FROM e WHERE dts > 3
                               ^
     """
-    source = SqlSource(text, dialect)
+    source = text if isinstance(text, SqlSource) else SqlSource(text, dialect)
+    dialect = source.dialect
     try:
         trees = source.parse()
         if not trees:
@@ -489,8 +494,9 @@ def _plan_statement(
     if isinstance(tree, exp.Insert):
         return _plan_insert(environment, declarations, tree)
     if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
-        offset, word = source.first_word(number)
-        word = word.upper()
+        tokens = source.statement_tokens(number)
+        source.refuse_foreign_construct(tokens)
+        offset, word = tokens[0].start, tokens[0].text.upper()
         advice = ADVICE.get(word, "write SELECT or CREATE VIEW")
         if isinstance(tree, exp.Command) and word == "CREATE":
             word = "this CREATE"
