@@ -110,7 +110,7 @@ _DATE_TOKEN: Final = re.compile(
     + r'|"(?P<text>[^"]*)"|(?P<mark>[^A-Za-z])'
 )
 # The keys of ``meta`` with the place of a node in the text.
-_POSITION: Final = ("line", "col", "start", "end")
+_POSITION: Final[tuple[str, ...]] = ("line", "col", "start", "end")
 
 ParseExpression = Callable[[str], exp.Expr]
 
@@ -156,6 +156,7 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
         elif path is not None and node.expression.is_string:
             text = f"{_PATH_FUNCTIONS[type(node)]}(j, '$.{path[1].replace(',', '.')}')"
             node.replace(fill_template(parse, text, arguments, node))
+    parameters: tuple[str, ...]
     for call in reversed(list(tree.find_all(exp.Anonymous))):  # the innermost first
         name = call.name.casefold()
         if name == "timestampadd" and len(call.expressions) == 3 and _unit_of(call.expressions[0]):
