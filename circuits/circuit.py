@@ -115,7 +115,8 @@ class Circuit:
         materialized: The views and inputs that are kept whole.
         input_options: The options of the inputs that have any, by name.
         limits: The rows, bytes and seconds that a step, or a query, may use.
-        fingerprint: All fingerprints of the spec as one.
+        fingerprint: A hash of the inputs, the views and the names of the materialized relations. A
+            circuit can load the state of a circuit with the same fingerprint.
         graph: The operators with their state; a step may be writing to it.
         codecs: The dictionaries of values; a step may be adding to them.
 
@@ -447,7 +448,7 @@ columns 'nmae'; the relation needs name, age and may have weight
     def view_after(self, step: CircuitStep, name: str) -> PostStepView:
         """Return a materialized view as it will be after a step; see `CircuitStep.after`."""
         self.check_step(step)
-        self.views.trace(name)
+        self.views.trace(name)  # an error if the view does not exist or is not materialized
         delta = step.graph_step.deltas[self.graph.views[name]]
         return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
 
@@ -455,7 +456,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Remove the codes of steps that were dropped; return the lengths of the dictionaries."""
         registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
-        # With several open turns, steps that this thread has prepared still need their codes.
+        # This step has one turn. Each other open turn is that of a step which this thread has
+        # prepared, and which still needs its codes.
         if lengths == committed or self._turns.open_turns > 1:
             return lengths
         registry.truncate(committed)
@@ -533,11 +535,12 @@ columns 'nmae'; the relation needs name, age and may have weight
 
         Args:
             text: A SELECT, or Datalog rules, whose last head is the answer. The text may read the
-                materialized views and inputs, and the inputs that a join keeps whole.
+                materialized views and inputs, and the inputs that a join or an input option keeps
+                whole.
             dialect: The dialect of a SELECT; by default that of the views.
             functions: User-defined functions that the query can call, besides those of the views.
-                They are called for the rows of the query; to read what a view remembers, name the
-                view.
+                They are called for the rows of the query; to read the results that a view stores,
+                select them from the view.
 
         Returns:
             A table of the rows, with ``weight``.
@@ -683,6 +686,7 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def _end_broken_turns(self) -> None:
         """End the turns of a broken circuit: the steps prepared in them are lost."""
+        # No commit runs at the same time, so an undefined state is that of a failed commit.
         if self._is_state_undefined:
             self._turns.end_all()
 
@@ -716,8 +720,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name in self.input_options:
             graph.add_checked_input(name, self._checked_input(name, codecs, graph.relations))
         positions = {**input_positions, **graph.views}
+        # Views keep their results when a row of these inputs expires (`circuits.inputs.finality`).
+        kept_inputs = self._group_functions.keys()
         integrals = {
-            name: graph.integrate(positions[name], retained=name in self._group_functions)
+            name: graph.integrate(positions[name], retained=name in kept_inputs)
             for name in self.materialized
         }
         graph.bound_state()
@@ -869,7 +875,7 @@ class CircuitStep(Staged):
 
         Columns that no view reads are left out.
 
-        The checksum covers codes, so it can be compared with that of committed rows (a replay) of
-        the same circuit, not of another circuit.
+        A replay of the step has the same checksums (`Circuit.digests`). They cover codes, so those
+        of two circuits cannot be compared.
         """
         return digests_of(self.inputs)

@@ -10,8 +10,8 @@ Both are one TopK node, which reads the first rows of each group only. If the nu
 Window numbers the rows that the TopK keeps. A row_number() without a bound, or a second one of the
 same query, is a Window over all rows (`circuits.sql.aggregation.windows`).
 
-The bound in WHERE is not pushed below an outer, semi, anti or ASOF join, nor below PIVOT or UNPIVOT,
-because it would change the result.
+The bound in WHERE is not pushed below an outer, semi, anti or ASOF join, nor below PIVOT or
+UNPIVOT, because it would change the result.
 """
 
 from __future__ import annotations
