@@ -74,6 +74,8 @@ from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
 from circuits.sql import computed_tables
 from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
+from circuits.state.coded_columns import field_codecs
+from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
 from circuits.user_functions import UserFunction, check_functions
@@ -170,8 +172,9 @@ class Circuit:
             self._group_functions = check_finality(self.plans, self.inputs, self.input_options)
             self._event_times = spec.event_times
             self.fingerprint = spec.fingerprint
-            self.graph, self._integrals = self._build_graph(self.codecs)
+            self.graph, self._integrals = self.build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
+            self._sweeper = DictionarySweeper(self.graph)
             # The names of the traces of materialized relations, the same in any graph of the plans.
             names = self.graph.registry.names
             self._traces = {
@@ -425,6 +428,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         try:
             step.graph_step.commit()
             self._committed = self._committed.after(step.graph_step)
+            if self._sweeper.advance(self._committed):
+                self._committed = self._committed.with_dictionaries()
         except BaseException:
             self._has_commit_failed = True
             self._turns.end_all()  # no prepared step can be committed any more
@@ -473,7 +478,22 @@ columns 'nmae'; the relation needs name, age and may have weight
         checked = {
             name: self._checked_input(name, codecs, Relations()) for name in self.input_options
         }
-        return digests_of(self._encode(tables, {}, checked, codecs).zsets)
+        return self._digests_of(self._encode(tables, {}, checked, codecs).zsets, checked, codecs)
+
+    def digests_of_step(self, step: CircuitStep) -> dict[str, int]:
+        """Return the checksums of the rows of a step; see `CircuitStep.digests`."""
+        return self._digests_of(step.inputs, self.graph.checked_inputs, self.codecs)
+
+    def _digests_of(
+        self, zsets: Mapping[str, ZSet], checked: Mapping[str, CheckedInput], codecs: Codecs
+    ) -> dict[str, int]:
+        coded = {
+            name: checked[name].coded_columns
+            if name in checked
+            else field_codecs(self.inputs[name].fields, codecs)
+            for name in zsets
+        }
+        return digests_of(zsets, coded)
 
     def schema(self, name: str) -> Schema:
         """The columns of an input or a view.
@@ -489,6 +509,17 @@ columns 'nmae'; the relation needs name, age and may have weight
                 f"{name!r} is no input or view of the circuit; known are {known}"
             )
         return schema
+
+    def add_tables(self, name: str, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return the sum of some deltas of a view: each row once, with the sum of its weights.
+
+        Raises:
+            UnknownViewError: There is no view of that name.
+            SchemaError: A table does not have the columns of the view.
+        """
+        schema, codecs = self.schema(name), self.committed.codecs()
+        zsets = [schema.to_zset(table, codecs) for table in tables]
+        return schema.to_table(sum(zsets, ZSet.empty(schema.arity)), codecs)
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
@@ -676,8 +707,35 @@ columns 'nmae'; the relation needs name, age and may have weight
         turn = self._turns.take(timeout)
         try:
             codecs = load_codecs(state)
-            graph, integrals = self._build_graph(codecs)
+            graph, integrals = self.build_graph(codecs)
             load_state(graph, state)
+            committed = CircuitVersion.of(graph)
+            self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
+        finally:
+            self._turns.end(turn)
+        self._turns.end_all()
+
+    def adopt(
+        self,
+        codecs: Codecs,
+        graph: Graph,
+        integrals: dict[str, Integrate],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a graph with its state the state of this circuit, as `load` does.
+
+        Args:
+            codecs: The dictionaries of values of the graph.
+            graph: A result of `build_graph`, with state (`circuits.state.program_change`).
+            integrals: The other result.
+            timeout: As for `prepare`.
+
+        Raises:
+            BusyCircuitError: As `prepare`; nothing has changed.
+        """
+        turn = self._turns.take(timeout)
+        try:
             committed = CircuitVersion.of(graph)
             self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
@@ -699,11 +757,16 @@ columns 'nmae'; the relation needs name, age and may have weight
     ) -> None:
         self.codecs, self.graph, self._integrals = codecs, graph, integrals
         self._committed = committed
+        self._sweeper = DictionarySweeper(graph)
         self._version += 1
         self._is_state_undefined = self._has_commit_failed = False
 
-    def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
-        """Build the operators without state, and return those that keep materialized relations."""
+    def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
+        """Build the operators without state, and return those that keep materialized relations.
+
+        Args:
+            codecs: The dictionaries of values.
+        """
         fields = {name: schema.fields for name, schema in self.inputs.items()}
         inputs_with_lateness = [
             name for name, options in self.input_options.items() if options.lateness
@@ -873,9 +936,7 @@ class CircuitStep(Staged):
     def digests(self) -> dict[str, int]:
         """A checksum of the rows of each input, independent of their order and chunks.
 
-        Columns that no view reads are left out.
-
-        A replay of the step has the same checksums (`Circuit.digests`). They cover codes, so those
-        of two circuits cannot be compared.
+        Columns that no view reads are left out. A replay of the step has the same checksums
+        (`Circuit.digests`), also after a restart. Read them before the commit.
         """
-        return digests_of(self.inputs)
+        return self.circuit.digests_of_step(self)

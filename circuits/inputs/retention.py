@@ -93,6 +93,7 @@ class EventTimeBound:
             or the retention of an input without lateness.
         has_expiry: True if rows expire.
         keeps_results: True if published results stay when their rows expire.
+        expiry_delay: The time between the watermark and the limit of expiry, in the column's units.
     """
 
     def __init__(
@@ -137,9 +138,7 @@ class EventTimeBound:
         # In units of the column: from the newest row to the watermark, from this to the limit of
         # expiry.
         self._watermark_delay = span.units(self.type)
-        self._expiry_delay = (
-            0 if retain is None else retain.units(self.type) - self._watermark_delay
-        )
+        self.expiry_delay = 0 if retain is None else retain.units(self.type) - self._watermark_delay
         self._codecs = codecs
         self._column_codecs = [codecs.codec(field.type) for field in schema.fields]
         self._column_names = [field.name for field in schema.fields]
@@ -168,14 +167,14 @@ class EventTimeBound:
 
     def expiry_limit(self, watermark: int) -> int:
         """Return the time before which rows expire, for a watermark of the input."""
-        limit = max(watermark - self._expiry_delay, _MIN_CODE)
+        limit = max(watermark - self.expiry_delay, _MIN_CODE)
         return self._group_start(limit) if self.keeps_results else limit
 
     @property
     def expiry_text(self) -> str:
         """The text after "watermark" in messages, such as " - 10 ticks of int64"; or empty."""
-        units = f" - {self._expiry_delay:,} ticks of {self.type}"
-        return units if self.has_expiry and self._expiry_delay else ""
+        units = f" - {self.expiry_delay:,} ticks of {self.type}"
+        return units if self.has_expiry and self.expiry_delay else ""
 
     def watermark_after(self, time: int) -> int:
         """Return the watermark that a row gives: its event time less the duration."""

@@ -19,6 +19,7 @@ GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in 
 FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
+``MACRO f(x, y := 5)``   the default of a parameter
 ======================== =================================================================
 
 The subclass overrides methods that all parsers of sqlglot 30 have.
@@ -41,6 +42,7 @@ from circuits.sql.syntax.array_subqueries import replace_array_subqueries
 from circuits.sql.syntax.collations import replace_collations
 from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
+from circuits.sql.syntax.method_calls import replace_method_calls
 from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
@@ -104,6 +106,19 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     tokens = join_spark_tokens(tokens) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
+
+    def parse_call(call: str) -> exp.Expr:
+        (query,) = _parser_class(type(dialect))(dialect=dialect).parse(
+            dialect.tokenize(f"SELECT {call}"), call
+        )
+        parsed: exp.Expr = query.expressions[0]
+        return parsed
+
+    has_methods = dialect_name.casefold() == "duckdb"
+    trees = [
+        tree and replace_method_calls(tree, has_methods=has_methods, parse_call=parse_call)
+        for tree in trees
+    ]
     return [
         replace_collations(rewrite_tree(tree), dialect=dialect_name, is_spark=is_spark_dialect)
         if tree is not None
@@ -394,6 +409,19 @@ class _TextKeepingParser(Parser):
                     self.raise_error(
                         "NOT NULL after a computed column; leave it out", self._tokens[first + word]
                     )
+        return tree
+
+    def _parse_function_parameter(self) -> exp.Expr | None:
+        name = self._curr
+        tree: exp.Expr | None = super()._parse_function_parameter()
+        if isinstance(tree, exp.Identifier | exp.ColumnDef) and self._match(TokenType.COLON_EQ):
+            default = exp.DefaultColumnConstraint(this=self._parse_disjunction())
+            part = exp.ColumnConstraint(kind=default)
+            if isinstance(tree, exp.Identifier):
+                tree = exp.ColumnDef(this=tree)
+            tree.append("constraints", part)
+        if tree is not None and name is not None and "start" not in tree.meta:
+            tree.update_positions(name)
         return tree
 
     def _parse_types(self, *args: Any, **options: Any) -> exp.Expr | None:

@@ -36,10 +36,20 @@ from circuits.sql.syntax.statement_words import rewrite_statements
 from circuits.types.arrow_types import is_nested
 from dbsp_wcoj.text_position import point_at
 
-__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "CorrelatedSqlError", "SqlSource", "Unsupported"]
+__all__ = [
+    "IN_FUNCTION",
+    "MAX_NUMBER_CHARACTERS",
+    "SYMBOLS",
+    "CorrelatedSqlError",
+    "SqlSource",
+    "Unsupported",
+]
 
 #: Maximum length of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
+
+#: A key of ``meta`` of a node that replaces a call of a function in SQL; its words are not there.
+IN_FUNCTION: Final = "in_function"
 
 # How errors name an argument of a node; without an entry, by its name in upper case.
 ARGUMENT_NAMES: Final = {
@@ -162,6 +172,7 @@ class SqlSource:
         #: The statements and words without an effect, each with its line and column.
         self.notices: list[str] = []
         self._nodes_read: set[int] = set()
+        self._trees: list[exp.Expr] | None = None
 
     @property
     def is_spark(self) -> bool:
@@ -200,11 +211,16 @@ class SqlSource:
             raise self._unreadable_text_error(error) from None
 
     def parse(self) -> list[exp.Expr]:
-        """Return the syntax trees of the statements, in order.
+        """Return the syntax trees of the statements, in order; the same ones in each call.
 
         Raises:
             SqlError: The text is not SQL.
         """
+        if self._trees is None:
+            self._trees = self._parse()
+        return self._trees
+
+    def _parse(self) -> list[exp.Expr]:
         tokens = self.tokenize()
         try:
             words = rewrite_statements(tokens)
@@ -540,7 +556,7 @@ class SqlSource:
         while ancestor is not None and start is None:
             start, ancestor = self._first_offset(ancestor), ancestor.parent
         start = start or 0
-        if not word:
+        if not word or IN_FUNCTION in node.meta:
             return start
         pattern = r"\b" + r"\s+".join(map(re.escape, word.split())) + r"\b"
         before = list(re.finditer(pattern, self.text[: start + len(word)], re.IGNORECASE))

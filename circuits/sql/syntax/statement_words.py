@@ -18,6 +18,7 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``WITH MUTUALLY RECURSIVE t (a INT) AS``   ``WITH RECURSIVE t (a) AS`` (Materialize)
 ``OPTIONS (... GROUP SIZE = 1000)``        left out: a hint (Materialize)
 ``a INT ARRAY`` in CREATE TABLE            ``a INT[]``
+``RETURNS INT NOT NULL``                   ``RETURNS INT`` (Feldera)
 ========================================== =======================================================
 
 A part of a declaration that is left out gives a notice.
@@ -329,6 +330,21 @@ def _strip_hints(tokens: list[Token], _: StatementWords) -> list[Token]:
     return tokens
 
 
+def _strip_not_null_of_result(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Leave out NOT NULL after the type of a function, which has the NULLs of its body."""
+    kind = _created_kind(tokens)
+    if kind is None or _word(tokens, kind) != "FUNCTION":
+        return tokens
+    words = [_word(tokens, index) for index in range(len(tokens))]
+    start = words.index("RETURNS") if "RETURNS" in words else len(words)
+    for index in range(start, len(words) - 1):
+        if words[index] in ("AS", "RETURN"):
+            break
+        if words[index : index + 2] == ["NOT", "NULL"]:
+            return tokens[:index] + tokens[index + 2 :]
+    return tokens
+
+
 # Each takes the tokens of a statement and returns those to parse; none if it is left out.
 _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...]] = (
     _strip_statement_set,
@@ -342,4 +358,5 @@ _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...
     _read_asof_joins,
     _read_mutual_recursion,
     _strip_hints,
+    _strip_not_null_of_result,
 )

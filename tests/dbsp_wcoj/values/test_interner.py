@@ -34,7 +34,7 @@ def offsets_and_bytes(strings: list[bytes], *, leading: bytes = b"", dtype: type
     return ends, np.frombuffer(leading + b"".join(strings) + b"!", np.uint8)
 
 
-def split_strings(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
+def split_strings(offsets: np.ndarray, data: np.ndarray, codes: object = None) -> list[bytes]:
     ends = offsets.tolist()
     return [data.tobytes()[start:end] for start, end in itertools.pairwise(ends)]
 
@@ -116,7 +116,7 @@ def test_appended_segments_make_a_copy(strings, cut):
     interner, copy = Interner(), Interner()
     codes = interner.intern(*offsets_and_bytes(strings))
     cut = min(cut, len(interner))
-    offsets, data = interner.arena()
+    offsets, data, _ = interner.arena()
     copy.append(offsets[: cut + 1], data)
     copy.append(offsets[cut:], data)
     copy._check()
@@ -271,7 +271,7 @@ def test_strings_of_other_lengths_are_not_appended_to_an_interner_of_rows():
         pairs.append(np.array([0, 16, 24]), np.zeros(24, np.uint8))
     assert len(pairs) == 1
     copy = Interner(words=2)
-    copy.append(*pairs.arena())
+    copy.load(pairs.arena())
     assert copy.rows(np.array([0])).tolist() == [[7], [1]]
     copy._check()
 
