@@ -160,6 +160,7 @@ class Circuit:
         self._version = 0
         # True while a commit runs, and after a commit that failed: writers must not start then.
         self._is_state_undefined = False
+        self._is_ended = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
         # The arguments of a `StepObserver`, by the position of the node.
@@ -715,6 +716,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             self._turns.end(turn)
         self._turns.end_all()
 
+    def end(self) -> None:
+        """Accept no more steps, because another circuit goes on with the state of this one."""
+        self._is_ended = True
+
     def adopt(
         self,
         codecs: Codecs,
@@ -759,7 +764,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         self._committed = committed
         self._sweeper = DictionarySweeper(graph)
         self._version += 1
-        self._is_state_undefined = self._has_commit_failed = False
+        self._is_state_undefined = self._has_commit_failed = self._is_ended = False
 
     def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations.
@@ -822,6 +827,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             self._check_writable()
 
     def _check_writable(self) -> None:
+        if self._is_ended:
+            raise BrokenCircuitError(
+                "the state of this circuit has moved to a circuit of other views: step that one"
+            )
         if self._is_state_undefined:
             raise BrokenCircuitError(
                 "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "

@@ -494,8 +494,9 @@ def _plan_statement(
     if isinstance(tree, exp.Insert):
         return _plan_insert(environment, declarations, tree)
     if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
-        offset, word = source.first_word(number)
-        word = word.upper()
+        tokens = source.statement_tokens(number)
+        source.refuse_foreign_construct(tokens)
+        offset, word = tokens[0].start, tokens[0].text.upper()
         advice = ADVICE.get(word, "write SELECT or CREATE VIEW")
         if isinstance(tree, exp.Command) and word == "CREATE":
             word = "this CREATE"
