@@ -8,9 +8,9 @@ Input: random edges ``e(src, dst)``, four for each node. The view counts triangl
 keeps two arrangements of ``e``. In the steps, half of the rows are new edges, and half delete edges
 of the loads. The sink gets the rows as tables, without Spark.
 
-CPU time is that of the step: all threads of the process except the one that merges files in the
-background (`streaming.state.compaction`), for which no step waits. Its CPU time has a column of its
-own. Wall time includes the disk, and other processes of the machine.
+CPU time is that of the step: all threads of the process except those that merge and remove files in
+the background (`streaming.state.compaction`), for which no step waits. Their CPU time has a column
+of its own. Wall time includes the disk, and other processes of the machine.
 
 At the end the sum of the deltas is compared with an independent count.
 """
@@ -68,24 +68,25 @@ class Sizes:
 
 
 class BackgroundClock:
-    """CPU seconds of the threads that merge files."""
+    """CPU seconds of the background threads: those that merge files, and that remove them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._finished = 0.0
-        self._running: int | None = None  # the clock of the running thread
+        self._running: set[int] = set()  # the clocks of the running threads
 
     def start_thread(self, function: Callable[[], None]) -> threading.Thread:
         """Do what `compaction.start_thread` does, and count the CPU time of the thread."""
 
         def run() -> None:
+            clock = time.pthread_getcpuclockid(threading.get_ident())
             with self._lock:
-                self._running = time.pthread_getcpuclockid(threading.get_ident())
+                self._running.add(clock)
             try:
                 function()
             finally:
                 with self._lock:
-                    self._running = None
+                    self._running.remove(clock)
                     self._finished += time.thread_time()
 
         thread = threading.Thread(target=run, daemon=True)
@@ -95,8 +96,7 @@ class BackgroundClock:
     def read(self) -> float:
         """Return the seconds so far."""
         with self._lock:
-            running = 0.0 if self._running is None else time.clock_gettime(self._running)
-            return self._finished + running
+            return self._finished + sum(map(time.clock_gettime, self._running))
 
 
 @dataclass

@@ -74,6 +74,8 @@ from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
 from circuits.sql import computed_tables
 from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
+from circuits.state.coded_columns import field_codecs
+from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
 from circuits.user_functions import UserFunction, check_functions
@@ -115,7 +117,8 @@ class Circuit:
         materialized: The views and inputs that are kept whole.
         input_options: The options of the inputs that have any, by name.
         limits: The rows, bytes and seconds that a step, or a query, may use.
-        fingerprint: All fingerprints of the spec as one.
+        fingerprint: A hash of the inputs, the views and the names of the materialized relations. A
+            circuit can load the state of a circuit with the same fingerprint.
         graph: The operators with their state; a step may be writing to it.
         codecs: The dictionaries of values; a step may be adding to them.
 
@@ -157,6 +160,7 @@ class Circuit:
         self._version = 0
         # True while a commit runs, and after a commit that failed: writers must not start then.
         self._is_state_undefined = False
+        self._is_ended = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
         # The arguments of a `StepObserver`, by the position of the node.
@@ -169,8 +173,9 @@ class Circuit:
             self._group_functions = check_finality(self.plans, self.inputs, self.input_options)
             self._event_times = spec.event_times
             self.fingerprint = spec.fingerprint
-            self.graph, self._integrals = self._build_graph(self.codecs)
+            self.graph, self._integrals = self.build_graph(self.codecs)
             self._committed = CircuitVersion.of(self.graph)
+            self._sweeper = DictionarySweeper(self.graph)
             # The names of the traces of materialized relations, the same in any graph of the plans.
             names = self.graph.registry.names
             self._traces = {
@@ -424,6 +429,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         try:
             step.graph_step.commit()
             self._committed = self._committed.after(step.graph_step)
+            if self._sweeper.advance(self._committed):
+                self._committed = self._committed.with_dictionaries()
         except BaseException:
             self._has_commit_failed = True
             self._turns.end_all()  # no prepared step can be committed any more
@@ -447,7 +454,7 @@ columns 'nmae'; the relation needs name, age and may have weight
     def view_after(self, step: CircuitStep, name: str) -> PostStepView:
         """Return a materialized view as it will be after a step; see `CircuitStep.after`."""
         self.check_step(step)
-        self.views.trace(name)
+        self.views.trace(name)  # an error if the view does not exist or is not materialized
         delta = step.graph_step.deltas[self.graph.views[name]]
         return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
 
@@ -455,7 +462,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Remove the codes of steps that were dropped; return the lengths of the dictionaries."""
         registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
-        # With several open turns, steps that this thread has prepared still need their codes.
+        # This step has one turn. Each other open turn is that of a step which this thread has
+        # prepared, and which still needs its codes.
         if lengths == committed or self._turns.open_turns > 1:
             return lengths
         registry.truncate(committed)
@@ -471,7 +479,22 @@ columns 'nmae'; the relation needs name, age and may have weight
         checked = {
             name: self._checked_input(name, codecs, Relations()) for name in self.input_options
         }
-        return digests_of(self._encode(tables, {}, checked, codecs).zsets)
+        return self._digests_of(self._encode(tables, {}, checked, codecs).zsets, checked, codecs)
+
+    def digests_of_step(self, step: CircuitStep) -> dict[str, int]:
+        """Return the checksums of the rows of a step; see `CircuitStep.digests`."""
+        return self._digests_of(step.inputs, self.graph.checked_inputs, self.codecs)
+
+    def _digests_of(
+        self, zsets: Mapping[str, ZSet], checked: Mapping[str, CheckedInput], codecs: Codecs
+    ) -> dict[str, int]:
+        coded = {
+            name: checked[name].coded_columns
+            if name in checked
+            else field_codecs(self.inputs[name].fields, codecs)
+            for name in zsets
+        }
+        return digests_of(zsets, coded)
 
     def schema(self, name: str) -> Schema:
         """The columns of an input or a view.
@@ -487,6 +510,17 @@ columns 'nmae'; the relation needs name, age and may have weight
                 f"{name!r} is no input or view of the circuit; known are {known}"
             )
         return schema
+
+    def add_tables(self, name: str, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return the sum of some deltas of a view: each row once, with the sum of its weights.
+
+        Raises:
+            UnknownViewError: There is no view of that name.
+            SchemaError: A table does not have the columns of the view.
+        """
+        schema, codecs = self.schema(name), self.committed.codecs()
+        zsets = [schema.to_zset(table, codecs) for table in tables]
+        return schema.to_table(sum(zsets, ZSet.empty(schema.arity)), codecs)
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
@@ -533,11 +567,12 @@ columns 'nmae'; the relation needs name, age and may have weight
 
         Args:
             text: A SELECT, or Datalog rules, whose last head is the answer. The text may read the
-                materialized views and inputs, and the inputs that a join keeps whole.
+                materialized views and inputs, and the inputs that a join or an input option keeps
+                whole.
             dialect: The dialect of a SELECT; by default that of the views.
             functions: User-defined functions that the query can call, besides those of the views.
-                They are called for the rows of the query; to read what a view remembers, name the
-                view.
+                They are called for the rows of the query; to read the results that a view stores,
+                select them from the view.
 
         Returns:
             A table of the rows, with ``weight``.
@@ -673,8 +708,39 @@ columns 'nmae'; the relation needs name, age and may have weight
         turn = self._turns.take(timeout)
         try:
             codecs = load_codecs(state)
-            graph, integrals = self._build_graph(codecs)
+            graph, integrals = self.build_graph(codecs)
             load_state(graph, state)
+            committed = CircuitVersion.of(graph)
+            self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
+        finally:
+            self._turns.end(turn)
+        self._turns.end_all()
+
+    def end(self) -> None:
+        """Accept no more steps, because another circuit goes on with the state of this one."""
+        self._is_ended = True
+
+    def adopt(
+        self,
+        codecs: Codecs,
+        graph: Graph,
+        integrals: dict[str, Integrate],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a graph with its state the state of this circuit, as `load` does.
+
+        Args:
+            codecs: The dictionaries of values of the graph.
+            graph: A result of `build_graph`, with state (`circuits.state.program_change`).
+            integrals: The other result.
+            timeout: As for `prepare`.
+
+        Raises:
+            BusyCircuitError: As `prepare`; nothing has changed.
+        """
+        turn = self._turns.take(timeout)
+        try:
             committed = CircuitVersion.of(graph)
             self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
@@ -683,6 +749,7 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def _end_broken_turns(self) -> None:
         """End the turns of a broken circuit: the steps prepared in them are lost."""
+        # No commit runs at the same time, so an undefined state is that of a failed commit.
         if self._is_state_undefined:
             self._turns.end_all()
 
@@ -695,11 +762,16 @@ columns 'nmae'; the relation needs name, age and may have weight
     ) -> None:
         self.codecs, self.graph, self._integrals = codecs, graph, integrals
         self._committed = committed
+        self._sweeper = DictionarySweeper(graph)
         self._version += 1
-        self._is_state_undefined = self._has_commit_failed = False
+        self._is_state_undefined = self._has_commit_failed = self._is_ended = False
 
-    def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
-        """Build the operators without state, and return those that keep materialized relations."""
+    def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
+        """Build the operators without state, and return those that keep materialized relations.
+
+        Args:
+            codecs: The dictionaries of values.
+        """
         fields = {name: schema.fields for name, schema in self.inputs.items()}
         inputs_with_lateness = [
             name for name, options in self.input_options.items() if options.lateness
@@ -716,8 +788,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name in self.input_options:
             graph.add_checked_input(name, self._checked_input(name, codecs, graph.relations))
         positions = {**input_positions, **graph.views}
+        # Views keep their results when a row of these inputs expires (`circuits.inputs.finality`).
+        kept_inputs = self._group_functions.keys()
         integrals = {
-            name: graph.integrate(positions[name], retained=name in self._group_functions)
+            name: graph.integrate(positions[name], retained=name in kept_inputs)
             for name in self.materialized
         }
         graph.bound_state()
@@ -753,6 +827,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             self._check_writable()
 
     def _check_writable(self) -> None:
+        if self._is_ended:
+            raise BrokenCircuitError(
+                "the state of this circuit has moved to a circuit of other views: step that one"
+            )
         if self._is_state_undefined:
             raise BrokenCircuitError(
                 "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "
@@ -867,9 +945,7 @@ class CircuitStep(Staged):
     def digests(self) -> dict[str, int]:
         """A checksum of the rows of each input, independent of their order and chunks.
 
-        Columns that no view reads are left out.
-
-        The checksum covers codes, so it can be compared with that of committed rows (a replay) of
-        the same circuit, not of another circuit.
+        Columns that no view reads are left out. A replay of the step has the same checksums
+        (`Circuit.digests`), also after a restart. Read them before the commit.
         """
-        return digests_of(self.inputs)
+        return self.circuit.digests_of_step(self)

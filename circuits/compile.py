@@ -25,7 +25,7 @@ from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import PlanNode
 from circuits.plan.user_call_placement import place_user_calls
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
-from circuits.sql import Declarations, add_window_close, declared_by, plan_sql
+from circuits.sql import Declarations, SqlSource, add_window_close, declared_by, plan_sql
 from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
@@ -158,13 +158,14 @@ def compile_sql(
     text = add_window_close(text, emit_on_window_close, name=name, dialect=dialect)
     # Read once, because some frames can be read only once.
     given_schemas = {} if schemas is None else arrow_schemas(schemas)
-    declarations = declared_by(text, dialect)
+    parsed = SqlSource(text, dialect)
+    declarations = declared_by(parsed)
     for notice in declarations.notices:
         warnings.warn(notice, SqlNotice, stacklevel=2)
     source = SourceText("sql", text, name, dialect)
     all_schemas = _with_declared_schemas(given_schemas, declarations)
     checked_functions = check_functions(functions)
-    plans = plans_of(source, all_schemas, checked_functions)
+    plans = plans_of(source, all_schemas, checked_functions, parsed)
     if outputs is None:
         outputs = _default_outputs(plans, declarations)
     options = CircuitOptions(
@@ -311,6 +312,7 @@ def plans_of(
     source: SourceText,
     schemas: Mapping[str, SchemaLike],
     functions: Mapping[str, UserFunction] | None = None,
+    parsed: SqlSource | None = None,
 ) -> dict[str, PlanNode]:
     """Compile a text to the plan of each view.
 
@@ -318,6 +320,7 @@ def plans_of(
         source: The text, its language and its dialect.
         schemas: The input relations.
         functions: The user-defined functions by lower-case name.
+        parsed: The same text of SQL, perhaps parsed, but not planned; None to parse it here.
 
     Raises:
         SqlError, DatalogError, SchemaError: As `compile_sql` and `compile_datalog`.
@@ -325,9 +328,8 @@ def plans_of(
     functions = functions or {}
     inputs = {name: schema.fields for name, schema in schemas_of(schemas).items()}
     if source.language == "sql":
-        plans = plan_sql(
-            source.text, inputs, name=source.name, dialect=source.dialect, functions=functions
-        )
+        parsed = parsed or SqlSource(source.text, source.dialect)
+        plans = plan_sql(parsed, inputs, name=source.name, functions=functions)
     else:
         plans = plan_datalog(source.text, inputs, functions)
     return place_user_calls(plans, functions)

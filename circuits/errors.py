@@ -11,6 +11,7 @@
         ├── UpsertError                a key has several changes in a step, in an unknown order
         ├── MissingRowError            a strict input gets a deletion of a row that does not exist
         ├── SnapshotError              a snapshot of other views or of another format
+        ├── ProgramChangeError         the state of a program cannot become that of another one
         ├── FunctionError              an unknown function, or arguments of the wrong types
         ├── IterationError             a recursion has not converged within max_iterations
         ├── StepLimitError (LimitError)    a step exceeds its limits
@@ -42,6 +43,7 @@ __all__ = [
     "InputOptionsError",
     "IterationError",
     "MissingRowError",
+    "ProgramChangeError",
     "SchemaError",
     "SnapshotError",
     "SqlError",
@@ -91,6 +93,10 @@ class MissingRowError(CircuitError):
 
 class SnapshotError(CircuitError):
     """A snapshot is of other views or inputs, or has an unknown format."""
+
+
+class ProgramChangeError(CircuitError):
+    """The state of a program cannot become the state of another one."""
 
 
 class FunctionError(CircuitError):

@@ -67,7 +67,8 @@ class CircuitOptions:
 
         Returns:
             Options whose ``outputs`` and ``materialize`` are tuples of names, in the order of the
-            circuit, so that a set and a list of the same names give the same circuit.
+            circuit, so that a set and a list of the same names give the same circuit. Inputs with
+            ``keep="all"`` are materialized.
 
         Raises:
             CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
@@ -81,11 +82,14 @@ class CircuitOptions:
         if isinstance(materialize, bool):
             materialize = relations if materialize else ()
         outputs = views if self.outputs is None else self.outputs
+        materialized = _select("materialize", materialize, relations)
+        input_options = check_options(self.input_options, inputs)
+        kept = {name for name, options in self.input_options.items() if options.keep}
         return replace(
             self,
             outputs=_select("outputs", outputs, views),
-            materialize=_select("materialize", materialize, relations),
-            input_options=check_options(self.input_options, inputs),
+            materialize=tuple(n for n in relations if n in materialized or n in kept),
+            input_options=input_options,
         )
 
 

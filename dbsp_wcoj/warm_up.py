@@ -80,7 +80,12 @@ def _warm_up_interners() -> None:
     names.find(np.array([0, 3, 6]), text)
     names.gather(codes)
     names.prefixes(codes)
-    names.truncate(1)
+    names.hashes(codes)
+    names.begin_sweep().mark(codes[1:])
+    names.advance_sweep(work=10)
+    names.gather(names.find(np.array([3, 6]), text))
+    names.intern(np.array([0, 3, 6]), text)
+    names.truncate(2)
     interner = Interner()
     rows = np.arange(200).reshape(1, -1)  # so many that the interner grows
     interner.rows(interner.intern_rows(rows))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         IterationError,
         Lateness,
         MissingRowError,
+        ProgramChangeError,
         Retention,
         SchemaError,
         SnapshotError,
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     )
     from streaming.sources.heartbeat import heartbeat
     from streaming.sources.tagged_union import merge
+    from streaming.state.program_change import ChangeOptions
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
     from streaming.targets.memory import MemoryTarget
@@ -113,6 +115,7 @@ __all__ = [
     "BusyCircuitError",
     "CanalFeed",
     "ChangeFeed",
+    "ChangeOptions",
     "Circuit",
     "CircuitError",
     "CompactedFeed",
@@ -141,6 +144,7 @@ __all__ = [
     "Output",
     "PageError",
     "ParquetTarget",
+    "ProgramChangeError",
     "Published",
     "ReplayError",
     "Retention",
@@ -203,6 +207,7 @@ _NAMES_OF_MODULES: Final = {
         "IterationError",
         "Lateness",
         "MissingRowError",
+        "ProgramChangeError",
         "Retention",
         "SchemaError",
         "SnapshotError",
@@ -273,6 +278,7 @@ _NAMES_OF_MODULES: Final = {
     ),
     "streaming.sources.heartbeat": ("heartbeat",),
     "streaming.sources.tagged_union": ("merge",),
+    "streaming.state.program_change": ("ChangeOptions",),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),
     "streaming.targets.memory": ("MemoryTarget",),

@@ -41,7 +41,7 @@ from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Expression
 from circuits.schema import WEIGHT, Schema
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray
-from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -122,6 +122,16 @@ class CheckedInput:
         relations.add_reader(lambda: {schema.relation: orders})
 
     @property
+    def coded_columns(self) -> dict[int, Codec]:
+        """The columns of the rows that `read` returns which have codes of dictionaries."""
+        fields = self._schema.fields
+        columns = dictionary_columns([self._codecs.codec(field.type) for field in fields])
+        if self._upserts is None:
+            return columns
+        indices = self._upserts.event_indices
+        return {indices[column]: codec for column, codec in columns.items()}
+
+    @property
     def bounded_column(self) -> int | None:
         """The column in which no later step changes a row before `frontier`; None if there is none.
 
@@ -145,6 +155,33 @@ class CheckedInput:
     def reads_only_after_frontier(self) -> bool:
         """True if the options read only rows of the relation that are not before `frontier`."""
         return self.bounded_column is not None and self.options.retain is None
+
+    @property
+    def keeps_results(self) -> bool:
+        """True if published results stay when their rows expire."""
+        return self._event_time is not None and self._event_time.keeps_results
+
+    @property
+    def expiry_delay(self) -> int | None:
+        """The time between the watermark and the limit of expiry; None if rows do not expire."""
+        time = self._event_time
+        return time.expiry_delay if time is not None and time.has_expiry else None
+
+    def unexpired(self, rows: ZSet, watermark: int | None) -> ZSet:
+        """Return the rows that do not expire at a watermark."""
+        time = self._event_time
+        if time is None or watermark is None or not time.has_expiry:
+            return rows
+        expired = late_mask(time.times(rows.row_array), time.expiry_limit(watermark))
+        return _select_rows(rows, ~expired)
+
+    def duplicate_keys(self, rows: ZSet) -> int:
+        """Return how many rows have the key of another row, or a weight other than 1."""
+        if self._upserts is None or not len(rows):
+            return 0
+        order = list(self._upserts.order)[: len(self.options.keys)]
+        keys: int = np.unique(rows.row_array[order], axis=1).shape[1]
+        return len(rows) - keys + int((rows.weight_array != 1).sum())
 
     @property
     def expiry_text(self) -> str:

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
-from zlib import crc32
 
-import numpy as np
 import pyarrow as pa
 
 from circuits.errors import CircuitError, InputOptionsError
@@ -22,10 +20,11 @@ from circuits.inputs.checked_input import CheckedInput, no_event_time_error
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.phases import ENCODE
 from circuits.schema import Schema
-from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.codec import Codec, Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.observer import observed
+from dbsp_wcoj.values.row_hash import hash_rows
 
 __all__ = ["EncodedInputs", "digests_of", "encode_inputs", "microseconds_of"]
 
@@ -117,16 +116,25 @@ def microseconds_of(now: datetime | pa.TimestampScalar | None) -> int:
     return int(microseconds)
 
 
-def digests_of(zsets: Mapping[str, ZSet]) -> dict[str, int]:
-    """Return a checksum of each Z-set of codes.
+def digests_of(
+    zsets: Mapping[str, ZSet], coded: Mapping[str, Mapping[int, Codec]]
+) -> dict[str, int]:
+    """Return a checksum of the rows of each Z-set, independent of their order and codes.
 
-    >>> digests_of({"e": ZSet.from_rows([(1, 2)]), "f": ZSet.empty(2)})["f"]
+    Args:
+        zsets: The rows in codes.
+        coded: By Z-set, the columns with codes of dictionaries.
+
+    >>> digests_of({"e": ZSet.from_rows([(1, 2)]), "f": ZSet.empty(2)}, {"e": {}, "f": {}})["f"]
     0
     """
-    return {name: _checksum(zset) for name, zset in zsets.items()}
+    return {name: _checksum(zset, coded[name]) for name, zset in zsets.items()}
 
 
-def _checksum(zset: ZSet) -> int:
-    if not len(zset):
-        return 0
-    return crc32(zset.weight_array.data, crc32(np.ascontiguousarray(zset.row_array).data))
+def _checksum(zset: ZSet, coded: Mapping[int, Codec]) -> int:
+    columns = [
+        coded[column].hashes(codes) if column in coded else codes
+        for column, codes in enumerate(zset.row_array)
+    ]
+    hashes = hash_rows([*columns, zset.weight_array], len(zset))
+    return int(hashes.sum()) if len(zset) else 0

@@ -241,10 +241,13 @@ class InputOptions:
         lateness: How late a row may be. None accepts all rows, or with ``retain`` those that would
             still be kept. If both are given, their columns must be the same, and rows must be kept
             at least as long as they may be late.
+        keep: "all" keeps all rows and columns of the input, so that views that are added later can
+            be computed (`circuits.state.program_change`). The input is materialized. None keeps
+            what the views need.
 
     Raises:
         InputOptionsError: A key occurs twice, the keys are one text, there is a sequence without
-            keys, or ``lateness`` does not fit ``retain``.
+            keys, ``lateness`` does not fit ``retain``, or ``keep`` has another value.
 
     >>> InputOptions(keys=["nr"], retain=Retention("ts", hours=1)).keys
     ('nr',)
@@ -255,8 +258,11 @@ class InputOptions:
     retain: Retention | None = None
     sequence: str | None = None
     lateness: Lateness | None = None
+    keep: Literal["all"] | None = None
 
     def __post_init__(self) -> None:
+        if self.keep not in (None, "all"):
+            raise InputOptionsError(f"keep={self.keep!r}: give 'all', or None")
         if isinstance(self.keys, str):
             raise InputOptionsError(
                 f"keys={self.keys!r} must be a collection of columns: give ({self.keys!r},)"
@@ -337,6 +343,7 @@ class InputOptions:
         parts += ["strict"] if self.strict else []
         parts += [f"retain {self.retain}"] if self.retain is not None else []
         parts += [f"lateness of {self.lateness}"] if self.lateness is not None else []
+        parts += ["keep all"] if self.keep else []
         return "; ".join(parts)
 
 

@@ -26,11 +26,14 @@ before the input if they can occur.
 
 The watermark is part of the circuit's state: one int64 code of the time column per input.
 
-An input with `Lateness` has the same watermark, with the lateness as the duration, and rejects the
-same late rows. With `Retention` beside it, rows expire ``retain - lateness`` before this watermark;
-without, they do not expire, and the input has no trace::
+An input with `Lateness` has a watermark, too, and rejects late rows in the same way. The duration
+is the lateness, and is not subtracted from the source watermark, because the source has already
+subtracted its own lateness::
 
     h'  =  max(h, greatest time of the inserted rows - lateness, source watermark)
+
+With `Retention` as well, rows expire ``retain - lateness`` before this watermark. Without it, they
+do not expire, and the input has no trace.
 
 Alternative considered: one watermark per source, as in Spark. A caller with such a watermark passes
 it to ``prepare``.
@@ -76,8 +79,8 @@ class EventTimeBound:
         schema: The input's columns.
         options: The options of the input, with lateness or retention.
         codecs: The codes of values.
-        groups: Non-decreasing functions of the time, which is their column 0. Rows with the same
-            value of one of these functions expire together.
+        groups: Non-decreasing functions of the time, as expressions in which the time is column 0.
+            Rows with the same value of one of these functions expire together.
         computed: The event time that the declaration of the input computes; None without one.
 
     Raises:
@@ -86,9 +89,11 @@ class EventTimeBound:
     Attributes:
         time_column: The position of the event time; None if it is computed.
         type: Its type.
-        span: The duration between the newest row and the watermark, and its option.
+        span: The option with the duration from the newest row back to the watermark: the lateness,
+            or the retention of an input without lateness.
         has_expiry: True if rows expire.
         keeps_results: True if published results stay when their rows expire.
+        expiry_delay: The time between the watermark and the limit of expiry, in the column's units.
     """
 
     def __init__(
@@ -133,9 +138,7 @@ class EventTimeBound:
         # In units of the column: from the newest row to the watermark, from this to the limit of
         # expiry.
         self._watermark_delay = span.units(self.type)
-        self._expiry_delay = (
-            0 if retain is None else retain.units(self.type) - self._watermark_delay
-        )
+        self.expiry_delay = 0 if retain is None else retain.units(self.type) - self._watermark_delay
         self._codecs = codecs
         self._column_codecs = [codecs.codec(field.type) for field in schema.fields]
         self._column_names = [field.name for field in schema.fields]
@@ -164,14 +167,14 @@ class EventTimeBound:
 
     def expiry_limit(self, watermark: int) -> int:
         """Return the time before which rows expire, for a watermark of the input."""
-        limit = max(watermark - self._expiry_delay, _MIN_CODE)
+        limit = max(watermark - self.expiry_delay, _MIN_CODE)
         return self._group_start(limit) if self.keeps_results else limit
 
     @property
     def expiry_text(self) -> str:
         """The text after "watermark" in messages, such as " - 10 ticks of int64"; or empty."""
-        units = f" - {self._expiry_delay:,} ticks of {self.type}"
-        return units if self.has_expiry and self._expiry_delay else ""
+        units = f" - {self.expiry_delay:,} ticks of {self.type}"
+        return units if self.has_expiry and self.expiry_delay else ""
 
     def watermark_after(self, time: int) -> int:
         """Return the watermark that a row gives: its event time less the duration."""

@@ -2,35 +2,33 @@
 
 ::
 
-    version  =  runs of every trace  +  lengths of the dictionaries  +  steps, watermarks, counts
+    version  =  runs of every trace  +  arrays of the dictionaries  +  steps, watermarks, counts
 
 A trace is the stored history of a relation, as a list of sorted runs. A dictionary maps values to
 integer codes.
 
 A commit publishes a version by one assignment. A reader, in any thread, takes a reference to the
 version and reads only from it, whatever other threads compute or commit meanwhile. This is snapshot
-isolation. Nothing is copied: runs are immutable, and the committed part of a dictionary never
-changes, because a dictionary only grows. A reader that needs codes for new values gets them from an
+isolation. Nothing is copied: runs are immutable, and the committed part of a dictionary does not
+change: values are only added to its arrays, and a sweep makes new arrays
+(`circuits.state.dictionary_sweep`). A reader that needs codes for new values gets them from an
 overlay of its own (`dbsp_wcoj.values.overlay`).
 
 Cost: a commit takes O(traces), plus O(arrangements) for each trace that changes. The first reader
-of a version takes O(runs) for each trace that it reads. A version keeps its runs in memory for as
-long as a reader refers to it.
+of a version takes O(runs) for each trace that it reads. A version keeps its runs and arrays in
+memory for as long as a reader refers to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from circuits.runtime.graph import Graph, GraphStep
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
 from dbsp_wcoj.storage.trace import TraceVersion
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.overlay import InternerOverlay
-
-if TYPE_CHECKING:
-    from circuits.state.circuit_state import Strings
 
 __all__ = ["CircuitVersion"]
 
@@ -47,7 +45,8 @@ class CircuitVersion:
         graph: The operators.
         steps: The number of steps that led to the state.
         watermarks: The watermark of each input with retention, by name.
-        lengths: The number of values in each dictionary, by name.
+        lengths: The number of codes of each dictionary, by name.
+        value_count: The number of values in all dictionaries.
         rows: The number of rows that each operator has emitted in all steps.
         seconds: The seconds that each operator has taken in all steps.
         traces: A version of each trace, by name.
@@ -56,12 +55,14 @@ class CircuitVersion:
     # A plain class, because building a frozen dataclass takes a microsecond longer in each step.
     __slots__ = (
         "_arrangement_drops",
+        "_shared",
         "graph",
         "lengths",
         "rows",
         "seconds",
         "steps",
         "traces",
+        "value_count",
         "watermarks",
     )
 
@@ -69,7 +70,12 @@ class CircuitVersion:
         self.graph = graph
         self.steps = graph.steps
         self.watermarks = graph.watermarks
-        self.lengths: Mapping[str, int] = graph.registry.lengths()
+        dictionaries = graph.registry.dictionaries
+        self._shared = {name: entry.share() for name, entry in dictionaries.items()}
+        self.lengths: Mapping[str, int] = {
+            name: shared.next_code for name, shared in self._shared.items()
+        }
+        self.value_count = sum([shared.size for shared in self._shared.values()])
         self.rows = graph.rows
         self.seconds = graph.seconds
         self.traces = traces
@@ -94,6 +100,10 @@ class CircuitVersion:
                 traces[names[id(trace)]] = TraceVersion(trace)
         return CircuitVersion(graph, traces)
 
+    def with_dictionaries(self) -> CircuitVersion:
+        """Return the same version, with the present arrays of the dictionaries, after a sweep."""
+        return CircuitVersion(self.graph, self.traces)
+
     def trace(self, name: str) -> Trace:
         """Return a trace of this version; do not change it.
 
@@ -109,13 +119,12 @@ class CircuitVersion:
 
     def codecs(self) -> Codecs:
         """Return codecs for one reader; the codes that it adds for new values are private."""
-        return self.graph.codecs.overlay(self.lengths)
+        return self.graph.codecs.overlay(self._shared)
 
-    def dictionaries(self) -> dict[str, Strings]:
-        """Return the values of each non-empty dictionary, in the order of their codes; O(bytes)."""
-        dictionaries = self.graph.registry.dictionaries
+    def dictionaries(self) -> dict[str, CodedStrings]:
+        """Return the values of each dictionary that has any; O(bytes)."""
         return {
-            name: InternerOverlay(dictionaries[name], length).arena()
-            for name, length in self.lengths.items()
-            if length
+            name: InternerOverlay(shared).arena()
+            for name, shared in self._shared.items()
+            if shared.size
         }

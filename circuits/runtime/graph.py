@@ -16,7 +16,7 @@ Tests compare the two: the sum of the deltas equals the whole view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from operator import add
@@ -366,6 +366,20 @@ class Graph:
         execution = _GraphStepExecution(self, inputs, source_watermarks or {}, budget, now)
         return execution.run()
 
+    def backfill(
+        self, contents: Mapping[int, ZSet], needed: Collection[int], now: int | None
+    ) -> GraphStep:
+        """Compute the whole rows of some nodes, as a first step does; the graph has no state yet.
+
+        Args:
+            contents: The whole rows of nodes, by position. The options of inputs do not apply.
+            needed: The positions of the nodes to compute, and of those in ``contents``. All others
+                are left out, and so is their state.
+            now: The time of the rows, if a node reads it.
+        """
+        budget = Budget(StepLimits.off())
+        return _GraphStepExecution(self, {}, {}, budget, now, (contents, needed)).run()
+
     def read_columns(self, name: str) -> frozenset[int]:
         """Return the columns of an input that operators read."""
         size = len(self.nodes), len(self.views)
@@ -507,6 +521,10 @@ class Graph:
             )
         return self._cached_registry
 
+    def forget_registry(self) -> None:
+        """Compute `registry` again, after operators have got other dictionaries."""
+        self._cached_registry = None
+
     @property
     def traces(self) -> Mapping[str, Trace]:
         """All traces by name: those that joins share, and those that an operator owns."""
@@ -522,6 +540,7 @@ class _GraphStepExecution:
         source_watermarks: As for `Graph.prepare`.
         budget: The limits of the step.
         now: As for `Graph.prepare`.
+        backfill: The first two arguments of `Graph.backfill`; None for an ordinary step.
     """
 
     def __init__(
@@ -531,8 +550,10 @@ class _GraphStepExecution:
         source_watermarks: Mapping[str, int],
         budget: Budget,
         now: int | None,
+        backfill: tuple[Mapping[int, ZSet], Collection[int]] | None = None,
     ) -> None:
         self._graph = graph
+        self._backfill = backfill
         self._inputs = inputs
         self._source_watermarks = source_watermarks
         self._watermarks = dict(graph.watermarks)
@@ -576,7 +597,7 @@ class _GraphStepExecution:
             self._changes.append(step)
             for position, emitted in step.rows.items():
                 rows[position], self._seconds[position] = emitted, step.seconds[position]
-        missing = graph.missing_row_counter.count(self._deltas)
+        missing = {} if self._backfill else graph.missing_row_counter.count(self._deltas)
         drop_limits = graph.drop_limits
         if self._bounded_step is not None:
             self._bounded_step.drop_relation_rows(self._shared, [node.name for node in graph.nodes])
@@ -597,9 +618,14 @@ class _GraphStepExecution:
         """Return the delta of a node; stage the change of its state, and of its shared trace."""
         if node.is_nested:
             return node.empty  # it runs in the iterations of its nested circuit
-        if node.operator is not None:
+        known, needed = self._backfill or ({}, None)
+        if needed is not None and position not in needed:
+            return node.empty
+        if node.operator is not None and position not in known:
             return self._operator_delta(position, node)
-        if isinstance(node.plan, Fixpoint):
+        if position in known:
+            delta = known[position]
+        elif isinstance(node.plan, Fixpoint):
             delta = self._recursion_delta(position)
         else:
             delta = self._input_delta(position, node)

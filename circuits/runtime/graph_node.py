@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from circuits.phases import GRAPH
-from circuits.plan.nodes import PlanNode
+from circuits.plan.nodes import PlanNode, Scan
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.operator import Operator, Result, StepContext
@@ -51,6 +51,11 @@ class Node:
 
     def __post_init__(self) -> None:
         self.empty = ZSet.empty(len(self.plan.fields))
+
+    @property
+    def is_input(self) -> bool:
+        """True for an input relation."""
+        return self.operator is None and isinstance(self.plan, Scan)
 
 
 def prepare_node(

@@ -13,12 +13,16 @@ from collections.abc import Collection, Sequence
 from circuits.plan.expressions import columns_of
 from circuits.plan.nodes import Filter, Map
 from circuits.runtime.graph_node import Node
+from circuits.runtime.operators.integrate import Integrate
 
 __all__ = ["read_columns"]
 
 
 def read_columns(
-    nodes: Sequence[Node], published: Collection[int], position: int
+    nodes: Sequence[Node],
+    published: Collection[int],
+    position: int,
+    readers: Collection[int] | None = None,
 ) -> frozenset[int]:
     """Return the columns of one node that the nodes after it read.
 
@@ -26,6 +30,7 @@ def read_columns(
         nodes: The nodes of a graph, each after its inputs.
         published: The positions of nodes of which all columns are read, such as views.
         position: The position of the node.
+        readers: The positions of the nodes that read; None for all.
 
     Complexity:
         O(nodes + expressions).
@@ -34,10 +39,14 @@ def read_columns(
     columns: set[int] = set()
     same_columns = {position}  # the node, and filters over it: they have the same columns
     for reader, node in enumerate(nodes):
+        if readers is not None and reader not in readers:
+            continue
         if not same_columns.isdisjoint(node.inputs):
-            if node.operator is not None and isinstance(node.plan, Map):
+            if node.operator is None or isinstance(node.operator, Integrate):
+                columns.update(range(width))
+            elif isinstance(node.plan, Map):
                 columns.update(*map(columns_of, node.plan.expressions))
-            elif node.operator is not None and isinstance(node.plan, Filter):
+            elif isinstance(node.plan, Filter):
                 columns.update(columns_of(node.plan.predicate))
                 same_columns.add(reader)
             else:

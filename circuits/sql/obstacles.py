@@ -33,6 +33,7 @@ from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.plan.nodes import Field
 from circuits.sql.expressions.readers import READERS
 from circuits.sql.expressions.user_functions import with_user_functions
+from circuits.sql.sql_functions import expand_functions, is_function
 from circuits.sql.statements import (
     NO_FUNCTIONS,
     StatementPlanner,
@@ -147,16 +148,15 @@ def find_obstacles(
     except SqlError as error:
         report(error, "statement 1")
         return list(obstacles.values())
-    statements = _parse_statements(text, tokens, dialect, name, report)
+    statements, recursive_views = _parse_statements(text, tokens, dialect, name, report)
     if not statements and not obstacles:
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
     # The lower-case names of tables and views whose columns may be wrong, because of an error.
+    for fault in expand_functions([(s.source, s.tree) for s in statements], planner.readers):
+        report(fault, "the functions")
     unreliable = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
-    recursive_views = {
-        view for statement in statements for view in statement.source.recursive_views
-    }
     for numbers in order_statements(recursive_views, trees):
         component = [statements[number] for number in numbers]
         for statement in component:
@@ -175,17 +175,24 @@ def find_obstacles(
 
 def _parse_statements(
     text: str, tokens: list[Token], dialect: str, name: str, report: Report
-) -> list[_Statement]:
-    """Return the statements that can be parsed, and report the errors of the others."""
+) -> tuple[list[_Statement], set[str]]:
+    """Return the statements that can be parsed and the names of the recursive views.
+
+    The errors of the other statements are reported.
+    """
     statements = []
+    # All sources share them, because DECLARE RECURSIVE VIEW is a statement of its own.
+    recursive_views: set[str] = set()
     for number, part in enumerate(_split(text, tokens)):
         try:
             source = SqlSource(part, dialect)
             for tree in source.parse():
                 statements.append(_Statement(source, tree, _name_of(tree, number, name)))
+            recursive_views |= source.recursive_views
+            source.recursive_views = recursive_views
         except SqlError as error:
             report(error, f"statement {number + 1}")
-    return statements
+    return statements, recursive_views
 
 
 def _split(text: str, tokens: list[Token]) -> Iterator[str]:
@@ -214,6 +221,8 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
     unreliable: set[str] = set()
     readable = []
     for statement in statements:
+        if is_function(statement.tree):
+            continue
         for _ in range(MAX_OBSTACLES_PER_STATEMENT):
             try:
                 statement.source.forget_reads()

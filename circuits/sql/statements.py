@@ -33,6 +33,7 @@ from circuits.sql.expressions.readers import READERS
 from circuits.sql.expressions.user_functions import with_user_functions
 from circuits.sql.queries import query
 from circuits.sql.queries.equations import Equation, order_by_needs, plan_equations
+from circuits.sql.sql_functions import check_parameters, expand_functions, is_function
 from circuits.sql.syntax.parsing import EMIT_ON_CLOSE
 from circuits.sql.syntax.source import SqlSource
 from circuits.user_functions import UserFunction
@@ -68,10 +69,14 @@ class _View(NamedTuple):
     plan: PlanNode
 
 
-def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
+def declared_by(text: str | SqlSource, dialect: str = "duckdb") -> Declarations:
     """Return what a text declares besides its views: inputs, sinks, temporary views.
 
     A text of queries only is not parsed.
+
+    Args:
+        text: The statements; an `SqlSource` is parsed only once by this function and `plan_sql`.
+        dialect: The dialect of a text.
 
     Raises:
         SqlError, UnsupportedSqlError: As `plan_sql`, if the text declares something.
@@ -81,7 +86,7 @@ def declared_by(text: str, dialect: str = "duckdb") -> Declarations:
 nullable=False), Field(name='dst', type=DataType(int64), nullable=True)), keys=(), lateness=None, \
 computed=())}
     """
-    source = SqlSource(text, dialect)
+    source = text if isinstance(text, SqlSource) else SqlSource(text, dialect)
     words = (word for token in source.tokenize() for word in token.text.upper().split())
     if _DECLARING_WORDS.isdisjoint(words):
         return Declarations()
@@ -173,12 +178,12 @@ def _statement_ends(source: SqlSource) -> list[int]:
 
 
 def plan_sql(
-    text: str,
+    text: str | SqlSource,
     relations: Mapping[str, tuple[Field, ...]],
     *,
     name: str = "view",
     dialect: str = "duckdb",
-    allow_tables: bool = True,
+    allow_declarations: bool = True,
     functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
     tables: Mapping[str, PlanNode] = NO_TABLES,
 ) -> dict[str, PlanNode]:
@@ -187,12 +192,12 @@ def plan_sql(
     Args:
         text: One SELECT, or any number of ``CREATE TABLE``, ``CREATE VIEW v AS SELECT ...`` and
             ``INSERT INTO v SELECT ...`` and then perhaps a SELECT. A view can name other
-            views and all tables.
+            views and all tables. An `SqlSource` can be planned only once.
         relations: The columns of each relation that the text can name, besides those that it
             declares. A relation that is also declared has the columns of the declaration.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of sqlglot to read the text in.
-        allow_tables: False if the text cannot declare relations.
+        allow_declarations: False if CREATE TABLE is an error.
         functions: The user-defined functions by lower-case name. Their calls are expressions of
             the plans; `circuits.plan.user_call_placement` makes nodes of them.
         tables: The plans of relations with computed columns, as `computed_tables` returns them.
@@ -217,7 +222,8 @@ def plan_sql(
       SELECT src FROM e WHERE dts > 3
                               ^
     """
-    source = SqlSource(text, dialect)
+    source = text if isinstance(text, SqlSource) else SqlSource(text, dialect)
+    dialect = source.dialect
     try:
         trees = source.parse()
         if not trees:
@@ -226,7 +232,7 @@ def plan_sql(
         planner = StatementPlanner(relations, name, readers, tables)
         planner.declare([(source, tree) for tree in trees])
         for table in planner.declarations.inputs:
-            if not allow_tables:
+            if not allow_declarations:
                 raise source.error_at(0, f"a query cannot declare table {table!r}; drop it")
         for numbers in order_statements(source.recursive_views, trees):
             if len(numbers) > 1 or names_itself(source, trees[numbers[0]]):
@@ -278,11 +284,14 @@ class StatementPlanner:
         return Environment(source, self.scans, query_reader, self.readers)
 
     def declare(self, statements: list[tuple[SqlSource, exp.Expr]]) -> None:
-        """Add the tables that the statements declare.
+        """Add the tables that the statements declare, and replace calls of declared functions.
 
         Raises:
-            SqlError: A table is not valid, or differs from a relation that is given.
+            SqlError: A function or a table is not valid, or a table differs from a relation that is
+                given.
         """
+        for error in expand_functions(statements, self.readers):
+            raise error
         self.declarations = read_declarations(statements)
         create_statements = {
             tree.this.this.name: (source, tree)
@@ -332,6 +341,9 @@ class StatementPlanner:
         """
         if isinstance(tree, exp.Comment) or (isinstance(tree, exp.Create) and tree.kind == "TABLE"):
             return  # a declaration
+        if is_function(tree):
+            return
+        check_parameters(source, tree, self.scans)
         environment = self._environment(source)
         view = _plan_statement(environment, self.declarations, tree, self.name, number)
         emit = _emit_offset(tree)
@@ -352,6 +364,7 @@ class StatementPlanner:
         """Plan recursive views, and add them."""
         environment = self._environment(source)
         for tree in trees:
+            check_parameters(source, tree, self.scans)
             emit = _emit_offset(tree)
             if emit is not None:
                 raise source.unsupported_at(
@@ -481,8 +494,9 @@ def _plan_statement(
     if isinstance(tree, exp.Insert):
         return _plan_insert(environment, declarations, tree)
     if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
-        offset, word = source.first_word(number)
-        word = word.upper()
+        tokens = source.statement_tokens(number)
+        source.refuse_foreign_construct(tokens)
+        offset, word = tokens[0].start, tokens[0].text.upper()
         advice = ADVICE.get(word, "write SELECT or CREATE VIEW")
         if isinstance(tree, exp.Command) and word == "CREATE":
             word = "this CREATE"
@@ -501,10 +515,7 @@ def _read_create_view(source: SqlSource, tree: exp.Expr) -> tuple[exp.Table, lis
     """Return the name of a view and the names of its columns, if they are given."""
     assert isinstance(tree, exp.Create)
     if tree.kind != "VIEW":
-        advice = "write CREATE VIEW"
-        if tree.kind == "FUNCTION":
-            advice = "write its expression in the views"
-        raise source.unsupported(tree, f"CREATE {tree.kind}", advice, word="create")
+        raise source.unsupported(tree, f"CREATE {tree.kind}", "write CREATE VIEW", word="create")
     source.allow_arguments(tree, "this", "kind", "replace", "expression", "exists", "properties")
     view_properties(source, tree)
     target, column_names = tree.this, []

@@ -4,7 +4,7 @@ A trace is a relation that operators keep: one arrangement (sorted copy) per col
 them a list of runs (immutable sorted pieces). The state consists of::
 
     per trace and column order    the runs whose sum is the arrangement
-    per dictionary                its values, in the order of their codes
+    per dictionary                its values, with their codes
     once                          steps, watermarks of the inputs, and the plans of the joins
 
     StateStep   the change by one step: a run per changed arrangement, new values per dictionary
@@ -29,30 +29,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from circuits.errors import SchemaError, SnapshotError, StaleStepError
 from circuits.runtime.graph import Graph, GraphStep
 from circuits.state.registry import is_row_ids
-from circuits.types.codecs.arrow_buffers import Bytes, Int64Array
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder
+from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
 from dbsp_wcoj.values.interner import Interner
 
 __all__ = [
     "State",
     "StateStep",
-    "Strings",
     "load_codecs",
     "load_state",
     "step_state",
     "whole_state",
 ]
-
-#: Byte strings in Arrow's layout: n + 1 offsets, the first of which is 0, and the bytes.
-Strings = tuple[Int64Array, Bytes]
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class StateStep:
     runs: Mapping[str, Mapping[ColumnOrder, Run]]
     orders: Mapping[str, tuple[ColumnOrder, ...]]
     compacted: frozenset[str]
-    dictionaries: Mapping[str, Strings]
+    dictionaries: Mapping[str, CodedStrings]
     watermarks: Mapping[str, int]
     plans: object
     _graph: Graph = field(repr=False)
@@ -100,16 +94,19 @@ class State:
     Attributes:
         steps: The number of steps that led to the state.
         traces: The runs, oldest first, per trace and column order.
-        dictionaries: The values of each dictionary, in parts, oldest first.
+        dictionaries: The values of each dictionary, in parts, in the order of their codes.
         watermarks: As `StateStep.watermarks`.
         plans: As `StateStep.plans`; None if the joins are to be planned from statistics.
+        lengths: The number of codes of each dictionary, including removed ones; by default, up to
+            the last code of its values.
     """
 
     steps: int
     traces: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]
-    dictionaries: Mapping[str, Sequence[Strings]]
+    dictionaries: Mapping[str, Sequence[CodedStrings]]
     watermarks: Mapping[str, int] = field(default_factory=dict)
     plans: object = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def empty() -> State:
@@ -170,10 +167,10 @@ def load_codecs(state: State) -> Codecs:
         SnapshotError: A dictionary belongs to no codec, or has values that it cannot contain.
     """
     codecs = Codecs()
-    for name, parts in state.dictionaries.items():
+    for name in state.dictionaries:
         if not is_row_ids(name):  # row ids belong to an operator, and `load_state` loads them
             try:
-                _append(codecs.dictionary(name), name, parts)
+                _fill(codecs.dictionary(name), name, state)
             except SchemaError as error:
                 raise SnapshotError(str(error)) from error
     return codecs
@@ -188,9 +185,9 @@ def load_state(graph: Graph, state: State) -> None:
     """
     if state.traces or state.steps:
         _check_names(graph, state)
-        for name, parts in state.dictionaries.items():
+        for name in state.dictionaries:
             if is_row_ids(name):
-                _append(graph.registry.dictionaries[name], name, parts)
+                _fill(graph.registry.dictionaries[name], name, state)
         for name, arrangements in state.traces.items():
             try:
                 graph.traces[name].load(arrangements)
@@ -216,25 +213,19 @@ def _check_names(graph: Graph, state: State) -> None:
         )
 
 
-def _append(dictionary: Interner, name: str, parts: Sequence[Strings]) -> None:
-    """Assign codes to the strings of all parts, in one call."""
+def _fill(dictionary: Interner, name: str, state: State) -> None:
+    """Load the strings of a dictionary, with their codes."""
+    parts = state.dictionaries[name]
     if not parts:
         return
-    byte_counts = [int(offsets[-1]) for offsets, _ in parts]
-    byte_parts = [data[:count] for (_, data), count in zip(parts, byte_counts, strict=True)]
-    all_offsets, all_bytes = parts[0][0], byte_parts[0]
-    if len(parts) > 1:  # the offsets of each part continue those of the previous parts
-        starts = np.cumsum([0, *byte_counts[:-1]]).tolist()
-        shifted = [offsets[1:] + start for (offsets, _), start in zip(parts, starts, strict=True)]
-        all_offsets = np.concatenate([np.zeros(1, np.int64), *shifted])
-        all_bytes = np.concatenate(byte_parts)
+    strings = parts[0] if len(parts) == 1 else concatenate_strings(parts)
     try:
-        dictionary.append(all_offsets, all_bytes)
+        dictionary.load(strings, state.lengths.get(name, 0))
     except ColumnTypeError as error:
         raise SnapshotError(f"dictionary {name!r}: {error}") from error
 
 
-def _new_values(graph: Graph, stored_lengths: Mapping[str, int]) -> dict[str, Strings]:
+def _new_values(graph: Graph, stored_lengths: Mapping[str, int]) -> dict[str, CodedStrings]:
     """Return the values of the dictionaries beyond the stored lengths."""
     new_values = {}
     dictionaries = graph.registry.dictionaries

@@ -30,13 +30,15 @@ from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.schema import WEIGHT, Schema
-from circuits.state.circuit_state import State, StateStep, Strings, whole_state
+from circuits.state.circuit_state import State, StateStep, whole_state
+from circuits.state.coded_columns import operator_coded_columns
 from circuits.state.registry import operator_trace, relation_trace
-from circuits.types.codecs.codec import Codec, dictionary_columns
+from circuits.types.codecs.codec import Codec
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder, build_run
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.zset import consolidated_rows, to_storable
 
 __all__ = [
@@ -98,13 +100,13 @@ def export_relation(circuit: Circuit, name: str) -> pa.Table | None:
     return _relation_rows(circuit, node)
 
 
-def export_dictionaries(circuit: Circuit) -> dict[str, Strings]:
+def export_dictionaries(circuit: Circuit) -> dict[str, CodedStrings]:
     """Return the values of the codecs' dictionaries, in the order of their codes."""
     interners = circuit.codecs.interners
     return {name: interner.arena() for name, interner in interners.items() if len(interner)}
 
 
-def import_dictionaries(circuit: Circuit, dictionaries: Mapping[str, Strings]) -> Circuit:
+def import_dictionaries(circuit: Circuit, dictionaries: Mapping[str, CodedStrings]) -> Circuit:
     """Load dictionaries into a circuit without state; the values keep their codes."""
     circuit.load(State(0, {}, {name: [strings] for name, strings in dictionaries.items()}))
     return circuit
@@ -112,12 +114,7 @@ def import_dictionaries(circuit: Circuit, dictionaries: Mapping[str, Strings]) -
 
 def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], ...]:
     """Return, for each trace of an operator, the columns whose codes belong to a dictionary."""
-    node = circuit.graph.nodes[number]
-    columns = getattr(node.operator, "coded_columns", None)
-    if columns is not None:
-        return tuple(columns)
-    # Distinct and similar operators store the rows of their input unchanged.
-    return (dictionary_columns([circuit.codecs.codec(field.type) for field in node.plan.fields]),)
+    return operator_coded_columns(circuit.graph.nodes[number], circuit.codecs)
 
 
 class StateImport:

@@ -99,7 +99,7 @@ class StateRegistry:
         return {**self._codecs.interners, **self._row_ids}
 
     def lengths(self) -> dict[str, int]:
-        """The number of values of each dictionary."""
+        """The number of codes of each dictionary."""
         return {name: len(dictionary) for name, dictionary in self.dictionaries.items()}
 
     def truncate(self, lengths: Mapping[str, int]) -> None:

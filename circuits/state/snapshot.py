@@ -15,14 +15,15 @@ from typing import Final
 
 from circuits.errors import SnapshotError
 from circuits.runtime.circuit_version import CircuitVersion
-from circuits.state.circuit_state import State, Strings
+from circuits.state.circuit_state import State
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import build_run
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "open_snapshot", "take_snapshot"]
 
-FORMAT_VERSION: Final = 8
+FORMAT_VERSION: Final = 9
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Snapshot:
         fingerprint: The fingerprint of the views and inputs (`circuits.circuit_spec`).
         steps: The number of steps that led to the state.
         traces: The rows, of shape ``(columns, n)``, and the weights of each trace.
-        dictionaries: The values of each nonempty dictionary, in the order of their codes.
+        dictionaries: The values of each nonempty dictionary, with their codes.
         watermarks: The watermarks of the inputs.
     """
 
@@ -42,7 +43,7 @@ class Snapshot:
     fingerprint: str
     steps: int
     traces: Mapping[str, tuple[Int64Array, Int64Array]]
-    dictionaries: Mapping[str, Strings]
+    dictionaries: Mapping[str, CodedStrings]
     watermarks: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -50,7 +51,7 @@ class Snapshot:
         """The size of the rows, weights and values."""
         rows = sum(rows.nbytes + weights.nbytes for rows, weights in self.traces.values())
         return rows + sum(
-            offsets.nbytes + data.nbytes for offsets, data in self.dictionaries.values()
+            strings.offsets.nbytes + strings.data.nbytes for strings in self.dictionaries.values()
         )
 
     def state(self) -> State:

@@ -30,6 +30,7 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
+from dbsp_wcoj.storage.small_pages import SmallPages
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["ALL_VALUES", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
@@ -48,13 +49,25 @@ ALL_VALUES: Final[Ranges] = ((-(2**63), 2**63 - 1),)
 
 
 class Run:
-    """A weighted trie over one column order; never changed after it is built."""
+    """A weighted trie over one column order; never changed after it is built.
 
-    __slots__ = ("address", "buffer", "max_abs_weight", "rows")
+    Attributes:
+        pages: The memory of the buffer, if it can be freed in slices.
+    """
 
-    def __init__(self, buffer: Int64Array, address: int, rows: int, max_abs_weight: int) -> None:
+    __slots__ = ("address", "buffer", "max_abs_weight", "pages", "rows")
+
+    def __init__(
+        self,
+        buffer: Int64Array,
+        address: int,
+        rows: int,
+        max_abs_weight: int,
+        pages: SmallPages | None = None,
+    ) -> None:
         """Store a finished buffer and fields of its header."""
         self.buffer = buffer
+        self.pages = pages
         self.address = address
         self.rows = rows
         self.max_abs_weight = max_abs_weight
@@ -93,7 +106,7 @@ class Run:
         if observer is not None:
             observer.begin_phase(MERGE)
         try:
-            buffer = _reserve_merge(older, newer)
+            buffer = _reserve(older.arity, older.rows + newer.rows)
             return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
         finally:
             if observer is not None:
@@ -112,7 +125,7 @@ class Run:
             O(runs * rows).
         """
         rows = sum([run.rows for run in runs[first:]])
-        buffer = _reserve(int(runs[first].buffer[run_layout.ARITY]), rows)
+        buffer = _reserve(runs[first].arity, rows)
         return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
     @staticmethod
@@ -252,6 +265,16 @@ class Run:
         columns, weights = read_run(self.buffer)
         return columns, weights
 
+    def level_values(self, level: int) -> Int64Array:
+        """The values of a column, once for each combination with the columns before it; a view.
+
+        >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).level_values(0).tolist()
+        [1, 4]
+        """
+        entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+        start = int(self.buffer[entry + run_layout.LEVEL_VALUES])
+        return self.buffer[start : start + int(self.buffer[entry + run_layout.LEVEL_NODES])]
+
     def read_rows(self, first: int, end: int) -> tuple[Int64Array, Int64Array]:
         """The columns, in the run's own order, and the weights of some consecutive rows.
 
@@ -298,13 +321,14 @@ class Run:
 class Merge:
     """An open merge of two runs; both stay readable until it is complete."""
 
-    __slots__ = ("_out", "_state", "newer", "older")
+    __slots__ = ("_out", "_pages", "_state", "newer", "older")
 
     def __init__(self, older: Run, newer: Run) -> None:
         """Open a merge of two runs of one column order."""
         self.older = older
         self.newer = newer
-        self._out = _reserve_merge(older, newer)
+        self._pages = SmallPages(run_words(older.arity, older.rows + newer.rows))
+        self._out = _clear_header(self._pages.take_array(), older.arity)
         self._state = begin_merge(older.buffer, newer.buffer, self._out)
 
     def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
@@ -322,9 +346,11 @@ class Merge:
                 observer.end_phase(older.rows + newer.rows if done else 0)
         if not done:
             return None
+        self._pages.allow_large_pages()
         out = self._out
         address = int(out.__array_interface__["data"][0])
-        return Run(out, address, int(out[run_layout.ROWS]), int(out[run_layout.MAX_ABS_WEIGHT]))
+        rows, largest = out[run_layout.ROWS], out[run_layout.MAX_ABS_WEIGHT]
+        return Run(out, address, int(rows), int(largest), self._pages)
 
 
 def _header_words(arity: int) -> int:
@@ -421,17 +447,13 @@ def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
     return False
 
 
-def _reserve_merge(older: Run, newer: Run) -> Int64Array:
-    """Allocate a buffer that is large enough for the merge of two runs."""
-    return _reserve(int(older.buffer[run_layout.ARITY]), older.rows + newer.rows)
-
-
 def _reserve(arity: int, rows: int) -> Int64Array:
-    """Allocate a buffer for a run.
+    """Allocate a buffer for a run."""
+    return _clear_header(np.empty(run_words(arity, rows), np.int64), arity)
 
-    The words of the header that the run does not use are written to files, too, so they are 0.
-    """
-    buffer: Int64Array = np.empty(run_words(arity, rows), np.int64)
+
+def _clear_header(buffer: Int64Array, arity: int) -> Int64Array:
+    """Set the header to 0, because words of it that the run does not use are written to files."""
     buffer[: _header_words(arity)] = 0
     return buffer
 

@@ -9,7 +9,8 @@ much smaller than the older one (`GROWTH_FACTOR`)::
 So sizes grow geometrically, and a trace of n rows has O(log n / log GROWTH_FACTOR) runs when no
 merge is open. A merge is done in small pieces, so no step has to rewrite a large run: each step
 does merge work in proportion to its rows, its *fuel*. The fuel is enough to finish a merge before
-the next one of its size starts. Small merges are done at once.
+the next one of its size starts. Small merges are done at once. The memory of large merges comes in
+small pages, and is freed in slices as well (`dbsp_wcoj.storage.small_pages`).
 
 A small step does not append a run: kernels replace the newest run, the *tail*, by the sum of the
 tail and the step. They write to the *table* of the spine, an array with the addresses of its runs
@@ -44,6 +45,7 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.storage.small_pages import SmallPages
 from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
@@ -61,6 +63,8 @@ FUEL_PER_ROW: Final = 3 * (GROWTH_FACTOR + 1)
 FUEL_PER_STEP: Final = 512
 # A new merge gets at least this much fuel.
 MIN_FUEL_AT_ONCE: Final = 8192
+# Bytes of merged runs that are freed, for each row of merge work.
+RELEASED_BYTES_PER_FUEL: Final = 256
 # At most this many runs remain after a load: beyond it, the newest runs are merged.
 MAX_LOADED_RUNS: Final = 128
 
@@ -78,6 +82,7 @@ class Spine:
         "_merges",
         "_overlay",
         "_owed_fuel",
+        "_released",
         "_runs",
         "_tail",
         "_tail_buffer",
@@ -94,6 +99,8 @@ class Spine:
         self._tail: Run | None = None
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
+        # The memory of merged runs, which is freed in slices once no reader has the runs.
+        self._released: list[SmallPages] = []
         # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
         # The runs of the overlay, and the run count and weight bound of the table without them.
@@ -273,6 +280,9 @@ class Spine:
     def _settle(self, changed: int) -> None:
         """Do the pending merge work; the runs from position ``changed`` on are new."""
         fuel, self._owed_fuel = self._owed_fuel, 0
+        if self._released:
+            count = RELEASED_BYTES_PER_FUEL * fuel
+            self._released = [pages for pages in self._released if not pages.release(count)]
         merging = bool(self._merges) or self._has_loaded_runs
         if merging:
             changed = 0
@@ -345,6 +355,7 @@ class Spine:
         if merged is None:
             return
         self._merges.remove(merge)
+        self._released += [run.pages for run in (merge.older, merge.newer) if run.pages is not None]
         position = self._runs.index(merge.older)
         self._runs[position : position + 2] = [merged] if merged.rows else []
 

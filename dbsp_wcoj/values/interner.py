@@ -11,7 +11,12 @@ strings, one after the other (the arena); the position where each string ends (t
 hash table from strings to codes (the slots).
 
 Laws: two strings have the same code if and only if they are equal; a code never changes until
-`Interner.truncate` removes it; an error leaves the interner as it was.
+`Interner.truncate` or a sweep removes it; an error leaves the interner as it was.
+
+`Interner.begin_sweep` starts to remove the strings that nothing refers to any more
+(`dbsp_wcoj.values.sweep`). The other strings keep their codes, and no later string gets the code of
+a removed one. So after a sweep, the codes are ascending numbers with gaps, and a *code map* says at
+which position of the arrays the string of a code is (`dbsp_wcoj.values.code_map`).
 
 Memory: for each distinct string its bytes, 8 bytes for its bound and about 20 to 40 for its slots.
 Before an array is full, it is copied to one of twice the size, a slice with each insertion
@@ -36,7 +41,11 @@ import numpy.typing as npt
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
+from dbsp_wcoj.kernels.values import sweep as sweep_kernels
+from dbsp_wcoj.values.code_map import IDENTITY, CodeMap, read_only_codes
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.growth import Growth, Table
+from dbsp_wcoj.values.sweep import Sweep
 
 __all__ = ["ABSENT", "Interner", "InternerArrays"]
 
@@ -55,23 +64,32 @@ _ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
 
 
 class InternerArrays(NamedTuple):
-    """The arrays of an interner, for overlays.
+    """The first strings of an interner, for overlays; the arrays that hold them.
 
     Attributes:
         slots: The hash table.
-        bounds: String i is ``arena[bounds[i] : bounds[i + 1]]``.
+        bounds: The string at position i is ``arena[bounds[i] : bounds[i + 1]]``.
         arena: The bytes of the strings.
         words: The words of each row, if the strings are rows.
+        size: The number of strings.
+        code_map: The codes of the positions.
     """
 
     slots: Int64Array
     bounds: Int64Array
     arena: Bytes
     words: int | None
+    size: int
+    code_map: CodeMap
+
+    @property
+    def next_code(self) -> int:
+        """The code of the next string."""
+        return self.code_map.to_code(self.size)
 
 
 class Interner:
-    """An append-only dictionary of byte strings, or of rows of ``words`` int64 values.
+    """A dictionary of byte strings, or of rows of ``words`` int64 values.
 
     Args:
         words: The number of values of a row, for `intern_rows` and `rows`; by default that of the
@@ -86,27 +104,35 @@ class Interner:
     ([0, 3, 6], b'bobbob')
     """
 
-    __slots__ = ("_arena", "_bounds", "_growth", "_size", "_slots", "_words")
+    __slots__ = ("_arena", "_bounds", "_code_map", "_growth", "_size", "_slots", "_sweep", "_words")
 
     def __init__(self, *, words: int | None = None) -> None:
         self._words = words
         self._size = 0
+        self._code_map = IDENTITY
+        self._sweep: Sweep | None = None
         self._slots: Int64Array = np.zeros(_INITIAL_SLOTS, np.int64)
         self._bounds: Int64Array = np.zeros(_INITIAL_SLOTS // 2 + 1, np.int64)
         self._arena: Bytes = np.empty(_INITIAL_ARENA_BYTES, np.uint8)
         self._growth = Growth()
 
     def __len__(self) -> int:
-        """Number of codes."""
-        return self._size
+        """The code of the next string: the number of codes so far, including removed ones."""
+        return self._next_code
 
     def __repr__(self) -> str:
         return f"<Interner of {self._size} strings, {self._end} bytes>"
 
     @property
+    def string_count(self) -> int:
+        """The number of strings."""
+        return self._size
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of memory that are reserved."""
-        return self._slots.nbytes + self._bounds.nbytes + self._arena.nbytes
+        """Bytes of memory that are reserved, without those of a running sweep."""
+        arrays = self._slots.nbytes + self._bounds.nbytes + self._arena.nbytes
+        return arrays + self._code_map.codes.nbytes + self._code_map.directory.nbytes
 
     def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
         """Return the codes of n byte strings, adding those that are new.
@@ -164,11 +190,11 @@ class Interner:
             ArityError: The interner has no rows, and ``words`` was not specified.
             ColumnTypeError: A code is unknown.
         """
-        self._check_range(codes)
+        positions = self._positions(codes)
         if self._words is None:
             raise ArityError("no rows yet, so their width is unknown; give Interner(words=...)")
         columns = np.empty((self._words, len(codes)), np.int64)
-        intern_kernels.gather_words(read_only_codes(codes), self._arena, columns)
+        intern_kernels.gather_words(positions, self._arena, columns)
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
@@ -179,11 +205,11 @@ class Interner:
         Raises:
             ColumnTypeError: A code is unknown.
         """
-        self._check_range(codes)
+        positions = self._positions(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
-        self.write_offsets(codes, offsets)
+        intern_kernels.write_offsets(positions, self._bounds, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
-        self.write_strings(codes, offsets, data)
+        intern_kernels.gather(positions, self._bounds, self._arena, offsets, data)
         return offsets, data
 
     def write_offsets(self, codes: Int64Array, offsets: Int64Array) -> None:
@@ -191,23 +217,28 @@ class Interner:
 
         The string of a negative code is empty.
         """
-        intern_kernels.write_offsets(read_only_codes(codes), self._bounds, offsets)
+        intern_kernels.write_offsets(self._positions(codes), self._bounds, offsets)
 
     def write_strings(self, codes: Int64Array, offsets: Int64Array, data: Bytes) -> None:
         """Write the strings of codes at their offsets in ``data``; negative codes write nothing."""
-        intern_kernels.gather(read_only_codes(codes), self._bounds, self._arena, offsets, data)
+        intern_kernels.gather(self._positions(codes), self._bounds, self._arena, offsets, data)
 
-    def share(self, length: int) -> InternerArrays:
-        """The arrays that hold the first ``length`` strings, while another thread may add strings.
+    def share(self, length: int | None = None) -> InternerArrays:
+        """The arrays that hold the strings with codes below ``length``, by default all strings.
+
+        They stay valid while strings are added or swept.
 
         Raises:
-            ColumnTypeError: There are fewer strings.
+            ColumnTypeError: There are fewer codes, or fewer than the last sweep has left.
         """
-        self._check_length(length)
+        size = self._size
+        if length is not None:
+            self._check_length(length)
+            size = self._code_map.count_before(length)
         # The slots (the hash table) first: every string that a slot points to is then in the arrays
-        # that are read after the slots.
+        # that are read after the slots, while another thread adds strings.
         slots = self._slots
-        return InternerArrays(slots, self._bounds, self._arena, self._words)
+        return InternerArrays(slots, self._bounds, self._arena, self._words, size, self._code_map)
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
         """Return a sort key for each string: its eight bytes from ``start`` on, as an int64.
@@ -220,23 +251,46 @@ class Interner:
         >>> names.prefixes(codes).argsort().tolist()
         [2, 0, 1]
         """
-        self._check_range(codes)
+        positions = self._positions(codes)
         keys = np.empty(len(codes), np.int64)
-        intern_kernels.order_keys(read_only_codes(codes), self._bounds, self._arena, start, keys)
+        intern_kernels.order_keys(positions, self._bounds, self._arena, start, keys)
         return keys
 
-    def arena(self, first: int = 0) -> tuple[Int64Array, Bytes]:
-        """Return the strings of the codes from ``first`` on: offsets and bytes, both copies.
+    def hashes(self, codes: Int64Array) -> Int64Array:
+        """Return a hash of the string of each code; a negative code stands for itself.
+
+        The hash depends only on the string, not on its code.
+
+        Raises:
+            ColumnTypeError: A code is unknown.
+        """
+        hashes = np.empty(len(codes), np.int64)
+        sweep_kernels.hash_strings(self._positions(codes), self._bounds, self._arena, hashes)
+        return hashes
+
+    def arena(self, first: int = 0) -> CodedStrings:
+        """Return the strings of the codes from ``first`` on, all of them copies.
 
         Raises:
             ColumnTypeError: ``first`` is not in ``[0, len(self)]``.
+
+        Complexity:
+            O(strings and bytes), and sorting them if strings with smaller codes were removed.
         """
-        self._check_length(first)
-        bounds = self._bounds[first : self._size + 1]
-        return bounds - bounds[0], self._arena[bounds[0] : bounds[-1]].copy()
+        if not 0 <= first <= self._next_code:
+            raise ColumnTypeError(f"length {first} of {self!r} must be from 0 to {self._next_code}")
+        code_map = self._code_map
+        if first < code_map.next_code:
+            later = np.arange(code_map.next_code, self._next_code)
+            codes = np.concatenate((np.sort(code_map.codes), later))
+            codes = codes[np.searchsorted(codes, first) :]
+            return CodedStrings(*self.gather(codes), codes)
+        bounds = self._bounds[code_map.count_before(first) : self._size + 1]
+        data = self._arena[bounds[0] : bounds[-1]].copy()
+        return CodedStrings(bounds - bounds[0], data, np.arange(first, self._next_code))
 
     def append(self, offsets: Any, data: Any) -> None:
-        """Assign the next codes to strings, in their order: the inverse of `arena`.
+        """Assign the next codes to strings, in their order.
 
         Raises:
             ColumnTypeError: A string occurs twice or already has a code, or its length is not that
@@ -246,6 +300,157 @@ class Interner:
             O(n + bytes); the memory for all of them is allocated at once.
         """
         size_before = self._size
+        offsets, data = self._check_appended(offsets, data)
+        positions = self._add(offsets, data, None)
+        expected = np.arange(size_before, size_before + len(positions))
+        if not np.array_equal(positions, expected):
+            self._remove_latest(size_before)
+            row = int(np.flatnonzero(positions != expected)[0])
+            code = self._code_map.to_code(int(positions[row]))
+            raise ColumnTypeError(
+                f"string {row} of {len(positions)} already has code {code}; append each segment "
+                "once, in order, to an empty interner"
+            )
+
+    def load(self, strings: CodedStrings, next_code: int = 0) -> None:
+        """Fill an empty interner with strings and their codes: the inverse of `arena`.
+
+        A string that occurs several times gets the last of its codes. A sweep has removed the
+        others, and the strings were stored before.
+
+        Args:
+            strings: The strings, with ascending codes.
+            next_code: The code of the next string, unless it is one of ``strings``.
+
+        Raises:
+            ColumnTypeError: The interner is not empty, the codes do not ascend, or the length of a
+                string is not that of a row of this interner. The interner does not change.
+
+        Complexity:
+            O(n + bytes).
+        """
+        codes = np.ascontiguousarray(strings.codes)
+        offsets, data = self._check_appended(strings.offsets, strings.data)
+        is_ascending = len(codes) == len(offsets) - 1 and (np.diff(codes, prepend=-1) > 0).all()
+        if len(self) or not is_ascending:
+            raise ColumnTypeError(
+                f"{len(offsets) - 1} strings with {len(codes)} codes for {self!r}; load ascending "
+                "codes into an empty interner"
+            )
+        positions = self._add(offsets, data, None)
+        if self._size < len(codes):
+            last = np.empty(self._size, np.int64)
+            last[positions] = np.arange(len(codes))
+            rows = np.sort(last)
+            self._remove_latest(0)
+            kept_offsets = np.empty(len(rows) + 1, np.int64)
+            intern_kernels.write_offsets(read_only_codes(rows), offsets, kept_offsets)
+            kept_data = np.empty(int(kept_offsets[-1]), np.uint8)
+            intern_kernels.gather(read_only_codes(rows), offsets, data, kept_offsets, kept_data)
+            self._add(kept_offsets, kept_data, None)
+            codes = codes[rows]
+        next_code = max(next_code, int(codes.max(initial=-1)) + 1)
+        if next_code > len(codes):
+            self._code_map = CodeMap.of(codes.copy(), len(codes), next_code)
+
+    def truncate(self, length: int) -> None:
+        """Remove the codes from ``length`` on; the caller must not use them afterwards.
+
+        Raises:
+            ColumnTypeError: ``length`` is not in ``[0, len(self)]``, or less than the number of
+                codes that there were at the end of the last sweep.
+
+        Complexity:
+            O(removed strings).
+        """
+        self._check_length(length)
+        self._remove_latest(self._code_map.count_before(length))
+
+    def begin_sweep(self) -> Sweep:
+        """Begin to remove strings; return the sweep, on which the codes to keep are marked.
+
+        The sweep ends when `advance_sweep` returns True, or with `abandon_sweep`. Meanwhile strings
+        may be added, and every string that is added or encoded again is kept.
+
+        >>> names = Interner()
+        >>> text = np.frombuffer(b"annbobeve", np.uint8)
+        >>> codes = names.intern(np.array([0, 3, 6, 9]), text)
+        >>> names.begin_sweep().mark(codes[1:2]).tolist()
+        [1]
+        >>> names.advance_sweep(work=100)[0]
+        True
+        >>> names.find(np.array([0, 3, 6, 9]), text).tolist(), len(names), names.string_count
+        ([-1, 1, -1], 3, 1)
+        """
+        self._sweep = Sweep(self._code_map, self._size)
+        return self._sweep
+
+    def advance_sweep(self, work: int) -> tuple[bool, int]:
+        """Do a part of a sweep whose codes are all marked.
+
+        Call it only if the strings of this interner will not be truncated: the sweep may end.
+
+        Args:
+            work: The number of strings to examine.
+
+        Returns:
+            True if the sweep has ended; and the work that was not needed.
+        """
+        sweep = self._sweep
+        if sweep is None:
+            return True, work
+        table = Table(self._slots, self._bounds, self._arena)
+        remaining = sweep.copy(table, self._size, work)
+        result = sweep.result(len(self))
+        if result is None:
+            return False, remaining
+        if result.table is not None:
+            self._slots, self._bounds, self._arena = result.table
+            self._code_map, self._size = result.code_map, result.size
+            self._growth = Growth()
+        self._sweep = None
+        return True, remaining
+
+    def abandon_sweep(self) -> None:
+        """End a sweep without removing a string."""
+        self._sweep = None
+
+    @property
+    def _next_code(self) -> int:
+        return self._code_map.to_code(self._size)
+
+    @property
+    def _end(self) -> int:
+        """The number of bytes of all strings."""
+        return int(self._bounds[self._size])
+
+    def _positions(self, codes: Int64Array) -> Int64Array:
+        """Return the positions of codes, read-only; a negative code is its own position.
+
+        Raises:
+            ColumnTypeError: A code is unknown.
+        """
+        codes = read_only_codes(codes)
+        if self._code_map.is_identity:
+            positions = codes
+        else:
+            positions = self._code_map.to_positions(codes)
+            is_unknown = (positions < 0) & (positions != codes)
+            if is_unknown.any():
+                raise ColumnTypeError(
+                    f"code {codes[is_unknown][0]} of {self!r} was removed, because nothing "
+                    "referred to it: decode with the state that contains it"
+                )
+            positions = read_only_codes(positions)
+        if len(codes) and int(positions.max()) >= self._size:
+            raise ColumnTypeError(
+                f"code {codes.max()} is outside [0, {len(self) - 1}] of {self!r}; "
+                "decode with the interner that encoded them"
+            )
+        return positions
+
+    def _check_appended(self, offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
+        """Check strings that are to be appended, and reserve memory for them."""
         offsets, data = _check_strings(offsets, data)
         if self._words is not None and (np.diff(offsets) != _WORD_BYTES * self._words).any():
             raise ColumnTypeError(
@@ -254,35 +459,7 @@ class Interner:
                 f"interner with such rows"
             )
         self._reserve(len(offsets) - 1, int(offsets[-1] - offsets[0]))
-        codes = self._intern(offsets, data, None)
-        expected = np.arange(size_before, size_before + len(codes))
-        if not np.array_equal(codes, expected):
-            self.truncate(size_before)
-            row = int(np.flatnonzero(codes != expected)[0])
-            raise ColumnTypeError(
-                f"string {row} of {len(codes)} already has code {codes[row]}; append each segment "
-                "once, in order, to an empty interner"
-            )
-
-    def truncate(self, length: int) -> None:
-        """Remove the codes from ``length`` on; the caller must not use them afterwards.
-
-        Raises:
-            ColumnTypeError: ``length`` is not in ``[0, len(self)]``.
-
-        Complexity:
-            O(removed strings).
-        """
-        self._check_length(length)
-        table = Table(self._slots, self._bounds, self._arena)
-        self._growth.truncate(table, length, int(self._bounds[length]))
-        intern_kernels.remove_latest(*table, self._size, length)
-        self._size = length
-
-    @property
-    def _end(self) -> int:
-        """The number of bytes of all strings."""
-        return int(self._bounds[self._size])
+        return offsets, data
 
     def _find(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
@@ -293,9 +470,20 @@ class Interner:
         # slot points to is then in the arrays that are read after the slots.
         slots, bounds, arena = self._slots, self._bounds, self._arena
         intern_kernels.find(addresses, mask, slots, bounds, arena, self._size, codes)
+        if not self._code_map.is_identity:
+            self._code_map.replace_positions(codes)
         return codes
 
     def _intern(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
+        codes = self._add(offsets, data, valid)
+        if self._sweep is not None:
+            self._sweep.keep(codes)
+        if not self._code_map.is_identity:
+            self._code_map.replace_positions(codes)
+        return codes
+
+    def _add(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
+        """Add strings; return their positions."""
         rows = len(offsets) - 1
         mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
@@ -316,8 +504,15 @@ class Interner:
                     return codes
                 self._reserve(1, int(offsets[row + 1] - offsets[row]))
         except BaseException:  # out of memory, or interrupted: remove what was added
-            self.truncate(size_before)
+            self._remove_latest(size_before)
             raise
+
+    def _remove_latest(self, size: int) -> None:
+        """Remove the strings from position ``size`` on."""
+        table = Table(self._slots, self._bounds, self._arena)
+        self._growth.truncate(table, size, int(self._bounds[size]))
+        intern_kernels.remove_latest(*table, self._size, size)
+        self._size = size
 
     def _reserve(self, strings: int, length: int) -> None:
         """Reserve memory for ``strings`` more strings of ``length`` bytes together.
@@ -355,16 +550,12 @@ class Interner:
         offsets = np.arange(rows.shape[0] + 1, dtype=np.int64) * (_WORD_BYTES * width)
         return offsets, rows.view(np.uint8).reshape(-1) if width else np.empty(0, np.uint8)
 
-    def _check_range(self, codes: Int64Array) -> None:
-        if len(codes) and int(codes.max()) >= self._size:
-            raise ColumnTypeError(
-                f"code {codes.max()} is outside [0, {self._size - 1}] of {self!r}; "
-                "decode with the interner that encoded them"
-            )
-
     def _check_length(self, length: int) -> None:
-        if not 0 <= length <= self._size:
-            raise ColumnTypeError(f"length {length} of {self!r} must be from 0 to {self._size}")
+        least = self._code_map.next_code
+        if not least <= length <= len(self):
+            raise ColumnTypeError(
+                f"length {length} of {self!r} must be from {least} to {len(self)}"
+            )
 
     def _check(self) -> None:
         """Assert the invariant: one slot per string, found by its hash; the bounds ascend."""
@@ -374,15 +565,9 @@ class Interner:
         assert (np.diff(self._bounds[: size + 1]) >= 0).all() and self._end <= len(self._arena)
         codes_from_1 = slots[slots != 0] & intern_kernels.CODE_MASK
         assert sorted(codes_from_1.tolist()) == list(range(1, size + 1))
-        offsets, data = self.arena()
-        assert self.find(offsets, data).tolist() == list(range(size))
-
-
-def read_only_codes(codes: Int64Array) -> Int64Array:
-    """The codes in one layout and read-only, so that one compiled kernel serves all."""
-    view = np.ascontiguousarray(codes).view()
-    view.flags.writeable = False
-    return view
+        offsets, data, codes = self.arena()
+        assert len(codes) == size and (np.diff(codes, prepend=-1) > 0).all()
+        assert self.find(offsets, data).tolist() == codes.tolist()
 
 
 def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:

@@ -3,15 +3,16 @@
 An interner is a dictionary: it maps each string to an integer code (`dbsp_wcoj.values.interner`).
 The codes of an overlay are::
 
-    codes 0 … length - 1      the first ``length`` strings of the interner, which never change
+    codes below length        the strings that the interner had when it was shared
     codes length, …           private strings, which only this overlay has
 
 Each reader gets an overlay. With it, the reader decodes stored values, and encodes the values that
 it compares or computes, while another thread adds to the interner. The strings that the reader adds
 are freed together with the overlay.
 
-Invariant: the arrays that an overlay refers to keep the bytes of its ``length`` strings in place
-while strings are added to the interner, or removed from it down to ``length``. So an overlay copies
+Invariant: the arrays that an overlay refers to keep its shared strings in place while strings are
+added to the interner, or removed from it down to ``length``. A sweep (`dbsp_wcoj.values.sweep`)
+replaces the arrays of the interner and leaves those of overlays as they are. So an overlay copies
 nothing and takes O(1) to create.
 
 Alternatives considered: a lock around the interner, with which every query would wait for every
@@ -25,12 +26,14 @@ from typing import Any
 import numpy as np
 
 from dbsp_wcoj.errors import ColumnTypeError
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.interner import (
     ABSENT,
     BoolArray,
     Bytes,
     Int64Array,
     Interner,
+    InternerArrays,
     valid_mask,
 )
 
@@ -38,22 +41,18 @@ __all__ = ["InternerOverlay"]
 
 
 class InternerOverlay(Interner):
-    """The first ``length`` strings of an interner, with private strings after them.
+    """The shared strings of an interner, with private strings after them.
 
     Only one thread at a time may add to an overlay. As long as the overlay is in use, no thread may
-    remove any of the first ``length`` strings from ``interner``.
+    truncate the interner to fewer strings than the shared ones.
 
     Args:
-        interner: The interner; another thread may add to it meanwhile.
-        length: The number of its strings that the overlay shows.
-
-    Raises:
-        ColumnTypeError: ``interner`` has fewer strings than ``length``.
+        shared: The strings, from `Interner.share`; another thread may add to the interner.
 
     >>> names = Interner()
     >>> names.intern(np.array([0, 3]), np.frombuffer(b"ann", np.uint8)).tolist()
     [0]
-    >>> mine = InternerOverlay(names, 1)
+    >>> mine = InternerOverlay(names.share())
     >>> mine.intern(np.array([0, 3, 6]), np.frombuffer(b"bobann", np.uint8)).tolist()
     [1, 0]
     >>> mine.gather(np.array([1, 0]))[1].tobytes(), len(mine), len(names)
@@ -62,13 +61,21 @@ class InternerOverlay(Interner):
 
     __slots__ = ("_private",)
 
-    def __init__(self, interner: Interner, length: int) -> None:
-        self._slots, self._bounds, self._arena, self._words = interner.share(length)
-        self._size = length
+    def __init__(self, shared: InternerArrays) -> None:
+        self._slots, self._bounds, self._arena, self._words, self._size, self._code_map = shared
+        self._sweep = None
         self._private = Interner(words=self._words)
 
     def __len__(self) -> int:
-        """Number of codes, including those of private strings."""
+        """The next code, after those of private strings."""
+        return self._next_code + len(self._private)
+
+    def __repr__(self) -> str:
+        return f"<InternerOverlay of {self.string_count} strings>"
+
+    @property
+    def string_count(self) -> int:
+        """The number of strings, including private ones."""
         return self._size + len(self._private)
 
     @property
@@ -103,23 +110,23 @@ class InternerOverlay(Interner):
 
     def rows(self, codes: Int64Array) -> Int64Array:
         """Like `Interner.rows`."""
-        is_private = codes >= self._size
+        is_private = codes >= self._next_code
         if not is_private.any():
             return super().rows(codes)
         self._check_range(codes)
         columns = super().rows(np.where(is_private, ABSENT, codes))
-        columns[:, is_private] = self._private.rows(codes[is_private] - self._size)
+        columns[:, is_private] = self._private.rows(codes[is_private] - self._next_code)
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
         """Like `Interner.gather`."""
-        is_private = codes >= self._size
+        is_private = codes >= self._next_code
         if not is_private.any():
             return super().gather(codes)
         self._check_range(codes)
         # A code that is absent has no bytes, so the offsets of both kinds of strings add up.
         shared_codes = np.where(is_private, ABSENT, codes)
-        private_codes = np.where(is_private, codes - self._size, ABSENT)
+        private_codes = np.where(is_private, codes - self._next_code, ABSENT)
         shared_offsets, private_offsets = np.empty((2, len(codes) + 1), np.int64)
         self.write_offsets(shared_codes, shared_offsets)
         self._private.write_offsets(private_codes, private_offsets)
@@ -131,13 +138,21 @@ class InternerOverlay(Interner):
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
         """Like `Interner.prefixes`."""
-        is_private = codes >= self._size
+        is_private = codes >= self._next_code
         if not is_private.any():
             return super().prefixes(codes, start)
         self._check_range(codes)
         keys = super().prefixes(np.where(is_private, ABSENT, codes), start)
-        keys[is_private] = self._private.prefixes(codes[is_private] - self._size, start)
+        keys[is_private] = self._private.prefixes(codes[is_private] - self._next_code, start)
         return keys
+
+    def hashes(self, codes: Int64Array) -> Int64Array:
+        """Like `Interner.hashes`."""
+        is_private = codes >= self._next_code
+        self._check_range(codes)
+        hashes = super().hashes(np.where(is_private, ABSENT, codes))
+        hashes[is_private] = self._private.hashes(codes[is_private] - self._next_code)
+        return hashes
 
     def append(self, offsets: Any, data: Any) -> None:
         """Not supported by an overlay.
@@ -147,6 +162,14 @@ class InternerOverlay(Interner):
         """
         raise ColumnTypeError("an overlay is for reading; append to its interner")
 
+    def load(self, strings: CodedStrings, next_code: int = 0) -> None:
+        """Not supported by an overlay.
+
+        Raises:
+            ColumnTypeError: Always.
+        """
+        raise ColumnTypeError("an overlay is for reading; load its interner")
+
     def truncate(self, length: int) -> None:
         """Remove the private strings whose codes are ``length`` or greater.
 
@@ -154,16 +177,12 @@ class InternerOverlay(Interner):
             ColumnTypeError: ``length`` is less than the number of strings of the interner that the
                 overlay shows.
         """
-        if length < self._size:
+        if length < self._next_code:
             raise ColumnTypeError(
-                f"length {length} is too small: an overlay keeps the first {self._size} strings, "
-                f"which belong to its interner"
+                f"length {length} is too small: an overlay keeps the first {self._next_code} "
+                "strings, which belong to its interner"
             )
-        self._private.truncate(length - self._size)
-
-    def _add_private_codes(self, codes: Int64Array, private_codes: Int64Array) -> Int64Array:
-        """The given codes, replaced by private ones (from 0) where these are not absent."""
-        return np.where(private_codes == ABSENT, codes, private_codes + self._size)
+        self._private.truncate(length - self._next_code)
 
     def _check_range(self, codes: Int64Array) -> None:
         if len(codes) and int(codes.max()) >= len(self):
@@ -171,6 +190,10 @@ class InternerOverlay(Interner):
                 f"code {codes.max()} is outside [0, {len(self) - 1}] of {self!r}; "
                 "decode with the interner that encoded them"
             )
+
+    def _add_private_codes(self, codes: Int64Array, private_codes: Int64Array) -> Int64Array:
+        """The given codes, replaced by private ones (from 0) where these are not absent."""
+        return np.where(private_codes == ABSENT, codes, private_codes + self._next_code)
 
 
 def _missing(codes: Int64Array, valid: BoolArray | None) -> BoolArray:

@@ -272,8 +272,11 @@ class EmbeddedEngine(Engine):
     """A circuit in this process."""
 
     def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
-        """Return the deltas of the step itself."""
-        return StepOutput(step.outputs, step.after)
+        """Return the deltas of the step itself, and of a change of the views that it commits."""
+        deltas = dict(step.outputs)
+        for view, change in self.versions.pending_outputs.items():
+            deltas[view] = self.circuit.add_tables(view, [change, deltas[view]])
+        return StepOutput(deltas, step.after)
 
     def check_readable(self, view: str) -> None:
         """Accept every view: the circuit has the whole view."""

@@ -10,7 +10,8 @@ exchange of few rows between all cells.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from circuits import Circuit
@@ -20,6 +21,7 @@ from streaming.errors import StateError, StreamingError, TargetError
 from streaming.sink.output import Output
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.open_files import open_files
+from streaming.state.program_change import ChangeOptions
 from streaming.state.store import Store
 from streaming.state.view_definitions import check_definition
 
@@ -76,6 +78,8 @@ def make_engine(
     state_dir: Any,
     state_mode: int,
     keep: int,
+    change: ChangeOptions,
+    clock: Callable[[], datetime],
 ) -> Engine:
     """Create the engine of a sink; the arguments are those of `streaming.ViewSink`.
 
@@ -110,4 +114,4 @@ def make_engine(
         return EmbeddedEngine(circuit, InMemoryStore(circuit))
     files = open_files(state_dir, state_mode)
     check_definition(files, circuit.spec)
-    return EmbeddedEngine(circuit, Store(files, circuit, keep=keep))
+    return EmbeddedEngine(circuit, Store(files, circuit, keep=keep, change=change, clock=clock))

@@ -52,7 +52,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, UnknownInputError
+from circuits import Circuit, ProgramChangeError, UnknownInputError
 from circuits.runtime.state_names import StateNames
 from streaming.engine.engine import MicroBatch
 from streaming.errors import StateError, StateMismatchError
@@ -73,6 +73,7 @@ from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
+from streaming.state.program_change import ChangeOptions
 from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
@@ -150,6 +151,10 @@ class ViewSink:
         clock: Returns the time of a micro-batch, for views that read ``now()``. The manifest
             records the time. A replay publishes the results for the recorded time, and time never
             goes back, also after a restart.
+        change: What a change of the views of an existing state directory may do: `ChangeOptions`
+            (`streaming.state.program_change`). Equal parts of the views keep their state, new ones
+            are computed from rows that the state has. Without options, a change that would drop
+            something raises an error.
 
     Raises:
         StreamingError: ``mode``, ``cells`` and the circuit do not fit each other.
@@ -177,6 +182,7 @@ class ViewSink:
         cells: int | None = None,
         observers: Iterable[SinkObserver] = (),
         clock: Callable[[], datetime] = utc_now,
+        change: ChangeOptions | None = None,
     ) -> None:
         if relation is not None and relation not in circuit.inputs:
             raise UnknownInputError(
@@ -206,6 +212,7 @@ class ViewSink:
         self._cells = cells
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._clock = clock
+        self._change = change or ChangeOptions()
         self._initialize()
         self._observers.extend(observers)
 
@@ -219,6 +226,8 @@ class ViewSink:
             state_dir=self._state_dir,
             state_mode=self._state_mode,
             keep=self._keep,
+            change=self._change,
+            clock=self._clock,
         )
         self._versions = self._engine.versions
         self._last: Published | None = None
@@ -287,7 +296,7 @@ class ViewSink:
                 published = self._apply(df, batch_id)
             except BaseException as error:
                 self._is_current = False  # the state in memory may differ from the one on disk
-                if isinstance(error, StateMismatchError):
+                if isinstance(error, StateMismatchError | ProgramChangeError):
                     self._versions.close()  # so that a sink that fits can open the directory
                 failure = error
                 self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
@@ -406,6 +415,7 @@ class ViewSink:
             "_state_names",
         )
         settings = {name: value for name, value in vars(self).items() if name not in not_settings}
+        settings["_change"] = self._change.with_tables()  # a DataFrame cannot be pickled
         return {**settings, "spec": self._circuit.spec}
 
     def __setstate__(self, settings: dict[str, Any]) -> None:

@@ -38,11 +38,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.values.coded_strings import concatenate_strings
 from streaming.errors import StreamingError
 from streaming.state.files import Files
 from streaming.state.manifest import FileChecksum, Manifest
-from streaming.state.part_reader import PartReader, concatenate_strings, name_of_parts
-from streaming.state.segment import SegmentPart, encode_segment
+from streaming.state.part_reader import PartReader, name_of_parts
+from streaming.state.segment import SegmentPart, encode_segment, string_part
 from streaming.state.segment_references import SegmentReference, StateKey, find_full_level
 
 __all__ = ["CompactedPart", "Compactor", "PartGroup"]
@@ -294,8 +295,8 @@ class _Task:
             for reference in references:
                 strings.append(reader.read_strings(key, reference))
                 self._check_stop()
-            offsets, data = concatenate_strings(strings)
-            rows, part = len(offsets) - 1, SegmentPart(name_of_parts(key), offsets, data)
+            merged = concatenate_strings(strings)
+            rows, part = len(merged.codes), string_part(name_of_parts(key), merged)
         else:
             runs = []
             for reference in references:

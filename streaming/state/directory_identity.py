@@ -23,9 +23,17 @@ from streaming.state.checksums import decode_checked, encode_checked, parse_item
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, read_manifest
 
-__all__ = ["FORMAT_VERSION", "DirectoryIdentity", "ensure_identity", "read_identity"]
+__all__ = [
+    "FORMAT_VERSION",
+    "DirectoryIdentity",
+    "check_same_circuit",
+    "ensure_identity",
+    "find_identity",
+    "read_identity",
+    "update_identity",
+]
 
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 IDENTITY_FILE: Final = "state.json"
 
 log = logging.getLogger(__name__)
@@ -51,15 +59,43 @@ class DirectoryIdentity:
 def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
     """Return the identity of a directory; write one if the directory is new or has lost it.
 
+    The directory may belong to other views: its versions tell (`streaming.state.program_change`).
+
     Raises:
-        StateMismatchError, StateDamagedError: As for `read_identity`.
+        StateMismatchError: A newer version of the package wrote the directory.
+        StateDamagedError: As for `read_identity`.
     """
-    existing, is_written = _find_identity(files, circuit)
+    existing, is_written = _read(files, circuit)
     identity = existing or _identity_of(circuit, new_id)
     if not is_written:
-        replace_atomically(files, IDENTITY_FILE, encode_checked(asdict(identity)))
-        files.sync_folder("")
+        _write(files, identity)
     return identity
+
+
+def update_identity(files: Files, circuit: Circuit, identity: DirectoryIdentity) -> None:
+    """Write that a directory belongs to a circuit, unless its file says so.
+
+    Raises:
+        OSError: The file system failed.
+    """
+    new = _identity_of(circuit, identity.id)
+    if new != identity:
+        _write(files, new)
+
+
+def _write(files: Files, identity: DirectoryIdentity) -> None:
+    replace_atomically(files, IDENTITY_FILE, encode_checked(asdict(identity)))
+    files.sync_folder("")
+
+
+def find_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
+    """Return the identity of a directory, which may be of other views; None if it has none yet.
+
+    Raises:
+        StateMismatchError: A newer version of the package wrote the directory.
+        StateDamagedError: As for `read_identity`.
+    """
+    return _read(files, circuit)[0]
 
 
 def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
@@ -70,10 +106,26 @@ def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
         StateDamagedError: The file was changed, or is missing while there are manifests, and these
             are not of this circuit.
     """
-    return _find_identity(files, circuit)[0]
+    identity, is_written = _read(files, circuit)
+    if identity is not None and is_written and not _is_of_newest_version(files, circuit):
+        check_same_circuit(files, identity, circuit)
+    return identity
 
 
-def _find_identity(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
+def _is_of_newest_version(files: Files, circuit: Circuit) -> bool:
+    """Return True if the newest version is of a circuit.
+
+    After a crash in a change of the views, it can be of other views than the file.
+    """
+    for batch_id in reversed(list_batch_ids(files)):
+        try:
+            return read_manifest(files, batch_id).fingerprint == circuit.fingerprint
+        except (StateDamagedError, FileNotFoundError):
+            continue
+    return False
+
+
+def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
     """Return the identity, from the file or from a manifest, and whether the file has it."""
     path = f"{files.location}/{IDENTITY_FILE}"
     if files.size(IDENTITY_FILE) is None:
@@ -107,7 +159,6 @@ def _find_identity(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | 
             "from a copy"
         )
         return _recover(files, circuit, damage), False
-    _check(files, identity, circuit)
     return identity, True
 
 
@@ -137,8 +188,12 @@ def _identity_of(circuit: Circuit, id: str) -> DirectoryIdentity:
     return DirectoryIdentity(FORMAT_VERSION, id, dict(circuit.fingerprints), columns)
 
 
-def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
-    """Raise an error if the directory belongs to other views or inputs."""
+def check_same_circuit(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
+    """Check that a directory belongs to the views and inputs of a circuit.
+
+    Raises:
+        StateMismatchError: It belongs to others; the message names those that differ.
+    """
     expected, stored = dict(circuit.fingerprints), dict(identity.fingerprints)
     if expected == stored:
         return

@@ -49,6 +49,7 @@ __all__ = [
     "MANIFESTS",
     "FileChecksum",
     "Manifest",
+    "ProgramLink",
     "list_batch_ids",
     "manifest_name",
     "parse_manifest_name",
@@ -86,6 +87,19 @@ class FileChecksum:
 
 
 @dataclass(frozen=True)
+class ProgramLink:
+    """How the views of a version continue those of the previous version, which has other views.
+
+    Attributes:
+        views: The views whose targets go on, each with its name in the previous version.
+        has_same_inputs: True if both versions have the same checksum of the same rows.
+    """
+
+    views: Mapping[str, str]
+    has_same_inputs: bool
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The state after one micro-batch.
 
@@ -95,7 +109,7 @@ class Manifest:
         steps: The number of steps of the circuit so far.
         traces: The parts of each arrangement, by the name of its relation and its column order.
         dictionaries: The parts of each dictionary.
-        dictionary_lengths: The number of strings in each dictionary.
+        dictionary_lengths: The number of codes of each dictionary, including removed ones.
         watermarks: The watermark of each input with lateness or retention, and the time of the
             micro-batch if a view reads ``now()``.
         plans: The variable orders of the joins.
@@ -110,6 +124,7 @@ class Manifest:
         owner: The token of the writer.
         parent: The checksum of the previous version's manifest; None for the first version, or
             if an earlier release wrote it.
+        link: The change of the views; None if the previous version has the same views.
         checksum: The checksum of this manifest, if it was read from a file.
     """
 
@@ -131,6 +146,7 @@ class Manifest:
     epoch: int = 0
     owner: str = ""
     parent: int | None = None
+    link: ProgramLink | None = None
     checksum: int = field(default=0, compare=False)
 
     @property
@@ -210,6 +226,8 @@ class Manifest:
         }
         if self.cells is not None:
             body["cells"] = self.cells.to_json()
+        if self.link is not None:
+            body["link"] = [dict(self.link.views), self.link.has_same_inputs]
         return encode_checked(body)
 
     @staticmethod
@@ -286,8 +304,15 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
         epoch=parse_count(body.get("epoch", 0)),
         owner=parse_text(body.get("owner", "")),
         parent=None if body.get("parent") is None else parse_count(body["parent"]),
+        link=_parse_link(*body["link"]) if "link" in body else None,
         checksum=checksum,
     )
+
+
+def _parse_link(views: Any, has_same_inputs: Any) -> ProgramLink:
+    if not isinstance(has_same_inputs, bool):
+        raise ValueError(f"{has_same_inputs!r} is not true or false")
+    return ProgramLink({v: parse_text(old) for v, old in parse_items(views)}, has_same_inputs)
 
 
 def _parse_file_name(name: str) -> str:

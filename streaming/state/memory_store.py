@@ -30,6 +30,8 @@ class InMemoryStore:
         self._last: VersionSummary | None = None
         self._query: str | None = None
         self._is_circuit_behind = False  # a step was written, but not committed
+        #: As `Store.pending_outputs`: none, because state in memory has no earlier views.
+        self.pending_outputs: Mapping[str, pa.Table] = {}
 
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """Return the last micro-batch if it is replayed; None if this is the next one.

@@ -7,12 +7,10 @@ file that counts as intact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
 
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from streaming.errors import StateDamagedError
 from streaming.state.files import Files
 from streaming.state.manifest import FileChecksum
@@ -20,10 +18,7 @@ from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference, StateKey
 from streaming.state.verified_files import decode_run, decode_strings, find_part, read_verified
 
-__all__ = ["PartReader", "concatenate_strings", "name_of_parts"]
-
-Words = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+__all__ = ["PartReader", "name_of_parts"]
 
 
 class PartReader:
@@ -66,8 +61,8 @@ class PartReader:
         """
         return decode_run(self._files, self.read_part(key, reference), reference)
 
-    def read_strings(self, key: StateKey, reference: SegmentReference) -> tuple[Words, Bytes]:
-        """Read the offsets and bytes of a part of a dictionary.
+    def read_strings(self, key: StateKey, reference: SegmentReference) -> CodedStrings:
+        """Read a part of a dictionary.
 
         Raises:
             StateDamagedError: Its file is damaged.
@@ -79,16 +74,3 @@ def name_of_parts(key: StateKey) -> str:
     """Return the name that the parts of an arrangement or dictionary have in their files."""
     name, order = key
     return name if order is None else part_name(name, order)
-
-
-def concatenate_strings(parts: Sequence[tuple[Words, Bytes]]) -> tuple[Words, Bytes]:
-    """Return the offsets and bytes of the strings of all parts.
-
-    >>> parts = [(np.array([0, 1]), np.array([97])), (np.array([0, 2, 3]), np.array([98, 99, 100]))]
-    >>> [array.tolist() for array in concatenate_strings(parts)]
-    [[0, 1, 3, 4], [97, 98, 99, 100]]
-    """
-    shifted_offsets = [parts[0][0]]
-    for offsets, _ in parts[1:]:
-        shifted_offsets.append(offsets[1:] + shifted_offsets[-1][-1])
-    return np.concatenate(shifted_offsets), np.concatenate([data for _, data in parts])

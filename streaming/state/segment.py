@@ -3,12 +3,14 @@
 The state of a circuit consists of arrangements and dictionaries. An arrangement is a relation in
 one column order, kept as sorted runs; a dictionary assigns integer codes to strings. A step adds
 *parts* to them: a run of an arrangement (as int64 words, as it is in memory), or the new strings of
-a dictionary (offsets and bytes, in the order of their codes). A segment is an Arrow IPC file with
-one record batch and one row per part::
+a dictionary (in the order of their codes). A segment is an Arrow IPC file with one record batch and
+one row per part::
 
     part: string | words: large_list<int64> | bytes: large_binary
     "relation e [0,1]"   header, levels, weights     -
-    "text"               offsets                     the strings, concatenated
+    "text"               offsets, codes              the strings, concatenated
+
+If the codes of a part are consecutive numbers, only the first one is written.
 
 Any Arrow reader can open it. The small parts of a step share a segment, because each file costs a
 sync; a large part has its own. Reading copies nothing: words and bytes are views of the memory that
@@ -29,10 +31,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from streaming.errors import StateDamagedError
 from streaming.state.files import Bytes
 
-__all__ = ["SegmentPart", "decode_segment", "encode_segment", "part_name", "split_part_name"]
+__all__ = [
+    "SegmentPart",
+    "decode_segment",
+    "encode_segment",
+    "part_name",
+    "read_string_part",
+    "split_part_name",
+    "string_part",
+]
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -137,6 +148,31 @@ def encode_segment(parts: Sequence[SegmentPart]) -> list[Bytes]:
     with pa.ipc.new_file(sink, SEGMENT_SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=SEGMENT_SCHEMA))
     return sink.chunks()
+
+
+def string_part(name: str, strings: CodedStrings) -> SegmentPart:
+    """Return a part of a dictionary.
+
+    >>> texts = CodedStrings(np.array([0, 1, 3]), np.frombuffer(b"abb", np.uint8), np.array([4, 5]))
+    >>> part = string_part("text", texts)
+    >>> part.words.tolist(), read_string_part(part, 2).codes.tolist()
+    ([0, 1, 3, 4], [4, 5])
+    """
+    offsets, data, codes = strings
+    is_consecutive = len(codes) and codes[-1] - codes[0] == len(codes) - 1
+    return SegmentPart(
+        name, np.concatenate((offsets, codes[:1] if is_consecutive else codes)), data
+    )
+
+
+def read_string_part(part: SegmentPart, count: int) -> CodedStrings | None:
+    """Return the strings of a part of a dictionary; None if it has other than ``count`` strings."""
+    offsets, codes = part.words[: count + 1], part.words[count + 1 :]
+    if count and len(codes) == 1:
+        codes = np.arange(codes[0], codes[0] + count)
+    if len(offsets) != count + 1 or len(codes) != count:
+        return None
+    return CodedStrings(offsets, part.bytes, codes)
 
 
 def part_name(trace: str, order: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 ::
 
     state.json                            the circuit of the directory       (directory_identity)
+    programs/<hash>.json                  earlier views                      (program_change)
     views.json                            the text of the views              (view_definitions)
     epoch.json                            the writer of the directory        (ownership)
     manifests/<batch id>.json             a version                          (manifest, versions)
@@ -33,24 +34,45 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
+from circuits.inputs.encoded_inputs import microseconds_of
 from dbsp_wcoj.observer import observed
-from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
+from streaming.errors import (
+    BatchOrderError,
+    StateDamagedError,
+    StateError,
+    StateLockedError,
+    StateMismatchError,
+)
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
 from streaming.state.compaction import Compactor
-from streaming.state.directory_identity import ensure_identity, read_identity
+from streaming.state.directory_identity import (
+    DirectoryIdentity,
+    check_same_circuit,
+    ensure_identity,
+    read_identity,
+    update_identity,
+)
 from streaming.state.files import Files, read_small_file
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
+from streaming.state.manifest import MANIFESTS, Manifest, ProgramLink, manifest_name
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
+from streaming.state.program_change import (
+    ChangeOptions,
+    PendingChange,
+    change_program,
+    remove_old_programs,
+    write_programs,
+)
 from streaming.state.reader import Reader, load
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
@@ -84,6 +106,9 @@ class Store:
         directory_circuit: The whole circuit, if it is distributed and ``circuit`` is only the part
             that runs on the driver.
         cells: The number of cells of a distributed circuit.
+        change: How the views of the directory may change (`streaming.state.program_change`). The
+            views of a distributed circuit cannot change.
+        clock: Returns the time, for a change to views that read ``now()``.
     """
 
     def __init__(
@@ -95,6 +120,8 @@ class Store:
         unique_name: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
         directory_circuit: Circuit | None = None,
         cells: int | None = None,
+        change: ChangeOptions | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
             raise StateError(
@@ -109,6 +136,11 @@ class Store:
         self._unique_name = unique_name
         self._directory_circuit = directory_circuit or circuit
         self._cell_count = cells
+        self._change = change or ChangeOptions()
+        self._clock = clock
+        # The change of the views that the next version commits; None if the views are the same.
+        self._pending: PendingChange | None = None
+        self._identity: DirectoryIdentity | None = None
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
         self._compactor = Compactor(files)
@@ -216,6 +248,9 @@ class Store:
             assert owner is not None
             parent = None if self._current is None else self._current.checksum
             manifest = replace(manifest, epoch=owner.epoch, owner=owner.token, parent=parent)
+            if self._pending is not None:
+                manifest = replace(manifest, link=self._pending.link)
+                write_programs(self.files, self._directory_circuit, self._pending)
             data = manifest.encode()
             manifest = replace(manifest, checksum=checksum_of(data))
             writer.write(temporary, data)
@@ -252,10 +287,21 @@ class Store:
         self._current = manifest
         self.bytes_written = writer.bytes_written
         self._compactor.remove(self._versions.add(manifest))
+        if self._pending is not None:
+            self._pending = None
+            try:
+                self._describe_circuit()
+            except OSError as error:  # the next start writes the files
+                log.warning("the new views are not in %s yet: %s", self.files.location, error)
         compacted_file = f"{DATA}/{batch_id:020}-{self._unique_name()}-0.arrow"
         self._compactor.after_commit(manifest, writer.due_keys, compacted_file)
         self._is_open = True
         return self._summarize(manifest, outputs)
+
+    @property
+    def pending_outputs(self) -> Mapping[str, pa.Table]:
+        """The rows that views publish with the next version because the views have changed."""
+        return {} if self._pending is None else self._pending.outputs
 
     @property
     def cells(self) -> CellVersions | None:
@@ -306,11 +352,15 @@ class Store:
         try:
             self.files.lock()
             self._check_not_replaced()
-            self.id = ensure_identity(self.files, self._directory_circuit, str(uuid.uuid4())).id
+            identity = ensure_identity(self.files, self._directory_circuit, str(uuid.uuid4()))
+            self._identity, self.id = identity, identity.id
+            if self._cell_count is not None:
+                check_same_circuit(self.files, identity, self._directory_circuit)
             self._owner = take_over(self.files)
-            write_definition(self.files, self._directory_circuit.spec)
             self._metrics_bytes = self._metrics_file_size()
             self._versions.read(self.id)
+            if self._versions.fingerprint in (None, self._directory_circuit.fingerprint):
+                self._describe_circuit()
             if self._versions.epoch >= self._owner.epoch:  # epoch.json was lost and written again
                 self._owner = take_over(self.files, self._versions.epoch)
             self._old_dead_letters = set(
@@ -378,9 +428,22 @@ class Store:
         except StateDamagedError:  # not a regular file; `append_metrics` raises the error
             return 0
 
+    def _describe_circuit(self) -> None:
+        """Write which views the directory has, as the manifest of its newest version says."""
+        assert self._identity is not None
+        circuit = self._directory_circuit
+        write_definition(self.files, circuit.spec)
+        update_identity(self.files, circuit, self._identity)
+        remove_old_programs(self.files, self._versions.fingerprints)
+
     def _load(self, newest: int | None) -> None:
         """Load a version into the circuit, or an empty state."""
         self._compactor.stop()
+        self._pending = None
+        manifest = None if newest is None else self._versions[newest]
+        if manifest is not None and self._has_other_views(manifest):
+            self._load_changed(manifest)
+            return
         self._current = load(
             self.files,
             self.circuit,
@@ -388,6 +451,29 @@ class Store:
             self._versions.__getitem__,
             cells=self._cell_count,
         )
+        self._compactor.check_all(self._current)
+        self._is_loaded = True
+
+    def _has_other_views(self, manifest: Manifest) -> bool:
+        """Return True if a version is of other views, or has not published all of these views."""
+        if manifest.fingerprint != self._directory_circuit.fingerprint:
+            return True
+        is_embedded = self._cell_count is None and manifest.cells is None
+        return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
+
+    def _load_changed(self, manifest: Manifest) -> None:
+        """Load a version of other views into the circuit; the next version commits the change."""
+        assert self._identity is not None
+        if self._cell_count is not None or manifest.cells is not None:
+            check_same_circuit(self.files, self._identity, self._directory_circuit)
+            raise StateMismatchError(
+                f"version {manifest.batch_id} of state directory {self.files.location} is of other "
+                "views, and views in mode 'distributed' cannot change: move the state to one "
+                f"process with: python -m streaming rescale {self.files.location} --embedded"
+            )
+        now = microseconds_of(self._clock()) if self.circuit.reads_now else None
+        self._pending = change_program(self.files, manifest, self.circuit, self._change, now)
+        self._current = self._pending.manifest
         self._compactor.check_all(self._current)
         self._is_loaded = True
 
@@ -409,7 +495,21 @@ class Store:
             view: pa.concat_tables(map(read_table, names))
             for view, names in manifest.outputs.items()
         }
-        return self._summarize(manifest, outputs)
+        summary = self._summarize(manifest, outputs)
+        for link in self._links_after(batch_id):
+            summary = summary.continued(link)
+        return summary
+
+    def _links_after(self, batch_id: int) -> Iterator[ProgramLink]:
+        """Yield the changes of the views after a version, oldest first."""
+        newest = self._versions.newest
+        assert newest is not None
+        for number in range(batch_id + 1, newest + 1):
+            link = self._versions[number].link
+            if link is not None:
+                yield link
+        if self._pending is not None:
+            yield self._pending.link
 
     def _summarize(self, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> VersionSummary:
         files = {}

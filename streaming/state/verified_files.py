@@ -10,21 +10,18 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
-import numpy.typing as npt
 
 from circuits.state.circuit_state import State
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from streaming.errors import StateDamagedError
 from streaming.state.files import Files
 from streaming.state.manifest import FileChecksum, Manifest
-from streaming.state.segment import SegmentPart, decode_segment, part_name
+from streaming.state.segment import SegmentPart, decode_segment, part_name, read_string_part
 from streaming.state.segment_references import SegmentReference
 
 __all__ = ["FileCache", "check_size", "decode_run", "decode_strings", "read_state", "read_verified"]
-
-Words = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 #: The files that have been read, by name: the checksum and the parts of each.
 FileCache = dict[str, tuple[FileChecksum, list[SegmentPart]]]
@@ -90,7 +87,7 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
         part = find_part(files, parts_by_file[reference.file], reference, expected_name)
         return decode_run(files, part, reference, is_new=reference.file in new_files)
 
-    def read_strings(reference: SegmentReference, expected_name: str) -> tuple[Words, Bytes]:
+    def read_strings(reference: SegmentReference, expected_name: str) -> CodedStrings:
         part = find_part(files, parts_by_file[reference.file], reference, expected_name)
         return decode_strings(files, part, reference, is_new=reference.file in new_files)
 
@@ -110,6 +107,7 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
         },
         watermarks=manifest.watermarks,
         plans=manifest.plans,
+        lengths=manifest.dictionary_lengths,
     )
 
 
@@ -156,31 +154,34 @@ def decode_run(
 
 def decode_strings(
     files: Files, part: SegmentPart, reference: SegmentReference, *, is_new: bool = True
-) -> tuple[Words, Bytes]:
-    """Decode a part as strings (offsets and bytes); O(strings) to check them if it is new.
+) -> CodedStrings:
+    """Decode a part as strings; O(strings) to check them if it is new.
 
     Raises:
         StateDamagedError: They are not strings, or their number differs from the manifest.
     """
-    offsets, data = part.words, part.bytes
-    is_valid = len(offsets) == reference.rows + 1
-    if is_valid and is_new:
-        is_ascending = bool((np.diff(offsets) >= 0).all())
+    strings = read_string_part(part, reference.rows)
+    if strings is not None and is_new:
+        offsets, data, codes = strings
+        is_ascending = bool(
+            (np.diff(offsets) >= 0).all() and (np.diff(codes, prepend=-1) > 0).all()
+        )
         is_valid = offsets[0] == 0 and offsets[-1] == len(data) and is_ascending
-    if not is_valid:
+        strings = strings if is_valid else None
+    if strings is None:
         raise StateDamagedError(
             f"{files.location}/{reference.file}: {part.name!r} at position {reference.position} "
             f"does not contain {reference.rows} strings"
         )
-    return offsets, data
+    return strings
 
 
 def _check_lengths(files: Files, manifest: Manifest) -> None:
     for name, references in manifest.dictionaries.items():
         strings = sum(reference.rows for reference in references)
-        expected = manifest.dictionary_lengths.get(name)
-        if strings != expected:
+        expected = manifest.dictionary_lengths.get(name, 0)
+        if strings > expected:
             raise StateDamagedError(
                 f"version {manifest.batch_id} of state directory {files.location} has {strings} "
-                f"strings of {name!r}, and the manifest expects {expected}"
+                f"strings of {name!r}, and the manifest expects at most {expected}"
             )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from streaming.errors import ReplayError
+from streaming.state.manifest import ProgramLink
 
 __all__ = ["VersionSummary"]
 
@@ -31,6 +32,20 @@ class VersionSummary:
     digests: Mapping[str, int]
     dead_letters: int
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def continued(self, link: ProgramLink) -> VersionSummary:
+        """Return the micro-batch as the views after a change of the program publish it again.
+
+        A view that goes on has its new name, and all others are left out. Rows can be compared only
+        if both programs encode them in the same way.
+        """
+        views = [(new, old) for new, old in link.views.items() if old in self.outputs]
+        return replace(
+            self,
+            outputs={new: self.outputs[old] for new, old in views},
+            files={new: self.files[old] for new, old in views if old in self.files},
+            digests=self.digests if link.has_same_inputs else {},
+        )
 
     def check_same_rows(self, digests: Mapping[str, int]) -> None:
         """Check that a replayed micro-batch has the same rows.

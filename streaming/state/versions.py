@@ -78,6 +78,17 @@ class Versions:
         """The greatest epoch of a writer; 0 if there is none."""
         return max((manifest.epoch for manifest in self._intact()), default=0)
 
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the circuit of the newest intact version; None without versions."""
+        newest = max(self._intact(), key=lambda manifest: manifest.batch_id, default=None)
+        return None if newest is None else newest.fingerprint
+
+    @property
+    def fingerprints(self) -> set[str]:
+        """The fingerprints of the circuits of all intact versions."""
+        return {manifest.fingerprint for manifest in self._intact()}
+
     def read(self, state_id: str) -> None:
         """Read the last ``keep`` manifests.
 

@@ -44,7 +44,13 @@ from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.files import Files, read_small_file, replace_atomically
 
-__all__ = ["check_definition", "read_definition", "write_definition"]
+__all__ = [
+    "DEFINITION_FILE",
+    "check_definition",
+    "encode_definition",
+    "read_definition",
+    "write_definition",
+]
 
 DEFINITION_FILE: Final = "views.json"
 OLD_PICKLE_FILE: Final = "views.pickle"
@@ -59,7 +65,7 @@ def write_definition(files: Files, spec: CircuitSpec) -> None:
     Raises:
         OSError: The file system failed.
     """
-    data = _encode(spec)
+    data = encode_definition(spec)
     try:
         if read_small_file(files, DEFINITION_FILE) == data:
             return
@@ -93,7 +99,8 @@ def check_definition(files: Files, spec: CircuitSpec) -> None:
                 f"something else: use dialect {dialects[0]!r}, or a new state directory and a new "
                 "checkpoint"
             )
-    _check_signatures(files, body, spec.user_signatures)
+    given = {name: function.signature for name, function in spec.functions.items()}
+    _check_signatures(files, body, {**given, **spec.user_signatures})
 
 
 def _check_signatures(files: Files, body: Mapping[str, Any], signatures: Mapping[str, str]) -> None:
@@ -119,13 +126,17 @@ def _check_signatures(files: Files, body: Mapping[str, Any], signatures: Mapping
 
 
 def read_definition(
-    files: Files, functions: Mapping[str, UserFunction] | None = None
+    files: Files,
+    functions: Mapping[str, UserFunction] | None = None,
+    *,
+    name: str = DEFINITION_FILE,
 ) -> CircuitSpec:
     """Compile the views from the file.
 
     Args:
         files: The state directory.
         functions: The user-defined functions that the views call, by lower-case name.
+        name: The name of the file.
 
     Raises:
         StateError: The file does not exist, or the circuit was built from plans.
@@ -135,13 +146,13 @@ def read_definition(
         OSError: The file system failed.
     """
     functions = functions or {}
-    path = f"{files.location}/{DEFINITION_FILE}"
-    if files.size(DEFINITION_FILE) is None:
+    path = f"{files.location}/{name}"
+    if files.size(name) is None:
         remark = ""
         if files.size(OLD_PICKLE_FILE) is not None:
             remark = f" ({OLD_PICKLE_FILE}, of an earlier version, is not read)"
         raise StateError(f"{path} is missing{remark}: {HOW_TO_WRITE}")
-    body = decode_checked(read_small_file(files, DEFINITION_FILE), path)
+    body = decode_checked(read_small_file(files, name), path)
     if body.get("format") != FORMAT_VERSION:
         raise StateMismatchError(
             f"{path} has format {body.get('format')!r}, this version reads {FORMAT_VERSION}: use "
@@ -174,7 +185,8 @@ def read_definition(
         ) from error
 
 
-def _encode(spec: CircuitSpec) -> bytes:
+def encode_definition(spec: CircuitSpec) -> bytes:
+    """Return the content of the file."""
     schemas = {
         name: base64.b64encode(schema.serialize()).decode() for name, schema in spec.schemas.items()
     }

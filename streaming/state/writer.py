@@ -17,18 +17,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, TypeGuard
 
-import numpy as np
 import pyarrow as pa
 
 from circuits.state.circuit_state import StateStep
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
 from streaming.state.files import Bytes, Files
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
-from streaming.state.part_reader import PartReader, concatenate_strings, name_of_parts
-from streaming.state.segment import SegmentPart, encode_segment
+from streaming.state.part_reader import PartReader, name_of_parts
+from streaming.state.segment import SegmentPart, encode_segment, string_part
 from streaming.state.segment_references import SegmentReference, StateKey, merge_counts
 
 __all__ = ["Writer"]
@@ -66,7 +66,7 @@ class Writer:
 
     Attributes:
         due_keys: The arrangements and dictionaries with parts that the compactor has to merge.
-        dictionary_lengths: The number of strings that are written of each dictionary.
+        dictionary_lengths: The number of codes that are written of each dictionary.
         bytes_written: The bytes of all files of the step, and of the compaction that it ends.
     """
 
@@ -121,12 +121,10 @@ class Writer:
         for key in list(self._references):
             if key[1] is not None and key not in arrangements:
                 del self._references[key]
-        for name, (offsets, data) in state.dictionaries.items():
-            strings = len(offsets) - 1
-            if strings:
-                self._add_dictionary(name, offsets, data)
-                length = self.dictionary_lengths.get(name, 0)
-                self.dictionary_lengths[name] = length + strings
+        for name, strings in state.dictionaries.items():
+            if len(strings.codes):
+                self._add_dictionary(name, strings)
+                self.dictionary_lengths[name] = int(strings.codes[-1]) + 1
         self._rewrite_small_segments()
         self._write_parts()
 
@@ -288,17 +286,17 @@ class Writer:
                 part = SegmentPart(name_of_parts(key), new_run.to_words())
                 references.append(self._stage_part(part, new_run.rows))
 
-    def _add_dictionary(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
+    def _add_dictionary(self, name: str, strings: CodedStrings) -> None:
         key = name, None
         references = self._references.setdefault(key, [])
-        new_bytes = offsets.nbytes + data.nbytes
-        count = self._count_merged_parts(key, references, len(offsets) - 1, new_bytes)
+        new_bytes = strings.offsets.nbytes + strings.data.nbytes
+        count = self._count_merged_parts(key, references, len(strings.codes), new_bytes)
         if count:
             merged_references = _as_references(references[-count:])
             old_strings = [self._reader.read_strings(key, part) for part in merged_references]
-            offsets, data = concatenate_strings([*old_strings, (offsets, data)])
+            strings = concatenate_strings([*old_strings, strings])
             del references[-count:]
-        references.append(self._stage_part(SegmentPart(name, offsets, data), len(offsets) - 1))
+        references.append(self._stage_part(string_part(name, strings), len(strings.codes)))
 
     def _count_merged_parts(
         self, key: StateKey, references: Sequence[StagedReference], new_rows: int, new_bytes: int

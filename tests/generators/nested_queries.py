@@ -94,6 +94,10 @@ SELECT a, count(*) FROM t GROUP BY a HAVING EXISTS (SELECT 1 FROM t AS o WHERE o
 SELECT id, unnest(a) AS x FROM t WHERE id > 1
 SELECT id, unnest(a) + 1 AS x, unnest(w) AS y FROM t
 SELECT DISTINCT unnest(a) AS x FROM t
+SELECT id, unnest(s) FROM t
+SELECT id, unnest(n, max_depth := 2) AS x FROM t
+SELECT id, unnest([s, s], recursive := true) FROM t
+SELECT unnest({'p': id, 'q': {'r': i, 'u': [id]}}, recursive := true) FROM t
 SELECT x, count(*) FROM t, unnest(a) AS u(x) GROUP BY x
 SELECT id, e.q FROM (SELECT id, unnest([{'q': 1}, {'q': 2}]) AS e FROM t)
 SELECT id, k FROM t, unnest(map_keys(m)) AS u(k) WHERE k <> 'l'

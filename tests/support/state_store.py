@@ -15,6 +15,7 @@ import numpy as np
 
 from circuits import Circuit, State
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from tests.support.tables import bag_of
 
 __all__ = ["Store", "assert_same_snapshot", "bags", "restart", "step_and_store"]
@@ -25,7 +26,7 @@ class Store:
 
     Attributes:
         runs: The words of each run, oldest first, by the name of a trace and its column order.
-        dictionaries: The offsets and bytes that each step added, by the name of a dictionary.
+        dictionaries: The strings with codes that each step added, by the name of a dictionary.
         lengths: The number of values of each dictionary.
         other_state: The steps, watermarks and plans, as JSON.
         full_copies: How often an arrangement was copied from the circuit as a whole.
@@ -33,7 +34,7 @@ class Store:
 
     def __init__(self, seed: int = 0) -> None:
         self.runs: dict[str, dict[tuple[int, ...], list[bytes]]] = {}
-        self.dictionaries: dict[str, list[tuple[bytes, bytes]]] = {}
+        self.dictionaries: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
         self.lengths: dict[str, int] = {}
         self.other_state = "{}"
         self.full_copies = 0
@@ -52,10 +53,13 @@ class Store:
                 order: self._pieces(state, name, order, changed.get(order)) for order in orders
             }
         self.runs = runs
-        for name, (offsets, data) in state.dictionaries.items():
-            assert len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
-            self.dictionaries.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
-            self.lengths[name] = self.lengths.get(name, 0) + len(offsets) - 1
+        for name, strings in state.dictionaries.items():
+            offsets, data, codes = strings
+            assert len(offsets) == len(codes) + 1 > 1
+            assert offsets[0] == 0 and offsets[-1] == len(data)
+            pieces = tuple(array.tobytes() for array in strings)
+            self.dictionaries.setdefault(name, []).append(pieces)
+            self.lengths[name] = int(codes[-1]) + 1
         self.other_state = json.dumps([state.steps, state.watermarks, state.plans])
 
     def _pieces(self, state, name, order, delta) -> list[bytes]:
@@ -86,8 +90,12 @@ class Store:
             },
             {
                 name: [
-                    (np.frombuffer(offsets, np.int64), np.frombuffer(data, np.uint8))
-                    for offsets, data in pieces
+                    CodedStrings(
+                        np.frombuffer(offsets, np.int64),
+                        np.frombuffer(data, np.uint8),
+                        np.frombuffer(codes, np.int64),
+                    )
+                    for offsets, data, codes in pieces
                 ]
                 for name, pieces in self.dictionaries.items()
             },

@@ -12,8 +12,8 @@ An example stream of rows (key | name, age), where the join reads the key::
     encoded   {1 | 0: +1}         {2 | 1: +1}         {1 | 0: -1}
 
 So a join binds one variable for all these columns, and an arrangement has one column for all of
-them. A code is never used for other values; the dictionary grows with the number of different
-values that were ever encoded.
+them. A code is never used for other values. Values that no row of the state has any more are
+removed from the dictionary (`circuits.state.dictionary_sweep`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,11 @@ __all__ = ["ValuesOperator"]
 
 
 class ValuesOperator:
-    """Outputs the rows of a `Values` node."""
+    """Outputs the rows of a `Values` node.
+
+    Attributes:
+        rows: The rows.
+    """
 
     def __init__(self, plan: Values, codecs: Codecs) -> None:
         if plan.fields:
@@ -29,14 +33,14 @@ class ValuesOperator:
                 codecs.codec(field.type).encode(pa.array([row[i] for row in plan.rows], field.type))
                 for i, field in enumerate(plan.fields)
             ]
-            self._rows = ZSet.from_columns(columns, np.ones(len(plan.rows), np.int64))
+            self.rows = ZSet.from_columns(columns, np.ones(len(plan.rows), np.int64))
         else:
-            self._rows = ZSet.scalar(len(plan.rows))
+            self.rows = ZSet.scalar(len(plan.rows))
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Return all rows."""
-        return self._rows
+        return self.rows
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Return all rows in the first step, and no rows later."""
-        return (self._rows if context.first else ZSet.empty(self._rows.arity)), None
+        return (self.rows if context.first else ZSet.empty(self.rows.arity)), None

@@ -36,6 +36,10 @@ __all__ = [
 
 #: The functions that depend on the order of values.
 ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
+# The functions whose arguments, except conditions, get one type.
+_UNIFYING_FUNCTIONS: Final = frozenset(
+    {"eq", "ne", "lt", "le", "gt", "ge", "same"} | {"case", "coalesce", "greatest", "least"}
+)
 
 Reader = Callable[["Clause", Any], Expression]
 
@@ -213,7 +217,26 @@ class Clause:
                 if name.startswith("list_") and is_nested(ordered_type):
                     ordered_type = part_types(ordered_type)[0]
                 self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
+        if self.source.is_spark and name in _UNIFYING_FUNCTIONS:
+            arguments = self._unify_times(node, arguments)
         return call_function(self.source, node, name, *arguments, type=type)
+
+    def _unify_times(
+        self, node: exp.Expr, arguments: tuple[Expression, ...]
+    ) -> tuple[Expression, ...]:
+        """Return dates and local timestamps next to a moment as moments, in the zone UTC."""
+        times = [part.type for part in arguments if pa.types.is_timestamp(part.type)]
+        zones = {time.tz for time in times if time.tz is not None}
+        if not zones:
+            return arguments
+        moment = pa.timestamp("us", zones.pop())
+        return tuple(
+            call_function(self.source, node, "cast", part, type=moment)
+            if pa.types.is_date(part.type)
+            or (pa.types.is_timestamp(part.type) and not part.type.tz)
+            else part
+            for part in arguments
+        )
 
     def _describe(self, node: exp.Expr) -> str:
         if _is_function_call(node):

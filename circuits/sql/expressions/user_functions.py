@@ -14,7 +14,7 @@ from circuits.sql.binding.clause import Clause, Reader, ReaderTable
 from circuits.sql.syntax.source import SqlSource
 from circuits.user_functions import UserFunction, call_user_function
 
-__all__ = ["with_user_functions"]
+__all__ = ["is_unused_name", "with_user_functions"]
 
 
 def with_user_functions(
@@ -35,7 +35,7 @@ def with_user_functions(
     is_spark = SqlSource("", dialect).is_spark
     built_in = {*readers.function_names(is_spark=is_spark), *AGGREGATE_NAMES}
     for name in functions:
-        if name in built_in or not _is_unused_name(name, dialect):
+        if name in built_in or not is_unused_name(name, dialect):
             raise FunctionError(
                 f"user-defined function {name!r} has the name of a function or a word of SQL "
                 f"in dialect {dialect!r}: choose another name"
@@ -48,7 +48,7 @@ def with_user_functions(
     )
 
 
-def _is_unused_name(name: str, dialect: str) -> bool:
+def is_unused_name(name: str, dialect: str) -> bool:
     """Return whether the parser has no meaning of its own for a call of this name."""
     try:
         (tree,) = SqlSource(f"SELECT {name}(a)", dialect).parse()

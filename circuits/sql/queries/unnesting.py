@@ -8,6 +8,10 @@ UNNEST(a) AS t(x, y)                                               the fields of
 posexplode(a)                              posexplode(a)           the position from 0, the element
 inline(a)                                  inline(a)               the fields of the structs
 json_tuple(j, 'a', 'b')                    json_tuple(j, 'a')      one text per key
+                                           unnest(s) of a struct   its fields; no further rows
+                                           unnest(a, max_depth     the elements of lists in lists,
+                                           := 2, recursive :=      and the fields of structs in them
+                                           true)
 generate_series(...), range(...)           as a list               the number
 ========================================== ======================= ================================
 
@@ -32,7 +36,8 @@ from circuits.plan.unnest import Unnest
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import ScopeColumn, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
-from circuits.sql.expressions.literals import string_literal
+from circuits.sql.expressions.literals import integer_literal, string_literal
+from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import is_nested
 
 __all__ = [
@@ -58,6 +63,7 @@ _NAMES: Final = {
     "json_tuple": ("json_tuple", False),
     "range": ("series", False),
 }
+_ALL_LEVELS: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -290,6 +296,11 @@ def _apply_generator(
     assert generator_kind is not None
     kind, is_outer = generator_kind
     outer = outer or is_outer
+    if kind == "explode" and not source.is_spark:
+        depth = _read_depth(source, node)
+        value = clause.read(node.this)
+        if depth > 1 or pa.types.is_struct(value.type):
+            return _unnest_deeply(builder, node, value, depth, outer)
     if kind == "json_tuple":
         return _apply_json_tuple(builder, clause, node)
     if kind == "series":
@@ -321,6 +332,51 @@ def _apply_generator(
     names = [*default_names, "ordinality"] if ordinality else default_names
     first_position = 1 if ordinality else None
     return _unnest(builder, node, value, names, first_position, outer)
+
+
+def _read_depth(source: SqlSource, node: exp.Expr) -> int:
+    """Return how many levels ``unnest(a, max_depth := n)`` or ``recursive := true`` unnests."""
+    depth = 1
+    source.allow_arguments(node, "this", "expressions")
+    for option in node.expressions:
+        source.allow_arguments(option, "this", "expression")
+        name, value = option.this.name.casefold(), option.args.get("expression")
+        if isinstance(option, exp.PropertyEQ) and name == "recursive" and value == exp.true():
+            depth = _ALL_LEVELS
+        elif isinstance(option, exp.PropertyEQ) and name == "max_depth" and value.is_int:
+            depth = int(value.name)
+        else:
+            raise source.unsupported(option, "this option of unnest()", "write max_depth := 2")
+        source.mark_read(option)
+    return depth
+
+
+def _unnest_deeply(
+    builder: SelectBuilder, node: exp.Expr, value: Expression, depth: int, outer: bool
+) -> _Generated:
+    """Unnest lists within lists, and make a column of each field of a struct."""
+    generated = _Generated(["unnest"], [value])
+    while depth > 0 and is_nested(value.type) and not pa.types.is_struct(value.type):
+        generated = _unnest(builder, node, value, ["unnest"], None, outer)
+        value, depth = generated.values[0], depth - 1
+    if depth > 0 and pa.types.is_struct(value.type):
+        return _fields_of_struct(builder.clause("SELECT"), node, value, depth)
+    return generated
+
+
+def _fields_of_struct(clause: Clause, node: exp.Expr, value: Expression, depth: int) -> _Generated:
+    """Return the fields of a struct, and those of structs within it, as columns."""
+    names: list[str] = []
+    values: list[Expression] = []
+    for number, field in enumerate(value.type, 1):
+        part = clause.call(node, "struct_field", value, integer_literal(number))
+        if depth > 1 and pa.types.is_struct(field.type):
+            inner = _fields_of_struct(clause, node, part, depth - 1)
+            names, values = [*names, *inner.names], [*values, *inner.values]
+        else:
+            names.append(field.name)
+            values.append(part)
+    return _Generated(names, values)
 
 
 def _unnest(

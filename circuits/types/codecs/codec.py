@@ -24,9 +24,10 @@ Laws:
 - If `Codec.ordered`, codes have the order of their values, with NaN greatest.
 - A code never changes. In Arrow's dictionary-encoded columns, a row has the code of its value.
 
-Dictionaries only grow (`Codecs.interners`). The state on disk contains them
-(`circuits.state.circuit_state`). If a step fails later, the values that it added may remain, which
-does no harm; `Interner.truncate` removes them.
+The state on disk contains the dictionaries (`Codecs.interners`, `circuits.state.circuit_state`). If
+a step fails later, the values that it added may remain, which does no harm; `Interner.truncate`
+removes them. Values that no row of the state has any more are removed from time to time
+(`circuits.state.dictionary_sweep`). Their codes are not used again.
 
 Cost: 100,000 strings take a few milliseconds in either direction; integers take at most one pass.
 """
@@ -56,7 +57,7 @@ from circuits.types.codecs.nested import Nested, ranks
 from circuits.types.codecs.numbers import number_coding
 from circuits.types.codecs.strings import Strings
 from dbsp_wcoj.errors import ColumnTypeError
-from dbsp_wcoj.values.interner import Interner
+from dbsp_wcoj.values.interner import Interner, InternerArrays
 
 __all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
 
@@ -202,6 +203,28 @@ class Codec:
             keys[0] = keys[0] + (1 if descending else -1)
         return keys, True
 
+    def hashes(self, codes: Int64Array) -> Int64Array:
+        """Return a number for each value that does not depend on its code in the dictionary.
+
+        Different values may have equal numbers, but it is improbable.
+
+        Complexity:
+            O(bytes).
+
+        >>> names, others = Codecs().codec(pa.string()), Codecs().codec(pa.string())
+        >>> codes = names.encode(pa.array(["ann", "bob"]))
+        >>> other_codes = others.encode(pa.array(["bob", "ann"]))
+        >>> names.hashes(codes).tolist() == others.hashes(other_codes).tolist()[::-1]
+        True
+        """
+        coding = self.coding
+        match coding:
+            case Strings():
+                return coding.dictionary.hashes(codes)
+            case WideDecimals() | Nested():
+                return coding.hashes(codes)
+        return codes
+
     def ranks(self, codes: Int64Array) -> Int64Array:
         """Return integers in the order of the values of these codes; NULL is the greatest.
 
@@ -302,21 +325,21 @@ class Codecs:
         return self._dictionaries.dictionary(name)
 
     def lengths(self) -> dict[str, int]:
-        """The number of values of each dictionary."""
+        """The number of codes of each dictionary."""
         return self._dictionaries.lengths()
 
-    def overlay(self, lengths: Mapping[str, int]) -> Codecs:
-        """Return codecs for a reader: they share the first values, and keep new values private.
+    def overlay(self, shared: Mapping[str, InternerArrays]) -> Codecs:
+        """Return codecs for a reader: they have the shared values, and keep new values private.
 
         Any thread may call this while another thread adds to the dictionaries.
 
         Args:
-            lengths: The number of values of each dictionary to share, as `lengths` returned them.
+            shared: The values of each dictionary, from `Interner.share`.
 
         Complexity:
             O(dictionaries).
         """
-        return Codecs(self._dictionaries.overlay(lengths))
+        return Codecs(self._dictionaries.overlay(shared))
 
     def _coding(self, type: pa.DataType) -> Coding:
         if type != value_type(type) and is_nested(value_type(type)):

@@ -157,6 +157,13 @@ class WideDecimals:
         sign_bit = NULL
         return [words[-1], *(words[-2::-1] ^ sign_bit)]
 
+    def hashes(self, codes: Int64Array) -> Int64Array:
+        """Return a hash of each value; the code of an inline one."""
+        hashes = codes.copy()
+        is_listed = codes < SHIFT - INLINE
+        hashes[is_listed] = self.dictionary.hashes(codes[is_listed])
+        return hashes
+
     def _words(self, codes: Int64Array) -> Int64Array:
         """Return the words of each value, of shape ``(4, n)``, the least significant first.
 

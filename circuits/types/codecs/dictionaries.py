@@ -13,7 +13,7 @@ from typing import Final
 
 from circuits.errors import SchemaError
 from circuits.types.codecs.decimals import WORDS
-from dbsp_wcoj.values.interner import Interner
+from dbsp_wcoj.values.interner import Interner, InternerArrays
 from dbsp_wcoj.values.overlay import InternerOverlay
 
 __all__ = ["Dictionaries"]
@@ -67,24 +67,20 @@ class Dictionaries:
             )
         return self.named[name]
 
-    def overlay(self, lengths: Mapping[str, int]) -> Dictionaries:
-        """Return dictionaries that share the first values of these, and keep new values private.
+    def overlay(self, shared: Mapping[str, InternerArrays]) -> Dictionaries:
+        """Return dictionaries that have these values, and keep new values private.
 
         Another thread may add to these dictionaries at the same time.
 
         Args:
-            lengths: The number of values of each dictionary to share. A dictionary without a length
-                is not shared.
+            shared: The values to share of each dictionary, from `Interner.share`. The names of
+                other dictionaries are ignored.
         """
         named = self.named.copy()  # another thread may add a dictionary
         return Dictionaries(
-            {
-                name: InternerOverlay(interner, lengths[name])
-                for name, interner in named.items()
-                if name in lengths
-            }
+            {name: InternerOverlay(arrays) for name, arrays in shared.items() if name in named}
         )
 
     def lengths(self) -> dict[str, int]:
-        """Return the number of values of each dictionary."""
+        """Return the number of codes of each dictionary."""
         return {name: len(interner) for name, interner in self.named.items()}

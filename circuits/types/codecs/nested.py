@@ -47,6 +47,7 @@ from circuits.types.codecs.arrow_buffers import (
 )
 from circuits.types.codecs.strings import WORD_BYTES
 from dbsp_wcoj.values.interner import ABSENT, Interner
+from dbsp_wcoj.values.row_hash import hash_rows
 
 __all__ = [
     "Lists",
@@ -72,6 +73,7 @@ class PartCodec(Protocol):
     def encode(self, array: pa.Array) -> Int64Array: ...
     def find(self, array: pa.Array) -> Int64Array: ...
     def decode(self, codes: Int64Array) -> pa.Array: ...
+    def hashes(self, codes: Int64Array) -> Int64Array: ...
     def sort_keys(self, codes: Int64Array) -> tuple[list[Int64Array], bool]: ...
 
 
@@ -170,6 +172,22 @@ class Nested:
         part_keys, _ = self.parts[0].sort_keys(first_words)
         keys[non_empty] = np.clip(part_keys[0], LEAST_KEY, GREATEST_KEY)
         return [keys]
+
+    def hashes(self, codes: Int64Array) -> Int64Array:
+        """Return a hash of each value; a negative code stands for itself."""
+        is_value = codes >= 0
+        row_counts, words = self.words(codes)
+        if self.is_struct:
+            row_counts = is_value.astype(np.int64)
+        columns = [
+            part.hashes(np.ascontiguousarray(words[:, part_index]))
+            for part_index, part in enumerate(self.parts)
+        ]
+        row_hashes = hash_rows([element_positions(row_counts), *columns], len(words))
+        sums = np.concatenate(([0], np.cumsum(row_hashes)))  # wraps around
+        offsets = _offsets(row_counts)
+        value_hashes = hash_rows([row_counts, sums[offsets[1:]] - sums[offsets[:-1]]], len(codes))
+        return np.where(is_value, value_hashes, codes)
 
     def words(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the number of rows of each value, and the rows of all values.

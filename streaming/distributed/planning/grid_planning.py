@@ -225,6 +225,8 @@ def _count_codes(
     orders_with_counts = [order for order in arrangements if order[:1] == columns]
     order = next(iter(orders_with_counts or arrangements), None)
     runs = [] if order is None else arrangements[order]
+    if len(runs) > 1:  # the codes of rows that cancel may no longer be in the dictionaries
+        runs = [Run.sum_of(runs)]
     # For each run: values by column, an array of shape (columns, values), and their row counts.
     values: list[npt.NDArray[np.int64]] = [np.empty((len(columns), 0), np.int64)]
     rows: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]

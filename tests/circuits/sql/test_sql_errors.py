@@ -317,7 +317,7 @@ STATEMENTS = [
     *["PREPARE x AS SELECT 1", "VACUUM", "CHECKPOINT", "INSTALL x", "LOAD x", "ANALYZE"],
     *["MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", "GRANT SELECT ON t TO x"],
     *["PIVOT t ON a USING sum(b)", "CREATE SEQUENCE z"],
-    *["CREATE TABLE z AS SELECT 1 AS a", "CREATE MACRO m(x) AS x + 1"],
+    *["CREATE TABLE z AS SELECT 1 AS a", "CREATE FUNCTION m AS 'com.example.M'"],
 ]
 
 

@@ -77,6 +77,11 @@ def test_the_wrong_conditions_of_a_query_and_of_its_subquery_are_found():
     [
         "CREATE VIEW v AS SELECT a FROM w; CREATE VIEW w AS SELECT a FROM t",
         "CREATE RECURSIVE VIEW r AS SELECT a FROM t UNION SELECT a + 1 FROM r WHERE a < 5",
+        "DECLARE RECURSIVE VIEW r (a BIGINT); "
+        "CREATE VIEW r AS SELECT a FROM t UNION SELECT a + 1 FROM r WHERE a < 5",
+        "DECLARE RECURSIVE VIEW r (a BIGINT); DECLARE RECURSIVE VIEW s (a BIGINT); "
+        "CREATE VIEW r AS SELECT a FROM t UNION SELECT a + 1 FROM s WHERE a < 5; "
+        "CREATE VIEW s AS SELECT a FROM r",
     ],
 )
 def test_views_before_those_that_they_read_and_recursive_views_are_no_obstacles(text):

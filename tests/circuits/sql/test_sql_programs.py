@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from circuits import (
     compile_sql,
 )
 from circuits.compile import plans_of
+from circuits.sql.syntax import source
 
 PROGRAM = """
 -- Orders per city.
@@ -191,7 +193,7 @@ REFUSED = [
         "CREATE SOURCE is not supported; list its columns",
     ),
     ("CREATE SINK s INTO t FROM v", 1, 1, "CREATE SINK is not supported; write CREATE VIEW"),
-    ("CREATE FUNCTION f(a INT) RETURNS INT", 1, 1, "write its expression in the views"),
+    ("CREATE FUNCTION f(a INT) RETURNS INT", 1, 1, "without a body in SQL is not supported"),
     ("SET x = 3", 1, 1, "SET is not supported; pass options"),
     ("SELECT 1 AS a; DROP TABLE t", 1, 8, "a SELECT before other statements"),
     ("DROP TABLE t", 1, 1, "DROP is not supported; leave it out"),
@@ -260,3 +262,9 @@ def test_a_watermark_is_the_lateness_of_the_input(part, lateness):
 def test_a_watermark_that_is_no_lateness_is_refused(part, words):
     with pytest.raises(SqlError, match=words):
         compile_sql(f"CREATE TABLE t ({part}); SELECT ts FROM t")
+
+
+def test_a_text_is_parsed_once():
+    with mock.patch.object(source, "parse_statements", wraps=source.parse_statements) as parse:
+        compile_sql(PROGRAM)
+    assert parse.call_count == 1

@@ -202,7 +202,7 @@ def test_a_snapshot_of_another_format_is_refused_and_nothing_changes():
     circuit = compile_datalog(RULES, LINK)
     circuit.step({"link": edges((1, 2))})
     snapshot = replace(circuit.snapshot(), format=99)
-    assert_refused(circuit, snapshot, "has format 99, this version reads 8")
+    assert_refused(circuit, snapshot, "has format 99, this version reads 9")
 
 
 def test_a_snapshot_with_a_missing_or_a_surplus_trace_is_refused():

@@ -34,7 +34,7 @@ def offsets_and_bytes(strings: list[bytes], *, leading: bytes = b"", dtype: type
     return ends, np.frombuffer(leading + b"".join(strings) + b"!", np.uint8)
 
 
-def split_strings(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
+def split_strings(offsets: np.ndarray, data: np.ndarray, codes: object = None) -> list[bytes]:
     ends = offsets.tolist()
     return [data.tobytes()[start:end] for start, end in itertools.pairwise(ends)]
 
@@ -116,7 +116,7 @@ def test_appended_segments_make_a_copy(strings, cut):
     interner, copy = Interner(), Interner()
     codes = interner.intern(*offsets_and_bytes(strings))
     cut = min(cut, len(interner))
-    offsets, data = interner.arena()
+    offsets, data, _ = interner.arena()
     copy.append(offsets[: cut + 1], data)
     copy.append(offsets[cut:], data)
     copy._check()
@@ -161,6 +161,15 @@ def test_no_insertion_copies_much_more_than_it_adds(loaded, monkeypatch):
     """A load, then single strings, some of which are removed again as by an abandoned step."""
     copied = 0
     rebuild, advance = intern_kernels.rebuild_slots, growth.ArrayCopy.advance
+    advance_slots = growth.SlotsCopy.advance
+
+    def count_cleared(copy, bounds, arena, size, count):
+        nonlocal copied
+        cleared_before = copy.cleared
+        is_complete = advance_slots(copy, bounds, arena, size, count)
+        assert copy.cleared == len(copy.slots) or not copy.copied
+        copied += (copy.cleared - cleared_before) // growth.CLEARED_SLOTS
+        return is_complete
 
     def count_rebuilt(slots, bounds, arena, begin, end):
         nonlocal copied
@@ -176,6 +185,7 @@ def test_no_insertion_copies_much_more_than_it_adds(loaded, monkeypatch):
 
     monkeypatch.setattr(intern_kernels, "rebuild_slots", count_rebuilt)
     monkeypatch.setattr(growth.ArrayCopy, "advance", count_copied)
+    monkeypatch.setattr(growth.SlotsCopy, "advance", count_cleared)
     monkeypatch.setattr(growth, "MIN_COPIED_STRINGS", 1)
     monkeypatch.setattr(growth, "MIN_COPIED_BYTES", 1)
     interner = Interner()
@@ -271,7 +281,7 @@ def test_strings_of_other_lengths_are_not_appended_to_an_interner_of_rows():
         pairs.append(np.array([0, 16, 24]), np.zeros(24, np.uint8))
     assert len(pairs) == 1
     copy = Interner(words=2)
-    copy.append(*pairs.arena())
+    copy.load(pairs.arena())
     assert copy.rows(np.array([0])).tolist() == [[7], [1]]
     copy._check()
 

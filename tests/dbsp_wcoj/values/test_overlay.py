@@ -33,7 +33,7 @@ def test_an_overlay_equals_an_interner_of_its_own_while_the_shared_one_changes(
     alone.intern(*offsets_and_bytes(first))
     length = len(interner)
     first_arena = [array.tolist() for array in interner.arena()]
-    overlay = InternerOverlay(interner, length)
+    overlay = InternerOverlay(interner.share(length))
     for strings in (private, more_private):
         # Strings are added to the shared interner, which may grow, and are removed again.
         interner.intern(
@@ -67,7 +67,7 @@ def test_rows_are_encoded_like_strings(first, private):
     interner, alone = Interner(words=2), Interner(words=2)
     for filled in (interner, alone):
         filled.intern_rows(np.array(first).T)
-    overlay = InternerOverlay(interner, len(interner))
+    overlay = InternerOverlay(interner.share())
     interner.intern_rows(np.array([[7], [7]]))
     rows = np.array(private).T
     assert overlay.intern_rows(rows).tolist() == alone.intern_rows(rows).tolist()
@@ -79,7 +79,7 @@ def test_rows_are_encoded_like_strings(first, private):
 def test_only_private_strings_can_be_truncated():
     interner = Interner()
     interner.intern(*offsets_and_bytes([b"a", b"b"]))
-    overlay = InternerOverlay(interner, 1)
+    overlay = InternerOverlay(interner.share(1))
     assert overlay.intern(*offsets_and_bytes([b"b", b"a"])).tolist() == [1, 0]
     overlay.truncate(1)
     assert overlay.find(*offsets_and_bytes([b"b"])).tolist() == [ABSENT]
@@ -90,7 +90,7 @@ def test_only_private_strings_can_be_truncated():
     with pytest.raises(ColumnTypeError, match=r"code 1 is outside \[0, 0\]"):
         overlay.gather(np.array([1]))
     with pytest.raises(ColumnTypeError, match="length 3"):
-        InternerOverlay(interner, 3)
+        interner.share(3)
 
 
 def test_strings_are_found_while_another_thread_adds_and_removes_strings():
@@ -113,7 +113,7 @@ def test_strings_are_found_while_another_thread_adds_and_removes_strings():
     thread.start()
     try:
         for _ in range(400):
-            overlay = InternerOverlay(interner, 1000)
+            overlay = InternerOverlay(interner.share(1000))
             assert overlay.find(*searched).tolist() == expected
             assert overlay.intern(*searched).tolist() == list(range(2000))
             assert decode(overlay, np.array([999, 1000])) == [b"first 999", b"later 0"]

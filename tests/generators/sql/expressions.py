@@ -191,6 +191,10 @@ class Expressions(Choices):
             if outer:
                 self.count("correlated column")
                 return self.pick(outer)
+        if kind == "int" and self.chance(4):
+            self.count("function in SQL")
+            argument = self.value(scope, "int", 0)
+            return differ(f"plus_one({argument})", f"(CAST({argument} AS BIGINT) + 1)")
         if kind in LITERALS and (depth <= 0 or self.chance(25)):
             return self.literal(kind)
         if self.chance(15) and kind in KINDS:

@@ -41,6 +41,9 @@ class Writer(Sources):
         recurs = self.dialect == "duckdb" and self.chance(10)
         query = self.recursive_query() if recurs else self.query(2)
         statements = [f"CREATE VIEW {name} AS {text}" for name, text in self.shuffled(views)]
+        if any("plus_one(" in statement for statement in [*statements, query.text]):
+            function = "CREATE FUNCTION plus_one(x BIGINT) RETURNS BIGINT RETURN x + 1"
+            statements.append(function)
         text = "; ".join([*statements, query.text])
         oracle_views = tuple((name, choose(text, 1)) for name, text in views)
         return Program(oracle_views, choose(text, 0), choose(query.text, 1))
@@ -292,6 +295,8 @@ class Writer(Sources):
             f"JOIN ({edges}) AS e ON both.n = e.x WHERE e.y < 9), "
             "even AS (SELECT n FROM both WHERE odd = 0), odd AS (SELECT n FROM both WHERE odd = 1) "
         )
+        if "plus_one(" in edges:
+            views.append("CREATE MACRO plus_one(x BIGINT) AS x + 1")
         text = "; ".join([*self.shuffled(views), query])
         return Program((), choose(text, 0), choose(both + query, 1))
 

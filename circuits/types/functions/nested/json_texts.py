@@ -178,6 +178,16 @@ def _keys_of(value: Any) -> list[str] | None:
     return list(value) if isinstance(value, dict) else None
 
 
+def _elements_of(value: Any) -> list[str] | None:
+    return list(map(_write, value)) if isinstance(value, list) else None
+
+
+def _members_of(value: Any) -> list[dict[str, str]] | None:
+    if not isinstance(value, dict):
+        return None
+    return [{"key": name, "value": _write(part)} for name, part in value.items()]
+
+
 def _path_rule(result: pa.DataType) -> Rule:
     """Return the rule of a function of a JSON text and, optionally, a constant path."""
 
@@ -425,6 +435,18 @@ FUNCTIONS = (
         "the keys of the JSON object at the path b in a",
         _path_rule(pa.list_(pa.string())),
         _path_kernel(_keys_of),
+    ),
+    Function(
+        "json_elements",
+        "the elements of the JSON array at the path b in a, as JSON",
+        _path_rule(pa.list_(pa.string())),
+        _path_kernel(_elements_of),
+    ),
+    Function(
+        "json_members",
+        "the keys and values of the JSON object at the path b in a; the values are JSON",
+        _path_rule(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+        _path_kernel(_members_of),
     ),
     Function("json_valid", "true if the text a is JSON", _path_rule(pa.bool_()), _valid),
     Function(

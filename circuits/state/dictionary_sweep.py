@@ -1,0 +1,253 @@
+"""Dictionary sweep: removes the values of dictionaries that the state no longer refers to.
+
+A dictionary assigns a code to each value that is encoded (`circuits.types.codecs.dictionaries`,
+`circuits.runtime.operators.late_materialization`). Rows are deleted, and then nothing may refer to
+their values any more. A sweep finds such values and removes them. The codes of the others do not
+change, and no code is used again (`dbsp_wcoj.values.code_map`)::
+
+    due         there are many new values since the last sweep
+    mark        the codes in the columns of all traces, as they were when the sweep began
+    copy        the marked values of each dictionary to new arrays
+
+These hold codes between steps:
+
+- the traces of relations and operators; a column has codes of one type, or no codes;
+- the values of the dictionaries of nested values and of row ids, which consist of codes of others:
+  they are marked when such a value is marked for the first time;
+- the constant rows of `Values` nodes;
+- prepared steps, whose values have been encoded since the last commit, and are kept therefore;
+- readers of earlier versions, which have the arrays as they were (`CircuitVersion`).
+
+Everything else uses codes only during a step, or uses them without decoding them.
+
+Every commit does a part of the work, in proportion to the values that the step has added, and at
+least `MIN_WORK`. A sweep begins when a share of all values is new (`MAX_NEW_SHARE`), and the codes
+that it has to mark are at most `MARKS_PER_NEW_VALUE` times as many. So the work for each new value
+is O(1) amortised, there is none if no value is new, and the memory of removed values is at most a
+share of that of the live ones and of the traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
+from typing import Final, cast
+
+import numpy as np
+
+from circuits.runtime.circuit_version import CircuitVersion
+from circuits.runtime.graph import Graph
+from circuits.runtime.operators.values import ValuesOperator
+from circuits.state.coded_columns import RowIds, coded_traces, field_codecs
+from circuits.types.codecs.codec import Codec
+from circuits.types.codecs.decimals import WideDecimals
+from circuits.types.codecs.nested import Nested
+from circuits.types.codecs.strings import Strings
+from dbsp_wcoj import Trace
+from dbsp_wcoj.values.interner import Interner
+from dbsp_wcoj.values.sweep import Sweep
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["DictionarySweeper"]
+
+# A sweep is due if at least so many values, and this share of the remaining ones, are new.
+MIN_NEW_VALUES: Final = 1 << 14
+MAX_NEW_SHARE: Final = 0.5
+MARKS_PER_NEW_VALUE: Final = 16
+# Work of a commit: for each new value, and for each commit.
+WORK_PER_VALUE: Final = 32
+MIN_WORK: Final = 4096
+# Codes that are marked at a time.
+_CODES_PER_SLICE: Final = 2048
+
+#: Marks the codes of a column; returns how many codes it has looked at.
+Marker = Callable[[Int64Array], int]
+
+
+class DictionarySweeper:
+    """Sweeps the dictionaries of a graph, a part with each commit.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._sweep: Iterator[int] | None = None
+        self._sweeps: dict[str, Sweep] = {}
+        # The number of values after the last sweep, and the one at which the next one may be due.
+        self._values_after_sweep = 0
+        self._due_at = MIN_NEW_VALUES
+        # The values that were added or kept again, at the last commit.
+        self._values_before = 0
+        self._has_replaced = False
+
+    def advance(self, version: CircuitVersion) -> bool:
+        """Do a part of a sweep, after a commit; return True if a dictionary has other arrays now.
+
+        Args:
+            version: The committed version.
+
+        Complexity:
+            O(dictionaries + values that the step has added).
+        """
+        values = version.value_count
+        if self._sweep is None:
+            if values < self._due_at or not self._is_due(values):
+                return False
+            self._sweep, self._values_before = self._run(version), values
+        kept_again = sum(sweep.kept_again for sweep in self._sweeps.values())
+        new_values = max(values + kept_again - self._values_before, 0)
+        self._values_before = values + kept_again
+        work = WORK_PER_VALUE * new_values + MIN_WORK
+        self._has_replaced = False
+        try:
+            while work > 0:
+                done = next(self._sweep, None)
+                if done is None:
+                    self._end()
+                    break
+                work -= done
+        except MemoryError:  # there is no room for the new arrays
+            self.abandon()
+        return self._has_replaced
+
+    def abandon(self) -> None:
+        """Stop a running sweep; the next one is due when the number of values has doubled."""
+        for dictionary in self._graph.registry.dictionaries.values():
+            dictionary.abandon_sweep()
+        self._end()
+
+    def _is_due(self, values: int) -> bool:
+        """Return whether to begin a sweep; if not, remember when to ask again."""
+        marks = sum(
+            len(columns) * self._graph.traces[name].rows
+            for name, columns in coded_traces(self._graph).items()
+        )
+        due_at = self._values_after_sweep + marks // MARKS_PER_NEW_VALUE
+        self._due_at = max(self._due_at, due_at)
+        return values >= due_at
+
+    def _end(self) -> None:
+        self._sweep = None
+        self._sweeps.clear()
+        dictionaries = self._graph.registry.dictionaries.values()
+        values = sum(dictionary.string_count for dictionary in dictionaries)
+        self._values_after_sweep = values
+        self._due_at = values + max(MIN_NEW_VALUES, int(values * MAX_NEW_SHARE))
+
+    def _run(self, version: CircuitVersion) -> Iterator[int]:
+        """Sweep all dictionaries; yield after each part how much work it was."""
+        dictionaries = {
+            name: dictionary
+            for name, dictionary in self._graph.registry.dictionaries.items()
+            if dictionary.string_count
+        }
+        self._sweeps = {name: entry.begin_sweep() for name, entry in dictionaries.items()}
+        yield from self._mark(version, dictionaries)
+        del version  # its runs may be freed
+        for name, dictionary in dictionaries.items():
+            is_complete = False
+            before = dictionary.share().code_map
+            while not is_complete:
+                is_complete, remaining = dictionary.advance_sweep(_CODES_PER_SLICE)
+                if is_complete:
+                    del self._sweeps[name]
+                    self._has_replaced |= dictionary.share().code_map is not before
+                yield _CODES_PER_SLICE - remaining + 1
+
+    def _mark(self, version: CircuitVersion, dictionaries: Mapping[str, Interner]) -> Iterator[int]:
+        graph = self._graph
+        markers = _Markers({id(dictionaries[name]): sweep for name, sweep in self._sweeps.items()})
+        for node in graph.nodes:
+            if isinstance(node.operator, ValuesOperator):
+                for column, codec in field_codecs(node.plan.fields, graph.codecs).items():
+                    marker = markers.marker(codec)
+                    if marker is not None:
+                        yield marker(node.operator.rows.row_array[column])
+        for name, columns in coded_traces(graph).items():
+            trace = version.trace(name)
+            if trace.is_empty:
+                continue
+            for column, codes in columns.items():
+                marker = markers.marker(codes)
+                if marker is not None:
+                    for values in _column_values(trace, column):
+                        for first in range(0, len(values), _CODES_PER_SLICE):
+                            yield marker(values[first : first + _CODES_PER_SLICE])
+
+
+class _Markers:
+    """The functions that mark the codes of columns.
+
+    Args:
+        sweeps: The sweep of each dictionary, by the ``id`` of the dictionary.
+    """
+
+    def __init__(self, sweeps: Mapping[int, Sweep]) -> None:
+        self._sweeps = sweeps
+        self._nested: dict[Hashable, Marker] = {}
+
+    def marker(self, codes: Codec | RowIds) -> Marker | None:
+        """Return the function that marks the codes of a column; None if they need no marks."""
+        if isinstance(codes, RowIds):
+            return self._row_id_marker(codes)
+        match codes.coding:
+            case Strings() | WideDecimals() as coding:
+                sweep = self._sweeps.get(id(coding.dictionary))
+                return None if sweep is None else partial(_mark_values, sweep)
+            case Nested() as coding:
+                if id(coding.dictionary) not in self._sweeps:
+                    return None
+                marker = self._nested.get(coding.code_space)
+                if marker is None:
+                    marker = self._nested[coding.code_space] = self._nested_marker(coding)
+                return marker
+        return None
+
+    def _row_id_marker(self, row_ids: RowIds) -> Marker | None:
+        sweep = self._sweeps.get(id(row_ids.dictionary))
+        if sweep is None:
+            return None
+        parts = self._part_markers(row_ids.columns)
+
+        def mark(codes: Int64Array) -> int:
+            new_codes = sweep.mark(codes)
+            if not parts or not len(new_codes):
+                return len(codes)
+            rows = row_ids.dictionary.rows(new_codes)
+            return len(codes) + sum(marker(rows[column]) for column, marker in parts.items())
+
+        return mark
+
+    def _nested_marker(self, coding: Nested) -> Marker:
+        sweep = self._sweeps[id(coding.dictionary)]
+        # Values of several types may have one code, and different parts.
+        marks = sweep.new_marks()
+        parts = self._part_markers(dict(enumerate(cast(tuple[Codec, ...], coding.parts))))
+
+        def mark(codes: Int64Array) -> int:
+            new_codes = sweep.mark(codes, marks)
+            if not parts or not len(new_codes):
+                return len(codes)
+            _, words = coding.words(new_codes)
+            columns = np.ascontiguousarray(words.T)
+            return len(codes) + sum(marker(columns[column]) for column, marker in parts.items())
+
+        return mark
+
+    def _part_markers(self, columns: Mapping[int, Codec]) -> dict[int, Marker]:
+        markers = {column: self.marker(codec) for column, codec in columns.items()}
+        return {column: marker for column, marker in markers.items() if marker is not None}
+
+
+def _mark_values(sweep: Sweep, codes: Int64Array) -> int:
+    sweep.mark(codes)
+    return len(codes)
+
+
+def _column_values(trace: Trace, column: int) -> Iterator[Int64Array]:
+    """Return the values of a column in each run; a value may occur several times."""
+    arrangement = min(trace.arrangements, key=lambda entry: entry.order.index(column))
+    level = arrangement.order.index(column)
+    return (run.level_values(level) for run in arrangement.spine.runs)

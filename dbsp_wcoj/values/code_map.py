@@ -1,0 +1,104 @@
+"""Code map: which code the string at each position of an interner has.
+
+A code is never used again for another string. So when strings are removed from an interner
+(`dbsp_wcoj.values.sweep`), the remaining ones keep their codes, and their positions no longer equal
+their codes. A code map is immutable; `dbsp_wcoj.kernels.values.sweep` describes its arrays.
+
+Memory: 8 bytes for each string that remains after a sweep, and 8 bytes for 64 of them.
+
+Alternatives considered: giving the remaining strings new codes. Every run that contains their codes
+would have to be rewritten at the same moment, in memory and on disk, although readers of earlier
+versions still use the old codes. And using the codes of removed strings again: a reader of an
+earlier version would see a wrong string.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp_wcoj.kernels.values import sweep as sweep_kernels
+
+__all__ = ["IDENTITY", "CodeMap", "read_only_codes"]
+
+Int64Array = npt.NDArray[np.int64]
+
+_STRINGS_PER_DIRECTORY_ENTRY: Final = 64
+
+
+class CodeMap(NamedTuple):
+    """The codes of the positions of an interner.
+
+    Attributes:
+        codes: The codes of the first positions, ascending in each of two sequences.
+        sorted_count: The length of the first sequence.
+        directory: The first position for each range of codes.
+        shift: The logarithm of the number of codes of such a range.
+        next_code: The code of position ``len(codes)``; later codes are consecutive.
+
+    >>> codes = CodeMap.of(np.array([3, 7]), 2, 10)
+    >>> codes.to_positions(np.array([7, 10, 3, -1])).tolist(), codes.to_code(3)
+    ([1, 2, 0, -1], 11)
+    """
+
+    codes: Int64Array
+    sorted_count: int
+    directory: Int64Array
+    shift: int
+    next_code: int
+
+    @staticmethod
+    def of(codes: Int64Array, sorted_count: int, next_code: int) -> CodeMap:
+        """Return the map of listed codes, all of which are less than ``next_code``.
+
+        Complexity:
+            O(n / 64 · log n).
+        """
+        shift, entries = 0, max(sorted_count // _STRINGS_PER_DIRECTORY_ENTRY, 1)
+        while (next_code >> shift) > entries:
+            shift += 1
+        starts = np.arange((next_code >> shift) + 2, dtype=np.int64) << shift
+        directory = np.searchsorted(codes[:sorted_count], starts).astype(np.int64)
+        return CodeMap(codes, sorted_count, directory, shift, next_code)
+
+    @property
+    def is_identity(self) -> bool:
+        """True if each code is its position, because no string was removed."""
+        return not self.next_code
+
+    def to_positions(self, codes: Int64Array) -> Int64Array:
+        """Return the position of each code, `UNKNOWN` for a removed one; negative codes unchanged.
+
+        A position may be beyond the last string.
+        """
+        positions = np.empty(len(codes), np.int64)
+        sweep_kernels.to_positions(read_only_codes(codes), *self, positions)
+        return positions
+
+    def to_code(self, position: int) -> int:
+        """Return the code of a position."""
+        listed = len(self.codes)
+        if position >= listed:
+            return position - listed + self.next_code
+        return int(self.codes[position])
+
+    def replace_positions(self, positions: Int64Array) -> None:
+        """Replace positions by their codes, in place; negative ones stay."""
+        sweep_kernels.to_codes(positions, self.codes, self.next_code)
+
+    def count_before(self, code: int) -> int:
+        """Return the number of positions with codes below a code that is at least ``next_code``."""
+        return max(code - self.next_code, 0) + len(self.codes)
+
+
+#: The map of an interner from which no string was removed.
+IDENTITY: Final = CodeMap(np.empty(0, np.int64), 0, np.zeros(2, np.int64), 0, 0)
+
+
+def read_only_codes(codes: Int64Array) -> Int64Array:
+    """The codes in one layout and read-only, so that one compiled kernel serves all."""
+    view = np.ascontiguousarray(codes).view()
+    view.flags.writeable = False
+    return view

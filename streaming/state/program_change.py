@@ -1,0 +1,304 @@
+"""Program change: a state directory whose views are not those of the sink any more.
+
+::
+
+    manifests/<N>.json         the last version, of the old program: its fingerprint is not ours
+    programs/<hash>.json       the text of each program that a kept version belongs to
+    manifests/<N + 1>.json     the first version of the new program
+
+The sink compiles the old program from its text, loads the last version into it, and moves the state
+to the new program in memory (`circuits.state.program_change`). Nothing is written before the next
+micro-batch: its version has the state that was taken over, the new state, and the published rows of
+new and changed views beside those of the micro-batch. So the rename of one manifest commits the
+change, and the batch id makes the targets receive it once. After a crash before the rename, the
+directory is still one of the old program, and the next start repeats the change; after the rename,
+it is one of the new program. `state.json` and `views.json` describe the newest version; a crash
+before they are written again is repaired at the next start, because the manifest has the
+fingerprint of its program.
+
+Alternative considered: a version without a micro-batch. Batch ids are Spark's, so such a version
+would have no id of its own, and targets could not tell a replay of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from circuits import Circuit, ProgramChangeError, UserFunction
+from circuits.circuit_spec import CircuitSpec
+from circuits.state.program_change import ProgramChange
+from circuits.state.registry import is_row_ids
+from dbsp_wcoj.errors import DbspWcojError
+from streaming.errors import StateDamagedError, StateError, StateMismatchError
+from streaming.state.files import Files, read_small_file, replace_atomically
+from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
+from streaming.state.verified_files import read_state
+from streaming.state.view_definitions import (
+    DEFINITION_FILE,
+    encode_definition,
+    read_definition,
+)
+
+__all__ = [
+    "ChangeOptions",
+    "PendingChange",
+    "change_program",
+    "check_allowed",
+    "newest_version",
+    "plan_change",
+    "program_file",
+    "read_program",
+    "remove_old_programs",
+    "write_programs",
+]
+
+PROGRAMS: Final = "programs"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ChangeOptions:
+    """How a sink changes the program of its state directory.
+
+    Attributes:
+        allow_drop: True to drop what cannot be computed again later: views, materialized views, and
+            rows of inputs that no view needs any more. Without it, such a change raises an error
+            that lists them.
+        backfill: Rows of inputs that new views need and that the state does not keep: a batch
+            DataFrame or an Arrow table per input, with exactly the rows that the input has after
+            the last micro-batch. It is read once, when the sink starts.
+        renames: New names of views, each with the old name: the view goes on under its new name. A
+            renamed view that is not listed counts as a removed one and a new one.
+    """
+
+    allow_drop: bool = False
+    backfill: Mapping[str, Any] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+    def with_tables(self) -> ChangeOptions:
+        """Return the options with Arrow tables instead of DataFrames."""
+        return replace(self, backfill={k: _table_of(v) for k, v in self.backfill.items()})
+
+
+@dataclass(frozen=True)
+class PendingChange:
+    """A change of the program that the next micro-batch commits.
+
+    Attributes:
+        manifest: The last version, with the parts of the state that is taken over only.
+        outputs: The rows that views publish because of the change, besides the micro-batch.
+        link: How the new views continue the old ones.
+        old_fingerprint: The fingerprint of the old program.
+    """
+
+    manifest: Manifest
+    outputs: Mapping[str, pa.Table]
+    link: ProgramLink
+    old_fingerprint: str
+
+
+def plan_change(
+    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions
+) -> ProgramChange:
+    """Compare the program of a version with another one; loads the version, changes nothing.
+
+    Raises:
+        StateMismatchError: The old program cannot be compiled again, or cannot be compared.
+        StateDamagedError: The version is damaged.
+        ProgramChangeError: The options do not fit the programs.
+    """
+    old = Circuit(read_program(files, manifest, circuit.spec.functions))
+    try:
+        old.load(read_state(files, manifest))
+    except DbspWcojError as error:
+        if isinstance(error, StateDamagedError):
+            raise
+        raise StateMismatchError(
+            f"version {manifest.batch_id} of state directory {files.location} cannot be loaded "
+            f"({error}): open it once with the version of the package that wrote it"
+        ) from error
+    return ProgramChange(
+        old,
+        circuit,
+        published=manifest.outputs.keys(),
+        renames=options.renames,
+        given=options.backfill.keys(),
+    )
+
+
+def change_program(
+    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions, now: int | None
+) -> PendingChange:
+    """Load a version of another program into a circuit; nothing is written.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        circuit: The new program.
+        options: What the change may do.
+        now: The time in microseconds since 1970, if the circuit reads it.
+
+    Raises:
+        StateMismatchError: The change drops something that ``options`` do not allow; or as
+            `plan_change`.
+        ProgramChangeError: Rows that are needed are neither kept nor given.
+        StateDamagedError: The version is damaged.
+    """
+    change = plan_change(files, manifest, circuit, options)
+    check_allowed(files, manifest, change, options)
+    tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
+    outputs = change.apply(tables, now=now)
+    continued = {
+        view.view: view.old_view
+        for view in change.views
+        if view.old_view is not None and view.kind != "replaced"
+    }
+    log.info(
+        "micro-batch %d changes the views of state directory %s: %s",
+        manifest.batch_id + 1,
+        files.location,
+        ", ".join(f"{view.view} {view.kind}" for view in change.views),
+    )
+    return PendingChange(
+        _reused_manifest(manifest, change),
+        outputs,
+        ProgramLink(continued, change.has_same_inputs),
+        manifest.fingerprint,
+    )
+
+
+def check_allowed(
+    files: Files, manifest: Manifest, change: ProgramChange, options: ChangeOptions
+) -> None:
+    """Check that a change can be applied.
+
+    Raises:
+        StateMismatchError: It drops something that ``options`` do not allow.
+        ProgramChangeError: Rows that are needed are neither kept nor given.
+    """
+    if change.losses and not options.allow_drop:
+        raise StateMismatchError(
+            f"state directory {files.location} has the state of other views, and these would drop "
+            f"{'; '.join(change.losses)}. Use the views that the state was made with; or allow it "
+            "with ChangeOptions(allow_drop=True), --allow-drop on the command line; a renamed view "
+            "goes on with renames={new name: old name}"
+        )
+    if change.missing:
+        names = sorted(text.split("'")[1] for text in change.missing)
+        raise ProgramChangeError(
+            f"state directory {files.location}: {'; '.join(change.missing)}: give the rows once as "
+            f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{names[0]!r}: frame}}), "
+            f"--backfill {names[0]}=FILE on the command line; "
+            'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
+            "for later views"
+        )
+
+
+def write_programs(files: Files, circuit: Circuit, pending: PendingChange) -> None:
+    """Write the texts of both programs, before the manifest of the change.
+
+    Raises:
+        OSError: The file system failed.
+    """
+    old_file = program_file(pending.old_fingerprint)
+    if files.size(old_file) is None:
+        replace_atomically(files, old_file, read_small_file(files, DEFINITION_FILE))
+    replace_atomically(files, program_file(circuit.fingerprint), encode_definition(circuit.spec))
+    files.sync_folder(PROGRAMS)
+
+
+def remove_old_programs(files: Files, fingerprints: Collection[str]) -> None:
+    """Remove the texts of programs to which no version belongs any more.
+
+    Raises:
+        OSError: The file system failed.
+    """
+    kept = set(map(program_file, fingerprints))
+    for name in files.names(PROGRAMS):
+        if name not in kept:
+            files.remove(name)
+
+
+def newest_version(files: Files, *, state_id: str | None = None) -> Manifest | None:
+    """Return the newest version of a directory; None if it has none.
+
+    Raises:
+        StateDamagedError: Its manifest is damaged.
+        OSError: The file system failed.
+    """
+    newest = max(list_batch_ids(files), default=None)
+    return None if newest is None else read_manifest(files, newest, state_id=state_id)
+
+
+def program_file(fingerprint: str) -> str:
+    """Return the name of the file with the text of a program."""
+    return f"{PROGRAMS}/{fingerprint}.json"
+
+
+def read_program(
+    files: Files, manifest: Manifest, functions: Mapping[str, UserFunction]
+) -> CircuitSpec:
+    """Compile the program of a version.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        functions: The user-defined functions that the views call, by lower-case name.
+
+    Raises:
+        StateMismatchError: The program cannot be compiled again, or gets another fingerprint.
+    """
+    name = program_file(manifest.fingerprint)
+    if files.size(name) is None:
+        name = DEFINITION_FILE
+    try:
+        spec = read_definition(files, functions, name=name)
+    except StateMismatchError:
+        raise
+    except StateError as error:
+        raise StateMismatchError(
+            f"state directory {files.location} has other views, and these cannot be compiled to "
+            f"compare them: {error}; start with the views that the state was made with"
+        ) from error
+    if spec.fingerprint != manifest.fingerprint:
+        raise StateMismatchError(
+            f"{files.location}/{name} has other views than version {manifest.batch_id}, or this "
+            "version of the package compiles them differently, so the change of the views cannot "
+            "be computed: start once with the views and the version of the package that wrote it"
+        )
+    return spec
+
+
+def _reused_manifest(manifest: Manifest, change: ProgramChange) -> Manifest:
+    """Return the version with the parts that the new program takes over under the same name."""
+    reused = {name for name, old_name in change.reused_traces.items() if name == old_name}
+    dictionaries = {
+        name
+        for name in {*manifest.dictionaries, *manifest.dictionary_lengths}
+        if not is_row_ids(name) or name in change.reused_row_ids
+    }
+    return replace(
+        manifest,
+        traces={name: orders for name, orders in manifest.traces.items() if name in reused},
+        dictionaries={
+            name: parts for name, parts in manifest.dictionaries.items() if name in dictionaries
+        },
+        dictionary_lengths={
+            name: length
+            for name, length in manifest.dictionary_lengths.items()
+            if name in dictionaries
+        },
+    )
+
+
+def _table_of(rows: Any) -> pa.Table:
+    """Return the rows of a backfill: an Arrow table, or what ``toArrow`` of a DataFrame returns."""
+    table = rows if isinstance(rows, pa.Table) else rows.toArrow()
+    assert isinstance(table, pa.Table)
+    return table

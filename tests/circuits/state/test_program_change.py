@@ -1,0 +1,459 @@
+"""After a change of the program, views equal those of a fresh load of the new program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import (
+    BrokenCircuitError,
+    Circuit,
+    InputOptions,
+    Lateness,
+    ProgramChangeError,
+    Retention,
+    compile_datalog,
+    compile_sql,
+)
+from circuits.state.program_change import ProgramChange
+from tests.generators.program_histories import COLUMNS, changed_program, first_program, random_rows
+from tests.oracles.naive_plan import sum_weights
+from tests.support.program_schedules import fresh_views
+from tests.support.tables import bag_of
+
+E = {"e": "src bigint not null, dst bigint not null, name string"}
+PATHS = "CREATE VIEW paths AS SELECT x.src, y.dst, x.name FROM e x JOIN e y ON x.dst = y.src;"
+COUNTS = "CREATE VIEW counts AS SELECT src, count(*) AS n FROM e GROUP BY src;"
+ROWS = [
+    {"src": 1, "dst": 2, "name": "a"},
+    {"src": 2, "dst": 3, "name": "b"},
+    {"src": 2, "dst": 1, "name": None},
+]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def loaded(text: str, schemas: Mapping, rows: Mapping = {"e": ROWS}, **options) -> Circuit:
+    circuit = compile_sql(text, schemas, **options)
+    circuit.step(rows)
+    return circuit
+
+
+def change(old: Circuit, new: Circuit, tables=None, **options) -> dict[str, Counter]:
+    """Change the program; return what its views publish because of it."""
+    plan = ProgramChange(old, new, given=(tables or {}).keys(), **options)
+    return {name: bag_of(table) for name, table in plan.apply(tables).items()}
+
+
+def kinds(old: Circuit, new: Circuit, **options) -> dict[str, str]:
+    return {view.view: view.kind for view in ProgramChange(old, new, **options).views}
+
+
+def actions(old: Circuit, new: Circuit) -> Counter:
+    return Counter(trace.action for trace in ProgramChange(old, new).traces)
+
+
+def step_bags(circuit: Circuit, rows: Mapping, **options) -> dict[str, Counter]:
+    return {name: bag_of(table) for name, table in circuit.step(rows, **options).items()}
+
+
+# Views
+
+
+def test_a_new_view_reads_the_rows_that_another_view_joins():
+    new = compile_sql(PATHS + COUNTS, E)
+    assert change(loaded(PATHS, E), new) == {"counts": Counter({(1, 1): 1, (2, 2): 1})}
+    later = step_bags(new, {"e": [{"src": 3, "dst": 1, "name": "c"}]})
+    assert later["counts"] == Counter({(3, 1): 1})
+    assert later["paths"] == Counter({(3, 2, "c"): 1, (2, 1, "b"): 1})
+
+
+def test_a_new_view_reads_a_materialized_view():
+    text = "CREATE VIEW big AS SELECT dst, count(*) AS n FROM paths GROUP BY dst"
+    old = loaded(PATHS + COUNTS, E, materialize=["paths", "counts"])
+    new = compile_sql(f"{PATHS} {COUNTS} {text}", E, materialize=["paths", "counts"])
+    plan = ProgramChange(old, new)
+    assert plan.rows_to_read == old.views["paths"].num_rows
+    assert change(old, new) == {"big": Counter({(3, 1): 1, (1, 1): 1, (2, 1): 1})}
+
+
+def test_an_unchanged_view_keeps_its_state_and_reads_nothing():
+    old, new = loaded(PATHS + COUNTS, E), compile_sql(COUNTS + PATHS, E)
+    assert kinds(old, new) == {"counts": "unchanged", "paths": "unchanged"}
+    assert actions(old, new).keys() == {"reuse"}
+    assert ProgramChange(old, new).rows_to_read == 0
+    assert change(old, new) == {}
+    assert step_bags(new, {"e": ROWS[:1]})["counts"] == Counter({(1, 1): -1, (1, 2): 1})
+
+
+def test_a_removed_view_is_a_loss_and_its_state_is_dropped():
+    old, new = loaded(PATHS + COUNTS, E), compile_sql(PATHS, E)
+    plan = ProgramChange(old, new)
+    assert plan.losses == ["view 'counts', which is not published any more"]
+    assert plan.removed_views == ("counts",)
+    assert actions(old, new)["drop"] == 1
+    assert plan.apply() == {}
+
+
+def test_a_renamed_view_goes_on_if_the_change_says_so():
+    old = loaded(PATHS, E)
+    new = compile_sql(PATHS.replace("VIEW paths", "VIEW ways"), E)
+    assert kinds(old, new) == {"ways": "new"}
+    assert ProgramChange(old, new).losses == ["view 'paths', which is not published any more"]
+    renames = {"ways": "paths"}
+    assert kinds(old, new, renames=renames) == {"ways": "renamed"}
+    assert ProgramChange(old, new, renames=renames).losses == []
+    assert change(old, new, renames=renames) == {}
+    with pytest.raises(ProgramChangeError, match=r"'way': 'paths'.*give a view of the new program"):
+        ProgramChange(old, new, renames={"way": "paths"})
+
+
+def test_a_changed_filter_publishes_the_difference():
+    old = loaded("CREATE VIEW v AS SELECT src, dst FROM e WHERE dst > 1", E, materialize=["e"])
+    new = compile_sql("CREATE VIEW v AS SELECT src, dst FROM e WHERE dst < 3", E, materialize=["e"])
+    assert kinds(old, new) == {"v": "changed"}
+    assert change(old, new) == {"v": Counter({(2, 3): -1, (2, 1): 1})}
+
+
+def test_a_changed_formula_publishes_the_difference():
+    old = loaded(PATHS + "CREATE VIEW v AS SELECT src + 1 AS x FROM e", E)
+    new = compile_sql(PATHS + "CREATE VIEW v AS SELECT src * 2 AS x FROM e", E)
+    assert change(old, new) == {"v": Counter({(3,): -2, (4,): 2})}
+
+
+def test_an_added_column_of_a_view_publishes_all_rows():
+    old = loaded(PATHS + "CREATE VIEW v AS SELECT src FROM e", E)
+    new = compile_sql(PATHS + "CREATE VIEW v AS SELECT src, name FROM e", E)
+    plan = ProgramChange(old, new)
+    assert kinds(old, new)["v"] == "replaced"
+    assert plan.losses == [
+        "the published rows of view 'v', which has other columns now: its target still has rows "
+        "with the old ones"
+    ]
+    assert change(old, new) == {"v": Counter({(1, "a"): 1, (2, "b"): 1, (2, None): 1})}
+
+
+def test_a_view_that_becomes_an_output_publishes_all_rows():
+    text = PATHS + COUNTS
+    old = loaded(text, E, outputs=["counts"])
+    new = compile_sql(text, E, outputs=["counts", "paths"])
+    assert kinds(old, new) == {"counts": "unchanged", "paths": "new"}
+    expected = compile_sql(text, E).step({"e": ROWS})["paths"]
+    assert change(old, new) == {"paths": bag_of(expected)}
+
+
+def test_a_view_becomes_materialized_and_back():
+    old, new = loaded(PATHS, E), compile_sql(PATHS, E, materialize=["paths"])
+    assert change(old, new) == {}
+    assert bag_of(new.views["paths"]) == bag_of(compile_sql(PATHS, E).step({"e": ROWS})["paths"])
+    back = compile_sql(PATHS, E)
+    assert ProgramChange(new, back).losses == ["the materialized rows of view 'paths'"]
+    assert change(new, back) == {}
+
+
+def test_a_recursion_is_computed_or_taken_over_as_a_whole():
+    rules = "path(x, y) :- e(x, y). path(x, z) :- path(x, y), e(y, z)."
+    schemas = {"e": "src bigint not null, dst bigint not null"}
+    rows = {"e": [{"src": 1, "dst": 2}, {"src": 2, "dst": 3}]}
+    old = compile_datalog(rules, schemas)
+    old.step(rows)
+    same = compile_datalog(rules + " ends(y) :- path(x, y), not e(y, x).", schemas)
+    assert change(old, same) == {"ends": Counter({(2,): 1, (3,): 1})}
+    assert step_bags(same, {"e": [{"src": 3, "dst": 4}]})["path"] == Counter(
+        {(1, 4): 1, (2, 4): 1, (3, 4): 1}
+    )
+    pairs = compile_datalog("pair(x, z) :- e(x, y), e(y, z).", schemas)
+    pairs.step(rows)
+    assert change(pairs, compile_datalog("pair(x, z) :- e(x, y), e(y, z). " + rules, schemas)) == {
+        "path": Counter({(1, 2): 1, (2, 3): 1, (1, 3): 1})
+    }
+
+
+# Inputs
+
+
+def test_a_new_input_starts_empty_if_its_rows_are_given_or_none():
+    schemas = {**E, "f": "id bigint, t string"}
+    text = PATHS + "CREATE VIEW named AS SELECT e.name, f.t FROM e JOIN f ON e.src = f.id"
+    old = loaded(PATHS, E)
+    with pytest.raises(ProgramChangeError, match=r"input 'f'.*columns \(id, t\) so far"):
+        change(old, compile_sql(text, schemas))
+    given = {"f": pa.table({"id": [2], "t": ["x"]})}
+    new = compile_sql(text, schemas)
+    assert change(old, new, given) == {"named": Counter({("b", "x"): 1, (None, "x"): 1})}
+
+
+def test_rows_that_are_not_kept_are_named_and_can_be_given():
+    old = loaded(COUNTS, E)
+    text = COUNTS + "CREATE VIEW names AS SELECT DISTINCT name FROM e"
+    with pytest.raises(ProgramChangeError) as error:
+        change(old, compile_sql(text, E))
+    assert str(error.value) == (
+        "input 'e': new or changed views need the rows of its columns (name) so far, and its old "
+        "views do not keep whole rows of it"
+    )
+    given = {"e": pa.Table.from_pylist(ROWS)}
+    assert change(old, compile_sql(text, E), given) == {
+        "names": Counter({("a",): 1, ("b",): 1, (None,): 1})
+    }
+    with pytest.raises(ProgramChangeError, match="'x' is not an input of the new program"):
+        change(old, compile_sql(text, E), {"x": given["e"]})
+
+
+def test_an_input_that_keeps_all_rows_serves_any_later_view():
+    options = {"e": InputOptions(keep="all")}
+    old = loaded(COUNTS, E, input_options=options)
+    assert old.materialized == ("e",)
+    text = COUNTS + "CREATE VIEW names AS SELECT DISTINCT name FROM e"
+    new = compile_sql(text, E, input_options=options)
+    assert change(old, new) == {"names": Counter({("a",): 1, ("b",): 1, (None,): 1})}
+
+
+def test_some_columns_of_an_input_are_enough_for_a_view_that_reads_no_others():
+    old = loaded("CREATE VIEW v AS SELECT DISTINCT src, dst FROM e", E)
+    text = "CREATE VIEW v AS SELECT DISTINCT src, dst FROM e;"
+    assert change(old, compile_sql(text + COUNTS, E)) == {"counts": Counter({(1, 1): 1, (2, 2): 1})}
+    with pytest.raises(ProgramChangeError, match="the kept rows do not have name"):
+        change(old, compile_sql(text + "CREATE VIEW n AS SELECT name FROM e", E))
+
+
+def test_rows_of_an_input_that_no_view_needs_any_more_are_a_loss():
+    old = loaded(PATHS + COUNTS, E)
+    assert ProgramChange(old, compile_sql(COUNTS, E)).losses == [
+        "view 'paths', which is not published any more",
+        "the rows of input 'e' (columns src, dst, name)",
+    ]
+
+
+def test_a_new_nullable_column_of_an_input_keeps_the_state_of_views_that_do_not_read_it():
+    old = loaded(PATHS + COUNTS, E)
+    wider = {"e": "src bigint not null, dst bigint not null, name string, note string"}
+    new = compile_sql(PATHS + COUNTS, wider)
+    assert kinds(old, new) == {"paths": "unchanged", "counts": "unchanged"}
+    assert actions(old, new).keys() == {"reuse"}
+    notes = "CREATE VIEW notes AS SELECT src, note FROM e"
+    new = compile_sql(PATHS + COUNTS + notes, wider)
+    assert change(old, new) == {"notes": Counter({(1, None): 1, (2, None): 2})}
+    strict = {"e": "src bigint not null, dst bigint not null, name string, note string not null"}
+    with pytest.raises(ProgramChangeError, match="note is new and NOT NULL"):
+        change(old, compile_sql(PATHS + COUNTS + notes, strict))
+
+
+def test_columns_of_an_input_may_change_their_order_and_be_dropped():
+    old = loaded(PATHS + COUNTS, E)
+    new = compile_sql(
+        PATHS + COUNTS, {"e": "name string, dst bigint not null, src bigint not null"}
+    )
+    assert kinds(old, new) == {"paths": "changed", "counts": "unchanged"}
+    assert change(old, new) == {"paths": Counter()}  # it joins columns in another order
+    row = {"src": 2, "dst": 9, "name": "z"}
+    assert step_bags(new, {"e": [row]})["paths"] == Counter({(1, 9, "a"): 1})
+    narrower = compile_sql(COUNTS, {"e": "dst bigint not null, src bigint not null"})
+    assert change(new, narrower) == {}
+    assert step_bags(narrower, {"e": [{"src": 2, "dst": 0}]})["counts"] == Counter(
+        {(2, 3): -1, (2, 4): 1}
+    )
+
+
+def test_a_wider_type_of_an_input_computes_its_views_again():
+    narrow = {"e": "src int not null, dst int not null, name string"}
+    old = loaded(PATHS, narrow)
+    new = compile_sql(PATHS + COUNTS, E)
+    expected = compile_sql(PATHS + COUNTS, E).step({"e": ROWS})
+    published = change(old, new)
+    assert kinds(loaded(PATHS, narrow), compile_sql(PATHS, E)) == {"paths": "replaced"}
+    assert published == {name: bag_of(table) for name, table in expected.items()}
+    with pytest.raises(ProgramChangeError, match="column 'src' was int64 and is bool"):
+        change(
+            new,
+            compile_sql(
+                PATHS + COUNTS, {"e": "src boolean not null, dst boolean not null, name string"}
+            ),
+        )
+
+
+def test_a_column_that_becomes_not_null_is_checked():
+    old = loaded(PATHS, E)
+    new = compile_sql(
+        PATHS + COUNTS, {"e": "src bigint not null, dst bigint not null, name string not null"}
+    )
+    with pytest.raises(ProgramChangeError, match="'name' is NOT NULL now, and 1 of the kept rows"):
+        change(old, new)
+
+
+# Options of inputs
+
+
+def test_keys_of_an_input_are_checked_against_its_rows():
+    old = loaded(PATHS, E)
+    keyed = compile_sql(PATHS, E, input_options={"e": InputOptions(keys=["src"])})
+    with pytest.raises(
+        ProgramChangeError, match=r"2 of its 3|1 of its 3 rows have the key \(src\)"
+    ):
+        change(old, keyed)
+    keyed = compile_sql(PATHS, E, input_options={"e": InputOptions(keys=["dst"])})
+    assert change(old, keyed) == {}
+    assert step_bags(keyed, {"e": [{"src": 1, "dst": 3, "name": "n"}]})["paths"] == Counter(
+        {(1, 3, "a"): -1, (2, 3, None): 1}
+    )
+
+
+def test_an_upsert_input_goes_on_after_a_change():
+    options = {"e": InputOptions(keys=["src", "dst"])}
+    old = loaded(COUNTS, E, input_options=options)
+    names = "CREATE VIEW names AS SELECT src, name FROM e"
+    new = compile_sql(COUNTS + names, E, input_options=options)
+    assert change(old, new) == {"names": Counter({(1, "a"): 1, (2, "b"): 1, (2, None): 1})}
+    assert step_bags(new, {"e": [{"src": 1, "dst": 2, "name": "z"}]}) == {
+        "counts": Counter(),
+        "names": Counter({(1, "a"): -1, (1, "z"): 1}),
+    }
+
+
+def test_a_strict_input_must_have_no_negative_weights():
+    old = loaded(PATHS, E, {"e": pa.table({"src": [1], "dst": [2], "name": ["a"], "weight": [-1]})})
+    new = compile_sql(PATHS, E, input_options={"e": InputOptions(strict=True)})
+    with pytest.raises(ProgramChangeError, match="1 rows have a negative weight"):
+        change(old, new)
+
+
+TIMED = {"e": "k bigint, at timestamp"}
+BY_KEY = "CREATE VIEW v AS SELECT k, count(*) AS n FROM e GROUP BY k"
+
+
+def timed(*days: int) -> dict:
+    return {"e": [{"k": day, "at": START + timedelta(days=day)} for day in days]}
+
+
+def retained(days: int, **options) -> dict[str, InputOptions]:
+    return {"e": InputOptions(retain=Retention("at", f"{days} days"), **options)}
+
+
+@pytest.mark.parametrize(("old_days", "new_days"), [(10, 3), (3, 10), (10, None), (None, 3)])
+@pytest.mark.parametrize("late_days", [None, 2])
+def test_a_changed_retention_holds_from_the_next_step_on(old_days, new_days, late_days):
+    lateness = None if late_days is None else Lateness("at", f"{late_days} days")
+
+    def options(days: int | None) -> dict[str, InputOptions]:
+        retain = None if days is None else Retention("at", f"{days} days")
+        return {"e": InputOptions(retain=retain, lateness=lateness, keep="all")}
+
+    old = compile_sql(BY_KEY, TIMED, input_options=options(old_days))
+    published = step_bags(old, timed(1, 5, 9))["v"]
+    new = compile_sql(BY_KEY, TIMED, input_options=options(new_days))
+    if lateness is not None and old_days is None:
+        with pytest.raises(ProgramChangeError, match="with lateness gets a retention"):
+            change(old, new)
+        return
+    assert change(old, new) == {}
+    published = sum_weights([*published.items(), *step_bags(new, timed(12))["v"].items()])
+    kept = [1, 5, 9, 12] if old_days != 3 else [9, 12]
+    if new_days is not None:
+        kept = [day for day in kept if day >= 12 - new_days]
+    assert published == Counter({(day, 1): 1 for day in kept})
+
+
+def test_given_rows_that_are_older_than_the_retention_are_left_out():
+    old = compile_sql(
+        BY_KEY, TIMED, input_options={"e": InputOptions(lateness=Lateness("at", "1 day"))}
+    )
+    old.step(timed(1, 9))
+    text = BY_KEY + "; CREATE VIEW w AS SELECT max(k) AS m FROM e"
+    options = {"e": InputOptions(lateness=Lateness("at", "1 day"))}
+    new = compile_sql(text, TIMED, input_options=options)
+    given = {"e": pa.table({"k": [1, 9], "at": [START, START + timedelta(days=9)]})}
+    assert change(old, new, given) == {"w": Counter({(9,): 1})}
+
+
+def test_state_that_has_lost_old_rows_does_not_count_as_whole():
+    options = {name: InputOptions(lateness=Lateness("at", "1 day")) for name in ("a", "b")}
+    schemas = {name: "k bigint, at timestamp" for name in ("a", "b")}
+    join = (
+        "CREATE VIEW v AS SELECT a.k, b.at FROM a JOIN b ON a.k = b.k "
+        "AND b.at BETWEEN a.at AND a.at + INTERVAL '1 day';"
+    )
+    old = compile_sql(join, schemas, input_options=options)
+    for day in (1, 5, 9):
+        old.step({name: timed(day)["e"] for name in schemas})
+    more = compile_sql(
+        join + "CREATE VIEW n AS SELECT count(*) AS n FROM a", schemas, input_options=options
+    )
+    with pytest.raises(ProgramChangeError, match="input 'a'"):
+        change(old, more)
+    unbounded = compile_sql(join, schemas)
+    with pytest.raises(ProgramChangeError, match="input 'a'"):
+        change(old, unbounded)
+    same = compile_sql(join.replace("VIEW v", "VIEW w"), schemas, input_options=options)
+    assert change(old, same, renames={"w": "v"}) == {}
+
+
+def test_a_view_of_the_current_time_goes_on_at_the_time_of_the_last_step():
+    recent = "CREATE VIEW recent AS SELECT k FROM e WHERE at > now() - INTERVAL '3 days';"
+    old = compile_sql(recent, TIMED, materialize=["e"])
+    old.step(timed(1, 5), now=START + timedelta(days=6))
+    more = "CREATE VIEW older AS SELECT k FROM e WHERE at < now() - INTERVAL '3 days'"
+    new = compile_sql(recent + more, TIMED, materialize=["e"])
+    assert change(old, new) == {"older": Counter({(1,): 1})}
+    later = {name: bag for name, bag in step_bags(new, {}, now=START + timedelta(days=9)).items()}
+    assert later == {"recent": Counter({(5,): -1}), "older": Counter({(5,): 1})}
+
+
+def test_the_old_circuit_accepts_no_steps_after_the_change():
+    old, new = loaded(PATHS, E), compile_sql(PATHS, E)
+    change(old, new)
+    with pytest.raises(BrokenCircuitError, match="has moved to a circuit of other views"):
+        old.step({"e": ROWS})
+    assert old.committed.steps == new.committed.steps == 1
+
+
+def test_a_plan_leaves_the_old_circuit_as_it_was():
+    old, new = loaded(PATHS, E), compile_sql(PATHS + COUNTS, E)
+    twin = loaded(PATHS, E)
+    ProgramChange(old, new)
+    assert step_bags(old, {"e": ROWS}) == step_bags(twin, {"e": ROWS})
+
+
+# Random histories
+
+
+def play(seed: int) -> None:
+    random = Random(seed)
+    program = first_program(random)
+    circuit = program.compile()
+    present: dict[str, list] = {name: [] for name in COLUMNS}
+    published: dict[str, Counter] = {name: Counter() for name in program.views}
+    for _ in range(random.randint(3, 8)):
+        if random.random() < 0.5:
+            program = changed_program(random, program)
+            new = program.compile()
+            plan = ProgramChange(circuit, new)
+            changes = plan.apply()
+            published = {
+                view.view: published[view.view]
+                if view.kind in ("unchanged", "changed")
+                else Counter()
+                for view in plan.views
+            }
+            circuit = new
+        else:
+            changes = circuit.step(random_rows(random, program.schemas, present))
+        for name, table in changes.items():
+            published[name] = sum_weights([*published[name].items(), *bag_of(table).items()])
+        if not circuit.committed.steps:
+            continue  # constants are inserted in the first step
+        fresh = fresh_views(program, present)
+        assert published == fresh, program
+        for name in program.materialized:
+            assert bag_of(circuit.views[name]) == fresh[name], name
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32))
+def test_views_after_random_changes_equal_a_fresh_load(seed):
+    play(seed)

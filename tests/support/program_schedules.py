@@ -1,0 +1,230 @@
+"""Schedules of micro-batches, changes of the program, crashes and restarts, on a simulated disk.
+
+A schedule is a function of its seed. It acts as Spark, and as a user who now and then starts the
+job with other views. Faults occur after a random number of calls to the file system or a target;
+after a crash all but the disk, the targets and the checkpoint is dropped. The schedule checks
+after each micro-batch that the target of every view has the rows of a fresh load of the program.
+
+    python -m tests.support.program_schedules 17     # play one schedule and print all calls
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+
+import pyarrow as pa
+
+from streaming import ChangeOptions, Output, ViewSink
+from streaming.state.manifest import MANIFESTS, Manifest
+from streaming.targets.target import ViewDelta
+from tests.generators.program_histories import (
+    COLUMNS,
+    Program,
+    changed_program,
+    first_program,
+    random_rows,
+)
+from tests.oracles.naive_plan import sum_weights
+from tests.support.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
+from tests.support.simulation import Frame, small_limits
+from tests.support.tables import bag_of
+
+
+class RecordingTarget:
+    """A target that remembers each micro-batch, and checks that a replay has the same rows."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, Counter] = {}
+        self.files: SimulatedFiles | None = None
+
+    def write(self, delta: ViewDelta) -> None:
+        assert self.files is not None
+        self.files.point(f"target, before {delta}")
+        bag = bag_of(delta.table)
+        assert self.batches.setdefault(delta.batch_id, bag) == bag, f"{delta} was other rows before"
+        self.files.point(f"target, after {delta}")
+
+    @property
+    def rows(self) -> Counter:
+        return sum_weights([pair for bag in self.batches.values() for pair in bag.items()])
+
+
+@dataclass
+class Job:
+    """A program, and the targets of its views."""
+
+    program: Program
+    targets: Mapping[str, RecordingTarget]
+
+
+class ProgramSchedule:
+    """One run, with the faults and changes of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"programs {seed}")
+        self.disk = SimulatedDisk(f"program disk {seed}")
+        self.program = first_program(self.random)
+        self.jobs: dict[str, Job] = {}  # by the fingerprint of the circuit
+        self.present: dict[str, list] = {name: [] for name in COLUMNS}
+        self.committed = 0  # micro-batches that Spark has committed
+        self.tables: list[dict[str, pa.Table]] = []
+        self.sink: ViewSink | None = None
+        self.faults = self.random.choice([0, 1, 2, 4])
+        self.mean_calls = self.random.choice([3, 10, 30])
+
+    def run(self) -> None:
+        for _ in range(self.random.randint(3, 7)):
+            if self.random.random() < 0.5:
+                self._stop()
+                self.program = changed_program(self.random, self.program)
+            self.tables.append(random_rows(self.random, self.program.schemas, self.present))
+            while self.committed < len(self.tables):
+                self._plan_fault()
+                self._attempt()
+            self._check()
+        self.disk.plan(None)
+
+    def _plan_fault(self) -> None:
+        if self.faults and not self.disk.has_planned_fault:
+            self.faults -= 1
+            kind = self.random.choice(["power", "kill", "error", "full"])
+            when = self.random.choice(["before", "during", "after"])
+            self.disk.plan(Fault(int(self.random.expovariate(1 / self.mean_calls)), kind, when))
+
+    def _attempt(self) -> None:
+        try:
+            if self.sink is None:
+                self._start()
+            self._deliver()
+            self.disk.struck = self.disk.full
+        except Crash:
+            self.sink = None
+            if self.random.random() < 0.3:  # the user starts other views after the crash
+                self.program = self._other_program()
+        except Exception:
+            if not self.disk.struck:
+                raise
+            self.disk.struck = False
+            self.disk.tidy()
+            self._stop()
+
+    def _other_program(self) -> Program:
+        """Return other views over inputs with the same columns, which the replayed rows have."""
+        changed = changed_program(self.random, self.program)
+        return replace(changed, columns=self.program.columns)
+
+    def _start(self) -> None:
+        circuit = self.program.compile()
+        files = self.disk.files()
+        job = self.jobs.get(circuit.fingerprint)
+        newest = self._newest_fingerprint()
+        if job is None or newest != circuit.fingerprint:
+            job = self.jobs[circuit.fingerprint] = Job(self.program, self._targets(circuit, newest))
+        for target in job.targets.values():
+            target.files = files
+        outputs = [Output(view, target) for view, target in job.targets.items()]
+        options = ChangeOptions(allow_drop=True)
+        self.sink = ViewSink(circuit, outputs, state_dir=files, keep=2, change=options)
+
+    def _targets(self, circuit, newest: str | None) -> dict[str, RecordingTarget]:
+        """Return the target of each view: that of the earlier program if the columns are equal."""
+        if newest is None:
+            return {view: RecordingTarget() for view in circuit.outputs}
+        job = self.jobs[newest]
+        old = job.program.compile()
+        return {
+            view: job.targets[view]
+            if view in job.targets and old.schema(view).arrow == circuit.schema(view).arrow
+            else RecordingTarget()
+            for view in circuit.outputs
+        }
+
+    def _newest_fingerprint(self) -> str | None:
+        names = [name for name in self.disk.names() if name.startswith(f"{MANIFESTS}/")]
+        names = [name for name in names if name.endswith(".json")]
+        if not names:
+            return None
+        return Manifest.decode(self.disk.content(max(names)), max(names)).fingerprint
+
+    def _deliver(self) -> None:
+        assert self.sink is not None
+        files = next(iter(self._job.targets.values())).files
+        assert files is not None
+        table = tagged(self.tables[self.committed], self.sink.circuit.inputs)
+        self.sink(Frame(table, files), self.committed)
+        files.point(f"Spark records commit {self.committed}")
+        self.committed += 1
+
+    @property
+    def _job(self) -> Job:
+        assert self.sink is not None
+        return self.jobs[self.sink.circuit.fingerprint]
+
+    def _stop(self) -> None:
+        sink, self.sink = self.sink, None
+        if sink is not None:
+            self.disk.plan(None)
+            sink.close()
+
+    def _check(self) -> None:
+        assert self.sink is not None
+        fresh = fresh_views(self.program, self.present)
+        for view, target in self._job.targets.items():
+            assert target.rows == fresh[view], f"{view} of {self.program}"
+        for view in self.program.materialized:
+            assert bag_of(self.sink.circuit.views[view]) == fresh[view], view
+
+
+def tagged(tables: Mapping[str, pa.Table], inputs) -> pa.Table:
+    """Return the rows of all inputs as one table with the column ``relation``."""
+    columns = {}
+    for name, table in tables.items():
+        for field in table.schema:
+            columns.setdefault(field.name, []).append((name, field.type))
+    parts = []
+    for name, table in tables.items():
+        part = {"relation": pa.array([name] * table.num_rows, pa.string())}
+        for column, types in columns.items():
+            type = types[-1][1]
+            if column in table.column_names:
+                part[column] = table.column(column).cast(type)
+            else:
+                part[column] = pa.nulls(table.num_rows, type)
+        parts.append(pa.table(part))
+    return pa.concat_tables(parts)
+
+
+def fresh_views(program: Program, present: Mapping[str, list]) -> dict[str, Counter]:
+    """Load all rows at once into a new circuit; return its views."""
+    circuit = program.compile()
+    tables = {}
+    for name, rows in present.items():
+        schema = circuit.inputs[name].arrow_columns
+        rows = [{column: row.get(column) for column in schema.names} for row in rows]
+        tables[name] = pa.Table.from_pylist(rows, schema)
+    return {name: bag_of(table) for name, table in circuit.step(tables).items()}
+
+
+def play(seed: int) -> ProgramSchedule:
+    """Run one schedule, and say how to run it again if it fails."""
+    schedule = ProgramSchedule(seed)
+    try:
+        with small_limits(seed):
+            schedule.run()
+    except BaseException as error:
+        calls = "\n    ".join(schedule.disk.log[-60:])
+        error.add_note(
+            f"seed={seed}; replay: python -m tests.support.program_schedules {seed}; the last "
+            f"calls:\n    {calls}"
+        )
+        raise
+    return schedule
+
+
+if __name__ == "__main__":
+    schedule = play(int(sys.argv[1]))
+    sys.stdout.write("\n".join([*schedule.disk.log, ""]))
