@@ -441,7 +441,7 @@ class Store:
         self._compactor.stop()
         self._pending = None
         manifest = None if newest is None else self._versions[newest]
-        if manifest is not None and manifest.fingerprint != self._directory_circuit.fingerprint:
+        if manifest is not None and self._has_other_views(manifest):
             self._load_changed(manifest)
             return
         self._current = load(
@@ -454,11 +454,16 @@ class Store:
         self._compactor.check_all(self._current)
         self._is_loaded = True
 
+    def _has_other_views(self, manifest: Manifest) -> bool:
+        """Return True if a version is of other views, or has not published all of these views."""
+        if manifest.fingerprint != self._directory_circuit.fingerprint:
+            return True
+        is_embedded = self._cell_count is None and manifest.cells is None
+        return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
+
     def _load_changed(self, manifest: Manifest) -> None:
         """Load a version of other views into the circuit; the next version commits the change."""
-        assert self._identity is not None
         if self._cell_count is not None or manifest.cells is not None:
-            check_same_circuit(self.files, self._identity, self._directory_circuit)
             raise StateMismatchError(
                 f"version {manifest.batch_id} of state directory {self.files.location} is of other "
                 "views, and views in mode 'distributed' cannot change: move the state to one "
