@@ -117,7 +117,8 @@ class Circuit:
         materialized: The views and inputs that are kept whole.
         input_options: The options of the inputs that have any, by name.
         limits: The rows, bytes and seconds that a step, or a query, may use.
-        fingerprint: All fingerprints of the spec as one.
+        fingerprint: A hash of the inputs, the views and the names of the materialized relations. A
+            circuit can load the state of a circuit with the same fingerprint.
         graph: The operators with their state; a step may be writing to it.
         codecs: The dictionaries of values; a step may be adding to them.
 
@@ -159,6 +160,7 @@ class Circuit:
         self._version = 0
         # True while a commit runs, and after a commit that failed: writers must not start then.
         self._is_state_undefined = False
+        self._is_ended = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
         # The arguments of a `StepObserver`, by the position of the node.
@@ -452,7 +454,7 @@ columns 'nmae'; the relation needs name, age and may have weight
     def view_after(self, step: CircuitStep, name: str) -> PostStepView:
         """Return a materialized view as it will be after a step; see `CircuitStep.after`."""
         self.check_step(step)
-        self.views.trace(name)
+        self.views.trace(name)  # an error if the view does not exist or is not materialized
         delta = step.graph_step.deltas[self.graph.views[name]]
         return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
 
@@ -460,7 +462,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Remove the codes of steps that were dropped; return the lengths of the dictionaries."""
         registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
-        # With several open turns, steps that this thread has prepared still need their codes.
+        # This step has one turn. Each other open turn is that of a step which this thread has
+        # prepared, and which still needs its codes.
         if lengths == committed or self._turns.open_turns > 1:
             return lengths
         registry.truncate(committed)
@@ -564,11 +567,12 @@ columns 'nmae'; the relation needs name, age and may have weight
 
         Args:
             text: A SELECT, or Datalog rules, whose last head is the answer. The text may read the
-                materialized views and inputs, and the inputs that a join keeps whole.
+                materialized views and inputs, and the inputs that a join or an input option keeps
+                whole.
             dialect: The dialect of a SELECT; by default that of the views.
             functions: User-defined functions that the query can call, besides those of the views.
-                They are called for the rows of the query; to read what a view remembers, name the
-                view.
+                They are called for the rows of the query; to read the results that a view stores,
+                select them from the view.
 
         Returns:
             A table of the rows, with ``weight``.
@@ -712,6 +716,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             self._turns.end(turn)
         self._turns.end_all()
 
+    def end(self) -> None:
+        """Accept no more steps, because another circuit goes on with the state of this one."""
+        self._is_ended = True
+
     def adopt(
         self,
         codecs: Codecs,
@@ -741,6 +749,7 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def _end_broken_turns(self) -> None:
         """End the turns of a broken circuit: the steps prepared in them are lost."""
+        # No commit runs at the same time, so an undefined state is that of a failed commit.
         if self._is_state_undefined:
             self._turns.end_all()
 
@@ -757,7 +766,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         self.codecs, self.graph, self._integrals = codecs, graph, integrals
         self._committed, self._sweeper = committed, sweeper
         self._version += 1
-        self._is_state_undefined = self._has_commit_failed = False
+        self._is_state_undefined = self._has_commit_failed = self._is_ended = False
 
     def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations.
@@ -781,8 +790,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name in self.input_options:
             graph.add_checked_input(name, self._checked_input(name, codecs, graph.relations))
         positions = {**input_positions, **graph.views}
+        # Views keep their results when a row of these inputs expires (`circuits.inputs.finality`).
+        kept_inputs = self._group_functions.keys()
         integrals = {
-            name: graph.integrate(positions[name], retained=name in self._group_functions)
+            name: graph.integrate(positions[name], retained=name in kept_inputs)
             for name in self.materialized
         }
         graph.bound_state()
@@ -818,6 +829,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             self._check_writable()
 
     def _check_writable(self) -> None:
+        if self._is_ended:
+            raise BrokenCircuitError(
+                "the state of this circuit has moved to a circuit of other views: step that one"
+            )
         if self._is_state_undefined:
             raise BrokenCircuitError(
                 "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "
@@ -932,7 +947,7 @@ class CircuitStep(Staged):
     def digests(self) -> dict[str, int]:
         """A checksum of the rows of each input, independent of their order and chunks.
 
-        Columns that no view reads are left out. It can be compared with that of other rows of the
-        same circuit, also after a restart. Read it before the commit.
+        Columns that no view reads are left out. A replay of the step has the same checksums
+        (`Circuit.digests`), also after a restart. Read them before the commit.
         """
         return self.circuit.digests_of_step(self)

@@ -26,11 +26,14 @@ before the input if they can occur.
 
 The watermark is part of the circuit's state: one int64 code of the time column per input.
 
-An input with `Lateness` has the same watermark, with the lateness as the duration, and rejects the
-same late rows. With `Retention` beside it, rows expire ``retain - lateness`` before this watermark;
-without, they do not expire, and the input has no trace::
+An input with `Lateness` has a watermark, too, and rejects late rows in the same way. The duration
+is the lateness, and is not subtracted from the source watermark, because the source has already
+subtracted its own lateness::
 
     h'  =  max(h, greatest time of the inserted rows - lateness, source watermark)
+
+With `Retention` as well, rows expire ``retain - lateness`` before this watermark. Without it, they
+do not expire, and the input has no trace.
 
 Alternative considered: one watermark per source, as in Spark. A caller with such a watermark passes
 it to ``prepare``.
@@ -76,8 +79,8 @@ class EventTimeBound:
         schema: The input's columns.
         options: The options of the input, with lateness or retention.
         codecs: The codes of values.
-        groups: Non-decreasing functions of the time, which is their column 0. Rows with the same
-            value of one of these functions expire together.
+        groups: Non-decreasing functions of the time, as expressions in which the time is column 0.
+            Rows with the same value of one of these functions expire together.
         computed: The event time that the declaration of the input computes; None without one.
 
     Raises:
@@ -86,7 +89,8 @@ class EventTimeBound:
     Attributes:
         time_column: The position of the event time; None if it is computed.
         type: Its type.
-        span: The duration between the newest row and the watermark, and its option.
+        span: The option with the duration from the newest row back to the watermark: the lateness,
+            or the retention of an input without lateness.
         has_expiry: True if rows expire.
         keeps_results: True if published results stay when their rows expire.
         expiry_delay: The time between the watermark and the limit of expiry, in the column's units.

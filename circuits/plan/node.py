@@ -100,7 +100,7 @@ class PlanNode(ABC):
         """
         return {}
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         """Return the bounds, and those that follow from how the columns are computed.
 
         For example, if ``b`` is computed as ``a + 10``, a bound of ``b`` implies one of ``a``.

@@ -176,10 +176,10 @@ class Filter(UnaryNode):
         return f"filter {label(self.predicate, [f.name for f in self.input.fields])}"
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        return self.implied_bounds(inputs[0])
+        return self.with_implied_bounds(inputs[0])
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        bounds = self.input.implied_bounds(bounds)
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        bounds = self.input.with_implied_bounds(bounds)
         pairs = list(ordered_columns(conjuncts([self.predicate])))
         return add_implied_bounds(bounds, pairs)
 
@@ -219,7 +219,7 @@ class Map(UnaryNode):
                 bounds[column] = apply_function(inputs[0][argument.index], function)
         return bounds
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         # A bound of x + c implies one of x, which may imply bounds of other columns.
         input_bounds: dict[int, Frontier] = {}
         for column, frontier in bounds.items():
@@ -227,7 +227,7 @@ class Map(UnaryNode):
             if shift is not None:
                 base, ticks = shift
                 input_bounds.setdefault(base.index, shifted(frontier, -ticks, base.type))
-        implied = self.bounds_of_changes([self.input.implied_bounds(input_bounds)], 0)
+        implied = self.bounds_of_changes([self.input.with_implied_bounds(input_bounds)], 0)
         return {**implied, **bounds}
 
     def _may_be_null(self, column: int) -> bool:
@@ -329,8 +329,8 @@ class Negate(UnaryNode):
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         return inputs[0]
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        return self.input.implied_bounds(bounds)
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.with_implied_bounds(bounds)
 
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column)
@@ -350,8 +350,8 @@ class _RowwiseNode(UnaryNode):
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         return inputs[0]
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        return self.input.implied_bounds(bounds)
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.with_implied_bounds(bounds)
 
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column)
@@ -452,8 +452,8 @@ class TopK(UnaryNode):
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         return keep_bounds(inputs[0], self.keys)
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        return self.input.implied_bounds(bounds)
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.with_implied_bounds(bounds)
 
     def _may_be_null(self, column: int) -> bool:
         return self.input.is_nullable(column)

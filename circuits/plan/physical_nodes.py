@@ -96,7 +96,7 @@ class Join(NaryNode):
             if variable in by_variable
         }
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         known_bounds = {self.head[column]: frontier for column, frontier in bounds.items()}
         by_variable = self._close_variables(known_bounds)
         return {c: by_variable[v] for c, v in enumerate(self.head) if v in by_variable}
@@ -137,7 +137,7 @@ class Join(NaryNode):
             bounds = dict(add_implied_bounds(bounds, pairs))
             for plan, variables in zip(self.inputs, self.variables, strict=True):
                 by_column = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
-                for column, frontier in plan.implied_bounds(by_column).items():
+                for column, frontier in plan.with_implied_bounds(by_column).items():
                     bounds.setdefault(variables[column], frontier)
         return bounds
 
@@ -159,9 +159,10 @@ class _FirstColumnsNode(UnaryNode):
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         return bounds_of_first(inputs[0], self.kept_count)
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
         return bounds_of_first(
-            self.input.implied_bounds(bounds_of_first(bounds, self.kept_count)), self.kept_count
+            self.input.with_implied_bounds(bounds_of_first(bounds, self.kept_count)),
+            self.kept_count,
         )
 
     def _may_be_null(self, column: int) -> bool:

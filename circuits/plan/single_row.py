@@ -1,7 +1,7 @@
 """SingleRow: groups of at most one row each, as a scalar subquery needs them.
 
 The rows pass unchanged. A step in which a group gets a second row fails, and its error names the
-group. A second row can also be a duplicate: its weight counts.
+group. A row of weight 2 counts as two rows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class SingleRow(UnaryNode):
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         return inputs[0]
 
-    def implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
-        return self.input.implied_bounds(bounds)
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return self.input.with_implied_bounds(bounds)
 
     @property
     def partitioning(self) -> tuple[int, ...]:

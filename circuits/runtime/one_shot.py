@@ -1,9 +1,9 @@
 """One-shot queries over the state of a circuit: plans evaluated once, in non-incremental form.
 
 A query reads relations from the traces of one version of the state. It can read the materialized
-views, and the inputs of which a join of the circuit reads all columns. A join in the query uses the
-existing arrangements of these traces. It sorts a relation itself if no arrangement has the column
-order that it needs (`dbsp_wcoj.generic_join`).
+views and inputs, and each input whose rows a join or an input option keeps with all columns. A join
+in the query uses the existing arrangements of these traces. It sorts a relation itself if no
+arrangement has the column order that it needs (`dbsp_wcoj.generic_join`).
 
 A query does not change the circuit: it adds no view, no arrangement and no code for a value. Its
 codecs are an overlay of those of the version (`circuits.runtime.circuit_version`).
@@ -52,15 +52,17 @@ def stored_relations(
         inputs: The schema of each input.
         views: The schema of each view.
     """
-    joined_nodes = set(state.graph.relations.traces)
+    # The trace of an input has the name of the input. Joins that read only some of its rows or
+    # columns have the trace of a filter or projection instead.
+    names_of_traces = set(state.graph.relations.traces)
     bounds = state.graph.state_bounds
     for position in bounds.relations if bounds is not None else ():
-        joined_nodes.remove(state.graph.nodes[position].name)  # its old rows are dropped
+        names_of_traces.remove(state.graph.nodes[position].name)  # the trace drops old rows
     stored: dict[str, tuple[Fields, Trace]] = {}
     for name, schema in {**inputs, **views}.items():
         if name in materialized:
             stored[name] = (schema.fields, materialized.trace(name))
-        elif name in inputs and name in joined_nodes and schema.arity:
+        elif name in inputs and name in names_of_traces and schema.arity:
             stored[name] = (schema.fields, state.trace(relation_trace(name)))
     return stored
 
@@ -83,7 +85,7 @@ def answer_query(
         stored: The columns and the trace of each relation; no thread may change the traces.
         codecs: The codecs of this query only.
         dialect: The dialect of a SELECT.
-        join_options: The options of maintained joins; only recursions use them.
+        join_options: The options of joins that deltas maintain: in a query, those of a recursion.
         budget: The limits of the query.
         functions: The user-defined functions by lower-case name; they are called for the rows of
             the query, even if a view stores their results.
@@ -99,7 +101,7 @@ def answer_query(
             fields,
             name=name,
             dialect=dialect,
-            allow_tables=False,
+            allow_declarations=False,
             functions=functions,
             tables=tables,
         )

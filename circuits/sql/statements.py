@@ -183,7 +183,7 @@ def plan_sql(
     *,
     name: str = "view",
     dialect: str = "duckdb",
-    allow_tables: bool = True,
+    allow_declarations: bool = True,
     functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
     tables: Mapping[str, PlanNode] = NO_TABLES,
 ) -> dict[str, PlanNode]:
@@ -197,7 +197,7 @@ def plan_sql(
             declares. A relation that is also declared has the columns of the declaration.
         name: The name of the view of a plain SELECT.
         dialect: The dialect of sqlglot to read the text in.
-        allow_tables: False if the text cannot declare relations.
+        allow_declarations: False if CREATE TABLE is an error.
         functions: The user-defined functions by lower-case name. Their calls are expressions of
             the plans; `circuits.plan.user_call_placement` makes nodes of them.
         tables: The plans of relations with computed columns, as `computed_tables` returns them.
@@ -232,7 +232,7 @@ def plan_sql(
         planner = StatementPlanner(relations, name, readers, tables)
         planner.declare([(source, tree) for tree in trees])
         for table in planner.declarations.inputs:
-            if not allow_tables:
+            if not allow_declarations:
                 raise source.error_at(0, f"a query cannot declare table {table!r}; drop it")
         for numbers in order_statements(source.recursive_views, trees):
             if len(numbers) > 1 or names_itself(source, trees[numbers[0]]):
@@ -494,8 +494,9 @@ def _plan_statement(
     if isinstance(tree, exp.Insert):
         return _plan_insert(environment, declarations, tree)
     if not isinstance(tree, exp.Query | exp.Values | exp.Pivot):
-        offset, word = source.first_word(number)
-        word = word.upper()
+        tokens = source.statement_tokens(number)
+        source.refuse_foreign_construct(tokens)
+        offset, word = tokens[0].start, tokens[0].text.upper()
         advice = ADVICE.get(word, "write SELECT or CREATE VIEW")
         if isinstance(tree, exp.Command) and word == "CREATE":
             word = "this CREATE"

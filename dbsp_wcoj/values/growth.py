@@ -9,8 +9,9 @@ string that it adds, and the copy takes the place of the array when it has all s
                           grows by SPEED      grows by 1
 
 From then on, ``capacity / 8`` strings are added before the array is full. Meanwhile
-``SPEED * capacity / 8`` are copied, twice as many as there are. So only an insertion of many
-strings at once finds a full array, and it then copies at most `SPEED` strings for each of its own.
+``SPEED * capacity / 8`` can be copied, twice as many as there are; a quarter of this is needed to
+clear the hash table. So only an insertion of many strings at once finds a full array, and it then
+copies at most `SPEED` strings for each of its own.
 
 Strings are only added and removed at the end, so a copy stays valid: if strings are removed, it is
 cut as well.
@@ -38,6 +39,8 @@ SPEED: Final = 16
 # At least so many strings, or bytes, are copied at a time.
 MIN_COPIED_STRINGS: Final = 1024
 MIN_COPIED_BYTES: Final = 1 << 16
+# Slots that are set to 0 instead of copying a string.
+CLEARED_SLOTS: Final = 8
 
 
 class Table(NamedTuple):
@@ -66,12 +69,21 @@ class ArrayCopy:
 
 
 class SlotsCopy:
-    """A larger hash table that has the first ``copied`` strings."""
+    """A larger hash table: ``cleared`` slots are set to 0, and ``copied`` strings are inserted.
 
-    __slots__ = ("copied", "slots")
+    The slots of the strings are anywhere in the table. So all slots are set to 0 first, in their
+    order, a slice at a time: the system supplies the memory of a new array when it is first
+    written, and the first slice of strings would need all of it at once.
 
-    def __init__(self, slots: npt.NDArray[np.int64]) -> None:
-        self.slots = slots
+    Args:
+        length: The number of slots.
+    """
+
+    __slots__ = ("cleared", "copied", "slots")
+
+    def __init__(self, length: int) -> None:
+        self.slots: npt.NDArray[np.int64] = np.empty(length, np.int64)
+        self.cleared = 0
         self.copied = 0
 
     def advance(
@@ -81,7 +93,13 @@ class SlotsCopy:
         size: int,
         count: int,
     ) -> bool:
-        """Insert up to ``count`` strings; return whether all are inserted."""
+        """Do the work of ``count`` inserted strings; return whether all strings are inserted."""
+        first = self.cleared
+        self.cleared = min(first + CLEARED_SLOTS * count, len(self.slots))
+        self.slots[first : self.cleared] = 0
+        count -= -(-(self.cleared - first) // CLEARED_SLOTS)
+        if self.cleared < len(self.slots):
+            return False
         stop = min(self.copied + count, size)
         intern_kernels.rebuild_slots(self.slots, bounds, arena, self.copied, stop)
         self.copied = stop
@@ -140,7 +158,7 @@ class Growth:
                 arena, self.arena = self.arena.array, None
         # A hash table is full when half of its slots are in use.
         if self.slots is None and _is_nearly_full(2 * size, len(slots)):
-            self.slots = SlotsCopy(np.zeros(2 * len(slots), np.int64))
+            self.slots = SlotsCopy(2 * len(slots))
         if self.slots is not None and self.slots.advance(bounds, arena, size, strings):
             slots, self.slots = self.slots.slots, None
         return Table(slots, bounds, arena)

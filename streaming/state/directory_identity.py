@@ -28,6 +28,7 @@ __all__ = [
     "DirectoryIdentity",
     "check_same_circuit",
     "ensure_identity",
+    "find_identity",
     "read_identity",
     "update_identity",
 ]
@@ -64,7 +65,7 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
         StateMismatchError: A newer version of the package wrote the directory.
         StateDamagedError: As for `read_identity`.
     """
-    existing, is_written = _find_identity(files, circuit)
+    existing, is_written = _read(files, circuit)
     identity = existing or _identity_of(circuit, new_id)
     if not is_written:
         _write(files, identity)
@@ -87,6 +88,16 @@ def _write(files: Files, identity: DirectoryIdentity) -> None:
     files.sync_folder("")
 
 
+def find_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
+    """Return the identity of a directory, which may be of other views; None if it has none yet.
+
+    Raises:
+        StateMismatchError: A newer version of the package wrote the directory.
+        StateDamagedError: As for `read_identity`.
+    """
+    return _read(files, circuit)[0]
+
+
 def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
     """Return the identity of a directory; None if it has none yet.
 
@@ -95,7 +106,7 @@ def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
         StateDamagedError: The file was changed, or is missing while there are manifests, and these
             are not of this circuit.
     """
-    identity, is_written = _find_identity(files, circuit)
+    identity, is_written = _read(files, circuit)
     if identity is not None and is_written and not _is_of_newest_version(files, circuit):
         check_same_circuit(files, identity, circuit)
     return identity
@@ -114,7 +125,7 @@ def _is_of_newest_version(files: Files, circuit: Circuit) -> bool:
     return False
 
 
-def _find_identity(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
+def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
     """Return the identity, from the file or from a manifest, and whether the file has it."""
     path = f"{files.location}/{IDENTITY_FILE}"
     if files.size(IDENTITY_FILE) is None:

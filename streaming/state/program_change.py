@@ -29,13 +29,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from circuits import Circuit, ProgramChangeError
+from circuits import Circuit, ProgramChangeError, UserFunction
+from circuits.circuit_spec import CircuitSpec
 from circuits.state.program_change import ProgramChange
 from circuits.state.registry import is_row_ids
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.files import Files, read_small_file, replace_atomically
-from streaming.state.manifest import Manifest, ProgramLink
+from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
 from streaming.state.verified_files import read_state
 from streaming.state.view_definitions import (
     DEFINITION_FILE,
@@ -47,8 +48,11 @@ __all__ = [
     "ChangeOptions",
     "PendingChange",
     "change_program",
+    "check_allowed",
+    "newest_version",
     "plan_change",
     "program_file",
+    "read_program",
     "remove_old_programs",
     "write_programs",
 ]
@@ -109,7 +113,7 @@ def plan_change(
         StateDamagedError: The version is damaged.
         ProgramChangeError: The options do not fit the programs.
     """
-    old = _old_circuit(files, manifest, circuit)
+    old = Circuit(read_program(files, manifest, circuit.spec.functions))
     try:
         old.load(read_state(files, manifest))
     except DbspWcojError as error:
@@ -147,21 +151,7 @@ def change_program(
         StateDamagedError: The version is damaged.
     """
     change = plan_change(files, manifest, circuit, options)
-    if change.losses and not options.allow_drop:
-        raise StateMismatchError(
-            f"state directory {files.location} has the state of other views, and these would drop "
-            f"{'; '.join(change.losses)}. Use the views that the state was made with; or allow it "
-            "with ChangeOptions(allow_drop=True), --allow-drop on the command line; a renamed view "
-            "goes on with renames={new name: old name}"
-        )
-    if change.missing:
-        names = sorted(text.split("'")[1] for text in change.missing)
-        raise ProgramChangeError(
-            f"state directory {files.location}: {'; '.join(change.missing)}: give the rows once as "
-            f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{names[0]!r}: frame}}); "
-            'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
-            "for later views"
-        )
+    check_allowed(files, manifest, change, options)
     tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
     outputs = change.apply(tables, now=now)
     continued = {
@@ -181,6 +171,33 @@ def change_program(
         ProgramLink(continued, change.has_same_inputs),
         manifest.fingerprint,
     )
+
+
+def check_allowed(
+    files: Files, manifest: Manifest, change: ProgramChange, options: ChangeOptions
+) -> None:
+    """Check that a change can be applied.
+
+    Raises:
+        StateMismatchError: It drops something that ``options`` do not allow.
+        ProgramChangeError: Rows that are needed are neither kept nor given.
+    """
+    if change.losses and not options.allow_drop:
+        raise StateMismatchError(
+            f"state directory {files.location} has the state of other views, and these would drop "
+            f"{'; '.join(change.losses)}. Use the views that the state was made with; or allow it "
+            "with ChangeOptions(allow_drop=True), --allow-drop on the command line; a renamed view "
+            "goes on with renames={new name: old name}"
+        )
+    if change.missing:
+        names = sorted(text.split("'")[1] for text in change.missing)
+        raise ProgramChangeError(
+            f"state directory {files.location}: {'; '.join(change.missing)}: give the rows once as "
+            f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{names[0]!r}: frame}}), "
+            f"--backfill {names[0]}=FILE on the command line; "
+            'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
+            "for later views"
+        )
 
 
 def write_programs(files: Files, circuit: Circuit, pending: PendingChange) -> None:
@@ -208,18 +225,40 @@ def remove_old_programs(files: Files, fingerprints: Collection[str]) -> None:
             files.remove(name)
 
 
+def newest_version(files: Files, *, state_id: str | None = None) -> Manifest | None:
+    """Return the newest version of a directory; None if it has none.
+
+    Raises:
+        StateDamagedError: Its manifest is damaged.
+        OSError: The file system failed.
+    """
+    newest = max(list_batch_ids(files), default=None)
+    return None if newest is None else read_manifest(files, newest, state_id=state_id)
+
+
 def program_file(fingerprint: str) -> str:
     """Return the name of the file with the text of a program."""
     return f"{PROGRAMS}/{fingerprint}.json"
 
 
-def _old_circuit(files: Files, manifest: Manifest, circuit: Circuit) -> Circuit:
-    """Compile the program of a version."""
+def read_program(
+    files: Files, manifest: Manifest, functions: Mapping[str, UserFunction]
+) -> CircuitSpec:
+    """Compile the program of a version.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        functions: The user-defined functions that the views call, by lower-case name.
+
+    Raises:
+        StateMismatchError: The program cannot be compiled again, or gets another fingerprint.
+    """
     name = program_file(manifest.fingerprint)
     if files.size(name) is None:
         name = DEFINITION_FILE
     try:
-        spec = read_definition(files, circuit.spec.functions, name=name)
+        spec = read_definition(files, functions, name=name)
     except StateMismatchError:
         raise
     except StateError as error:
@@ -233,7 +272,7 @@ def _old_circuit(files: Files, manifest: Manifest, circuit: Circuit) -> Circuit:
             "version of the package compiles them differently, so the change of the views cannot "
             "be computed: start once with the views and the version of the package that wrote it"
         )
-    return Circuit(spec)
+    return spec
 
 
 def _reused_manifest(manifest: Manifest, change: ProgramChange) -> Manifest:

@@ -450,7 +450,7 @@ class Store:
         self._compactor.stop()
         self._pending = None
         manifest = None if newest is None else self._versions[newest]
-        if manifest is not None and manifest.fingerprint != self._directory_circuit.fingerprint:
+        if manifest is not None and self._has_other_views(manifest):
             self._load_changed(manifest)
             return
         self._current = load(
@@ -462,6 +462,13 @@ class Store:
         )
         self._compactor.check_all(self._current)
         self._is_loaded = True
+
+    def _has_other_views(self, manifest: Manifest) -> bool:
+        """Return True if a version is of other views, or has not published all of these views."""
+        if manifest.fingerprint != self._directory_circuit.fingerprint:
+            return True
+        is_embedded = self._cell_count is None and manifest.cells is None
+        return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
 
     def _load_changed(self, manifest: Manifest) -> None:
         """Load a version of other views into the circuit; the next version commits the change."""

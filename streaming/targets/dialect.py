@@ -5,8 +5,8 @@ defines types, values, bulk insertion and transactions. Statements consist of qu
 placeholders; a value never becomes part of the text of a statement.
 
 DB-API requires Python objects, so Arrow values are converted to them. First, whole columns are cast
-(times become ISO text, which keeps their last digit), then ``to_pylist`` creates one object per
-value.
+(times become ISO text, because Python's times have no nanoseconds), then ``to_pylist`` creates one
+object per value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Matches: the newest rows of a view that the page draws as a pattern.
 
 A match is removed when its row is deleted, so the drawing is always correct. At most
-``MAX_MATCHES`` matches are retained, the first ones of each delta, because a drawing of more would
-be unreadable. In a large delta, Arrow finds the rows that delete a retained match, not a Python
-loop over all rows.
+``MAX_MATCHES`` matches are retained, because a drawing of more would be unreadable: the newest, and
+of a delta with more insertions than that, the first ones. In a large delta, Arrow finds the rows
+that delete a retained match, not a Python loop over all rows.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Matches:
         elif self._retained:
             self._apply(table, weights, key_columns, is_upsert=mode == "upsert")
         row_numbers = np.flatnonzero(weights > 0)[:MAX_MATCHES]
-        # The weights of these rows include the changes of this table.
+        # The weights of the matches retained so far already include the changes of this table.
         already_counted = frozenset(self._retained)
         columns = [_take(table, name, row_numbers).combine_chunks() for name in key_columns]
         nodes = row_texts([_take(table, name, row_numbers) for name in self.names])

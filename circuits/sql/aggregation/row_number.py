@@ -10,8 +10,8 @@ Both are one TopK node, which reads the first rows of each group only. If the nu
 Window numbers the rows that the TopK keeps. A row_number() without a bound, or a second one of the
 same query, is a Window over all rows (`circuits.sql.aggregation.windows`).
 
-The bound in WHERE is not pushed below an outer, semi or anti join, because it would change the
-result.
+The bound in WHERE is not pushed below an outer, semi, anti or ASOF join, nor below PIVOT or
+UNPIVOT, because it would change the result.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def read_row_number(
     source.refuse_arguments(node.this)  # row_number() takes no arguments
     partition, order, frame = windows.window_parts(clause, node)
     if frame is not None:
-        # SQL allows a frame here, but row_number() does not depend on it.
+        # SQL allows a frame here, but row_number() does not depend on it. An argument of the frame
+        # that is not listed is an error.
         source.allow_arguments(frame, "kind", "start", "start_side", "end", "end_side")
     partition_by = tuple(clause.read(key) for key in partition)
     order_by = read_order(source, order, clause.read) if order else ()
@@ -121,8 +122,7 @@ def find_row_number_conditions(environment: Environment, node: exp.Select) -> Ro
     column_by_condition: dict[int, exp.Column] = {}
     where, joins = node.args.get("where"), node.args.get("joins") or []
     from_ = node.args.get("from_")
-    has_other_joins = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
-    if where is None or from_ is None or has_other_joins:
+    if where is None or from_ is None or not all(map(_is_inner_join, joins)):
         return RowNumberConditions(bounds_by_table, column_by_condition)
     tables = [from_.this, *(join.this for join in joins)]
     names_by_table = {id(table): set(_row_number_names(environment, table)) for table in tables}
@@ -131,7 +131,7 @@ def find_row_number_conditions(environment: Environment, node: exp.Select) -> Ro
         if bound is None or not isinstance(bound.value, exp.Column):
             continue
         column = bound.value
-        environment.source.allow_arguments(column, "this", "table")
+        environment.source.allow_arguments(column, "this", "table")  # any other is an error
         name, qualifier = column.name.casefold(), column.table.casefold()
         matches = [
             id(table)
@@ -149,10 +149,16 @@ def find_row_number_conditions(environment: Environment, node: exp.Select) -> Ro
     return RowNumberConditions(bounds_by_table, column_by_condition)
 
 
+def _is_inner_join(join: exp.Join) -> bool:
+    """Return whether each row of a join depends on one row of each side only."""
+    is_asof = (join.args.get("method") or "").upper() == "ASOF" or join.this.args.get("version")
+    return not (join.args.get("side") or join.kind in ("SEMI", "ANTI") or is_asof)
+
+
 def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
     """Yield the names of the columns of a query in FROM that are a row_number()."""
     alias = table.args.get("alias")
-    if alias is not None and alias.args.get("columns"):
+    if _has_later_clause(table) or (alias is not None and alias.args.get("columns")):
         return
     query: exp.Expr = table
     if isinstance(table, exp.Table):
@@ -169,11 +175,14 @@ def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str
 
 
 def _has_later_clause(query: exp.Expr) -> bool:
-    """Return whether a clause that SQL evaluates after the SELECT list reads its rows.
+    """Return whether a clause after the SELECT list, or after a query in FROM, reads its rows.
 
     The bound must not be applied before such a clause, because the clause would read fewer rows.
+    The joins of a query in FROM are those of ``a JOIN q RIGHT JOIN b ON ... ON ...``.
     """
-    return any(query.args.get(name) for name in ("distinct", "qualify", "limit", "offset"))
+    names = ("distinct", "qualify", "limit", "offset", "pivots")
+    has_joins = not isinstance(query, exp.Select) and bool(query.args.get("joins"))
+    return has_joins or any(query.args.get(name) for name in names)
 
 
 def _integer_value(node: exp.Expr) -> int | None:

@@ -239,6 +239,15 @@ def _age(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
     )
 
 
+def _refuse_pattern(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Refuse ``to_char`` with a pattern that `circuits.sql.syntax.function_templates` left."""
+    raise clause.source.unsupported(
+        node,
+        f"{clause.source.name_in_text(node)}() with this pattern",
+        "write a constant of YYYY, MM, DD, HH24, MI, SS, MS, Mon, or use strftime() or strptime()",
+    )
+
+
 def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
     return clause.call(node, "bit_xor_of", left, right)
 
@@ -337,6 +346,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "date_sub": check_count(3, _date_sub),
     "add_months": call_of("add_months"),
     "age": check_count((1, 2), _age),
+    "to_char": _refuse_pattern,
+    "to_date": _refuse_pattern,
     "to_hours": _to_interval(3_600_000_000),
     "to_minutes": _to_interval(60_000_000),
     "to_seconds": _to_interval(1_000_000),

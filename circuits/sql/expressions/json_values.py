@@ -175,6 +175,8 @@ _JSON_FUNCTIONS: Final = frozenset(
     (
         *("array_to_json", "json_array", "json_arrayagg", "json_group_array", "json_group_object"),
         *("json_object", "json_objectagg", "json_quote", "row_to_json", "to_json"),
+        *("json_agg", "json_build_array", "json_build_object", "json_object_agg", "jsonb_agg"),
+        *("jsonb_build_array", "jsonb_build_object", "jsonb_object_agg"),
     )
 )
 
@@ -185,7 +187,7 @@ def is_json(node: exp.Expr) -> bool:
         node = node.this
     return (
         isinstance(node, exp.JSONExtract | exp.ParseJSON)
-        or (isinstance(node, exp.Cast) and node.to.this == exp.DType.JSON)
+        or (isinstance(node, exp.Cast) and node.to.this in (exp.DType.JSON, exp.DType.JSONB))
         or (isinstance(node, exp.Anonymous) and node.name.casefold() in _JSON_FUNCTIONS)
     )
 
@@ -224,6 +226,8 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     "json_array_length": _json_reader_of_name("json_array_length_or_zero", "json_array_length"),
+    "json_elements": _json_reader_of_name("json_elements"),
+    "json_members": _json_reader_of_name("json_members"),
     "json_valid": _json_reader_of_name("json_valid"),
     "to_json": _to_json_reader("to_json"),
 }

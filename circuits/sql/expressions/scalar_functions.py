@@ -15,6 +15,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import spark_text
+from circuits.sql.expressions.json_values import is_json
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.types.arrow_types import is_nested
@@ -87,6 +88,10 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "safe")
+    if clause.source.is_postgres and (is_json(node.left) or is_json(node.right)):
+        raise clause.source.unsupported(
+            node, "|| of JSON", "write the object with jsonb_build_object()"
+        )
     left, right = clause.read(node.left), clause.read(node.right)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)

@@ -315,6 +315,14 @@ class _FromReader:
             arguments.append("db")
         if isinstance(node.parent, exp.Join):
             arguments.append("version")  # FOR SYSTEM_TIME AS OF, which `_join` reads
+        version = node.args.get("version") or node.args.get("when")
+        if version is not None and "version" not in arguments:
+            raise self.source.unsupported(
+                version,
+                "an earlier version of a table",
+                "a view reads the current rows; JOIN t FOR SYSTEM_TIME AS OF a time of the other "
+                "table reads the row at that time",
+            )
         self.source.allow_arguments(node, *arguments)
         if node.db and not self.source.is_default_schema(node.db):
             raise self.source.unsupported(

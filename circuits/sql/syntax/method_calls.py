@@ -11,32 +11,29 @@ Before such a call, sqlglot has turned columns into identifiers; they become col
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from sqlglot import exp
+
+from circuits.sql.syntax.function_templates import ParseExpression, fill_template
 
 __all__ = ["replace_method_calls"]
 
 # The schemas of the functions that every dialect has.
 _SCHEMAS: Final = ("main", "pg_catalog")
-# The keys of ``meta`` with the place of a node in the text.
-_POSITION: Final = ("line", "col", "start", "end")
 # The nodes whose identifiers are names.
 _NAMED: Final = (exp.Column, exp.Kwarg, exp.PropertyEQ, exp.Alias, exp.Table, exp.TableAlias)
 _COLUMN_PARTS: Final = ("this", "table", "db", "catalog")
 
 
-def replace_method_calls(
-    tree: exp.Expr, *, has_methods: bool, parse_call: Callable[[str], exp.Expr]
-) -> exp.Expr:
+def replace_method_calls(tree: exp.Expr, *, has_methods: bool, parse: ParseExpression) -> exp.Expr:
     """Return a tree with ``f(x, y)`` in place of ``x.f(y)``; the tree is changed.
 
     Args:
         tree: A statement.
         has_methods: True if what is before the dot is an argument, as in DuckDB; False if it can
             only be a schema.
-        parse_call: Returns the syntax tree of a text with one call.
+        parse: Returns the syntax tree of an expression.
     """
     dots = [dot for dot in tree.find_all(exp.Dot) if isinstance(dot.expression, exp.Anonymous)]
     for dot in reversed(dots):  # the innermost first
@@ -48,12 +45,7 @@ def replace_method_calls(
         if not is_schema:
             arguments.insert(0, _restore_columns(dot.this))
         by_name = {f"argument_{number}": argument for number, argument in enumerate(arguments)}
-        new_call = parse_call(f"{call.name}({', '.join(by_name)})")
-        for part in new_call.walk():
-            part.meta.update({key: call.meta[key] for key in _POSITION if key in call.meta})
-        for column in list(new_call.find_all(exp.Column)):
-            if column.name in by_name:
-                column.replace(by_name[column.name].copy())
+        new_call = fill_template(parse, f"{call.name}({', '.join(by_name)})", by_name, call)
         # A place that takes words only, such as a unit of time, cannot have an argument.
         if not any(node.name.lower() in by_name for node in new_call.find_all(exp.Var, exp.Column)):
             dot.replace(new_call)

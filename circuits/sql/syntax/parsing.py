@@ -29,7 +29,7 @@ The subclass overrides methods that all parsers of sqlglot 30 have.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.array_subqueries import replace_array_subqueries
 from circuits.sql.syntax.collations import replace_collations
+from circuits.sql.syntax.function_templates import TEMPLATES, replace_templates
 from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.method_calls import replace_method_calls
@@ -66,7 +67,10 @@ UNCHECKED_COLUMN_PART: Final = "unchecked_column_part"
 _SURPLUS: Final = "surplus"  # a key of ``meta`` of a call: the count of arguments that it takes
 # The lower-case names that `parse_by_name` has added.
 _NAMES_IN_SPARK: Final[set[str]] = set()
-_NAMES_IN_OTHER_DIALECTS: Final[set[str]] = set()
+_NAMES_IN_OTHER_DIALECTS: Final[set[str]] = {
+    *TEMPLATES,
+    *("json_agg", "json_object_agg", "jsonb_agg", "jsonb_object_agg", "timestampadd"),
+}
 # Values to put in place of an argument. A tree that is the same with all of them ignores it.
 _OTHER_COLUMN: Final = exp.column("other_argument")
 _OTHER_VALUES: Final = (_OTHER_COLUMN, exp.true(), exp.false(), exp.Literal.string("day"))
@@ -99,32 +103,41 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     Raises:
         sqlglot.errors.SqlglotError: The text is not valid SQL.
     """
-    dialect = Dialect.get_or_raise(dialect_name)
-    dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
+    dialect = _dialect(dialect_name)
     parser = _parser_class(type(dialect))(dialect=dialect)
     is_spark_dialect = is_spark(dialect_name)
     tokens = join_spark_tokens(tokens) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
 
-    def parse_call(call: str) -> exp.Expr:
-        (query,) = _parser_class(type(dialect))(dialect=dialect).parse(
-            dialect.tokenize(f"SELECT {call}"), call
-        )
-        parsed: exp.Expr = query.expressions[0]
-        return parsed
-
     has_methods = dialect_name.casefold() == "duckdb"
+    parse_call = partial(_parse_expression, dialect=dialect)
     trees = [
-        tree and replace_method_calls(tree, has_methods=has_methods, parse_call=parse_call)
+        tree and replace_method_calls(tree, has_methods=has_methods, parse=parse_call)
         for tree in trees
     ]
+    if not is_spark_dialect:
+        parse_template = partial(_parse_expression, dialect=_dialect("duckdb"))
+        trees = [tree and replace_templates(tree, parse_template) for tree in trees]
     return [
         replace_collations(rewrite_tree(tree), dialect=dialect_name, is_spark=is_spark_dialect)
         if tree is not None
         else None
         for tree in trees
     ]
+
+
+def _dialect(name: str) -> Dialect:
+    dialect = Dialect.get_or_raise(name)
+    dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
+    return dialect
+
+
+def _parse_expression(text: str, dialect: Dialect) -> exp.Expr:
+    tokens = dialect.tokenize(f"SELECT {text}")
+    (query,) = _parser_class(type(dialect))(dialect=dialect).parse(tokens, text)
+    expression: exp.Expr = query.expressions[0]
+    return expression
 
 
 def _rewrite_tree(tree: exp.Expr) -> exp.Expr:

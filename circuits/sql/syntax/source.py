@@ -14,7 +14,7 @@ Two checks make sure that no part of a text is silently ignored, which would giv
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
+from circuits.sql.syntax.foreign_constructs import created_object, find_foreign_construct
 from circuits.sql.syntax.parsing import (
     CALL_SUFFIXES,
     NAME_IN_TEXT,
@@ -32,7 +33,7 @@ from circuits.sql.syntax.parsing import (
     is_spark,
     parse_statements,
 )
-from circuits.sql.syntax.statement_words import rewrite_statements
+from circuits.sql.syntax.statement_words import rewrite_statements, split_statements
 from circuits.types.arrow_types import is_nested
 from dbsp_wcoj.text_position import point_at
 
@@ -72,6 +73,12 @@ ARGUMENT_NAMES: Final = {
     "windows": "WINDOW",
 }
 
+# What to write instead of an argument.
+ARGUMENT_ADVICE: Final = {
+    "connect": "write WITH RECURSIVE",
+    "sample": "filter by a hash of a key, as in WHERE hash(k) % 10 = 0",
+}
+
 # How errors name a node that is written with symbols, not words.
 SYMBOLS: Final[dict[type[exp.Expr], str]] = {
     exp.Array: "a list [...]",
@@ -94,14 +101,6 @@ READ_BY_PARENT: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Paren: ("this",),
     exp.Subquery: ("this",),
     exp.Var: ("this",),
-}
-
-# Advice for a CREATE of an object that is neither a table nor a view.
-REFUSED_OBJECTS: Final = {
-    **dict.fromkeys(
-        ("SOURCE", "STREAM"), "list its columns, as in CREATE TABLE; the caller passes the rows"
-    ),
-    "SINK": "write CREATE VIEW; the caller takes its changes",
 }
 
 # sqlglot accepts a comma after these tokens and drops it.
@@ -230,6 +229,10 @@ class SqlSource:
                 f"{self.place(offset)}: {part} has no effect; {effect}"
                 for offset, part, effect in words.notices
             ]
+            for statement in split_statements(self.tokens):
+                construct = created_object(statement)
+                if construct is not None:
+                    raise self.unsupported_at(*construct)
             self._check_tokens()
             trees = parse_statements(self.tokens, self.text, self.dialect)
         except SqlError:
@@ -340,6 +343,7 @@ class SqlSource:
             raise self.unsupported(
                 argument if isinstance(argument, exp.Expr) else node,
                 f"{construct} in {self.describe(node)}",
+                ARGUMENT_ADVICE.get(name, ""),
                 word=_keyword_of(name, value),
             )
 
@@ -470,21 +474,23 @@ class SqlSource:
             return ""
         return self.text[words[0].start : words[-1].end + 1]
 
-    def first_word(self, statement: int) -> tuple[int, str]:
-        """Return the offset and the text of the first word of a statement, counted from 0."""
-        first_tokens: list[Token] = []
-        is_first = True
-        for token in self.tokens:
-            is_semicolon = token.token_type == TokenType.SEMICOLON
-            if is_first and not is_semicolon:
-                first_tokens.append(token)
-            is_first = is_semicolon
-        token = first_tokens[min(statement, len(first_tokens) - 1)]
-        return token.start, token.text
+    def refuse_foreign_construct(self, tokens: Sequence[Token]) -> None:
+        """Raise UnsupportedSqlError if tokens have a construct of another engine."""
+        construct = find_foreign_construct(tokens)
+        if construct is not None:
+            raise self.unsupported_at(*construct)
+
+    def statement_tokens(self, statement: int) -> list[Token]:
+        """Return the tokens of a statement, counted from 0, with the semicolon after it."""
+        statements = [
+            tokens
+            for tokens in split_statements(self.tokens)
+            if tokens[0].token_type != TokenType.SEMICOLON
+        ]
+        return statements[min(statement, len(statements) - 1)]
 
     def _check_tokens(self) -> None:
         """Refuse texts that sqlglot accepts although it drops or misreads a part of them."""
-        self._check_created_objects()
         self._check_neighbours()
         self._check_number_lengths()
         self._check_parentheses()
@@ -495,16 +501,6 @@ class SqlSource:
                 (whens or thens)[-1].start,
                 f"syntax error: {len(whens)} WHEN and {len(thens)} THEN; each WHEN needs a THEN",
             )
-
-    def _check_created_objects(self) -> None:
-        """Refuse ``CREATE SOURCE ...``, which sqlglot reports as an error of syntax."""
-        for previous, create, word in zip(
-            [None, *self.tokens], self.tokens, self.tokens[1:], strict=False
-        ):
-            is_first = previous is None or previous.token_type == TokenType.SEMICOLON
-            advice = REFUSED_OBJECTS.get(word.text.upper())
-            if is_first and create.token_type == TokenType.CREATE and advice is not None:
-                raise self.unsupported_at(create.start, f"CREATE {word.text.upper()}", advice)
 
     def _check_neighbours(self) -> None:
         for token, following in zip(self.tokens, self.tokens[1:], strict=False):
@@ -588,6 +584,9 @@ class SqlSource:
         lines = self.text.split("\n")
         # sqlglot reports the end of the token.
         end = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
+        for statement in split_statements(self.tokens):
+            if statement[0].start <= end <= statement[-1].end:
+                self.refuse_foreign_construct(statement)
         for token in self.tokens:
             if token.start <= end <= token.end:
                 word = self.text[token.start : token.end + 1]

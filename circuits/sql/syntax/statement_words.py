@@ -19,6 +19,11 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``OPTIONS (... GROUP SIZE = 1000)``        left out: a hint (Materialize)
 ``a INT ARRAY`` in CREATE TABLE            ``a INT[]``
 ``RETURNS INT NOT NULL``                   ``RETURNS INT`` (Feldera)
+``CREATE STREAM s AS SELECT ...``          ``CREATE VIEW s AS SELECT ...`` (ksqlDB); also ``TABLE``
+``SELECT ... EMIT CHANGES``                ``SELECT ...``: a view emits its changes (ksqlDB)
+``CREATE OR REFRESH ...``                  ``CREATE ...`` (Databricks)
+``CREATE STREAMING TABLE v AS SELECT ...`` ``CREATE VIEW v AS SELECT ...`` (Databricks)
+``FROM STREAM(t)``                         ``FROM t``: every input is a stream (Databricks)
 ========================================== =======================================================
 
 A part of a declaration that is left out gives a notice.
@@ -38,7 +43,7 @@ from typing import Final
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["StatementWords", "rewrite_statements"]
+__all__ = ["StatementWords", "rewrite_statements", "split_statements"]
 
 # Objects without an effect on the rows of a view, and where the caller does their work.
 _UNUSED_OBJECTS: Final = {
@@ -74,7 +79,7 @@ class StatementWords:
 def rewrite_statements(tokens: list[Token]) -> StatementWords:
     """Return the tokens of a text, in which the words of other engines are replaced."""
     result = StatementWords()
-    for statement in _split(tokens):
+    for statement in split_statements(tokens):
         for rewrite in _REWRITES:
             statement = rewrite(statement, result)
         if any(token.token_type != TokenType.SEMICOLON for token in statement):
@@ -82,7 +87,7 @@ def rewrite_statements(tokens: list[Token]) -> StatementWords:
     return result
 
 
-def _split(tokens: list[Token]) -> Iterator[list[Token]]:
+def split_statements(tokens: list[Token]) -> Iterator[list[Token]]:
     """Yield the tokens of each statement, with the semicolon after it."""
     statement: list[Token] = []
     for token in tokens:
@@ -330,6 +335,41 @@ def _strip_hints(tokens: list[Token], _: StatementWords) -> list[Token]:
     return tokens
 
 
+def _strip_emit_changes(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Leave out EMIT CHANGES; a table or stream that is made by such a query is a view."""
+    end = len(tokens) - (tokens[-1:] != [] and tokens[-1].token_type == TokenType.SEMICOLON)
+    if end < 3 or [_word(tokens, index) for index in (end - 2, end - 1)] != ["EMIT", "CHANGES"]:
+        return tokens
+    tokens = tokens[: end - 2] + tokens[end:]
+    kind = _created_kind(tokens)
+    if kind is not None and _word(tokens, kind) in ("STREAM", "TABLE"):
+        tokens[kind] = _replace(tokens[kind], TokenType.VIEW, "VIEW")
+        options = kind + 2
+        if _word(tokens, options) == "WITH" and _word(tokens, options + 1) == "(":
+            del tokens[options : _after_parentheses(tokens, options + 1)]
+    return tokens
+
+
+def _read_streaming_tables(tokens: list[Token], _: StatementWords) -> list[Token]:
+    if [_word(tokens, index) for index in range(3)] == ["CREATE", "OR", "REFRESH"]:
+        tokens = tokens[:1] + tokens[3:]
+    kind = _created_kind(tokens)
+    if kind is not None and [_word(tokens, kind + i) for i in (0, 1, 3)] == _STREAMING_TABLE:
+        tokens = [
+            *tokens[:kind],
+            _replace(tokens[kind], TokenType.VIEW, "VIEW"),
+            *tokens[kind + 2 :],
+        ]
+    for index in reversed(range(1, len(tokens) - 3)):
+        words = [_word(tokens, index + offset) for offset in (-1, 0, 1, 3)]
+        if words[0] in ("FROM", "JOIN", ",") and words[1:] == ["STREAM", "(", ")"]:
+            tokens = [*tokens[:index], tokens[index + 2], *tokens[index + 4 :]]
+    return tokens
+
+
+_STREAMING_TABLE: Final = ["STREAMING", "TABLE", "AS"]
+
+
 def _strip_not_null_of_result(tokens: list[Token], _: StatementWords) -> list[Token]:
     """Leave out NOT NULL after the type of a function, which has the NULLs of its body."""
     kind = _created_kind(tokens)
@@ -348,6 +388,8 @@ def _strip_not_null_of_result(tokens: list[Token], _: StatementWords) -> list[To
 # Each takes the tokens of a statement and returns those to parse; none if it is left out.
 _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...]] = (
     _strip_statement_set,
+    _strip_emit_changes,
+    _read_streaming_tables,
     _name_recursive_views,
     _read_local_as_temporary,
     _strip_table_options,

@@ -29,6 +29,7 @@ from circuits.types.functions.nested import (
     list_selection,
     list_sets,
     nested_texts,
+    spark_json,
     structs_and_maps,
     vectors,
 )
@@ -92,6 +93,7 @@ _FAMILIES = (
     list_selection,
     list_sets,
     nested_texts,
+    spark_json,
     structs_and_maps,
     vectors,
     ansi_arithmetic,

@@ -8,10 +8,10 @@ weights are added. Each row is visited once, with its old and its new weight, so
 returns the first rows of both.
 
 Cost: O(runs log N) to find a prefix, then O(runs) per level of each visited row. Rows of weight
-zero or below are visited and skipped. A group whose least rows are deleted again and again begins
-with many of them, until the runs are merged. A caller that knows the first row of positive weight
-passes it in ``starts``; the traversal then starts there, or at the first row of the delta if that
-is earlier.
+zero or below are visited and skipped. If the first rows of a prefix are deleted again and again, it
+begins with many rows of weight zero, until the runs are merged. A caller that knows the first row
+of positive weight passes it in ``starts``; the traversal then starts there, or at the first row of
+the delta if that is earlier.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def lower_to_first(run, values, offsets, k, first, bound):
     Args:
         run: The address of a run.
         values: The address of the values of each level.
-        offsets: The word of the offsets of each level.
+        offsets: Of each level, the word of the run at which its offsets start.
         k: The number of columns of the prefix.
         first: A node of level k.
         bound: Values of the columns after the prefix.
@@ -88,7 +88,7 @@ def look_up_prefixes(
         prefix_index: Result, shape ``(capacity,)``: the index of each row's prefix.
         rows: Result, shape ``(arity - k, capacity)``: the other columns of each row.
         old: Result, shape ``(capacity,)``: the weight of each row without the delta; 0 if the row
-            is not among the first rows then.
+            is not among the first rows without the delta.
         new: Result, shape ``(capacity,)``: the weight of each row with the delta; 0 likewise.
 
     Returns:
@@ -99,7 +99,8 @@ def look_up_prefixes(
     depth = arity - k
     runs = table[0] + (1 if delta_run != 0 else 0)
     capacity = old.shape[0]
-    # Per level and run: the address of the values and the word of the offsets.
+    # Per level and run: the address of the values, and the word of the run at which the offsets
+    # start.
     values = np.empty((arity, runs + 1), np.int64)
     offsets = np.empty((arity, runs + 1), np.int64)
     address = np.empty(runs + 1, np.int64)
@@ -143,8 +144,8 @@ def look_up_prefixes(
                 ends[0, count] = last
                 count += 1
         active[0] = count
-        # If the first levels of the path equal the bound, their number: the bound then limits the
-        # next level. Else -1.
+        # The number of levels in the path while all of them equal the bound, which then limits the
+        # next level; -1 after a level that differs, and without a bound.
         bounded_levels = -1
         if has_starts:
             bounded_levels = 0

@@ -46,9 +46,15 @@ from streaming.errors import (
 from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import missing_order_warning
-from streaming.state.directory_identity import read_identity
+from streaming.state.directory_identity import find_identity, read_identity
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.open_files import open_files
+from streaming.state.program_change import (
+    ChangeOptions,
+    check_allowed,
+    newest_version,
+    plan_change,
+)
 from streaming.state.view_definitions import check_definition
 from streaming.targets.folder_checks import check_writable
 from streaming.targets.target import CheckedTarget, ViewDelta
@@ -254,6 +260,8 @@ def check_state(
     circuit: Circuit | None,
     cells: int | None,
     label: str = "--state",
+    *,
+    change: ChangeOptions | None = None,
 ) -> tuple[str, int]:
     """Check the folder of ``--state``, and compare the state in it with the views.
 
@@ -263,6 +271,7 @@ def check_state(
         circuit: The views; None if they could not be compiled.
         cells: The number of cells on Spark's executors; None to run in one process.
         label: The name of the option in error messages.
+        change: As for `check_usable`.
 
     Returns:
         The id of the state directory, empty if it has none yet, and the newest micro-batch, or -1.
@@ -289,7 +298,7 @@ def check_state(
                 "user may write to"
             ) from None
         if circuit is not None and state.is_dir():
-            directory_id = check_usable(state, circuit, label)
+            directory_id = check_usable(state, circuit, label, change=change)
             identity = directory_id or ""
         newest = _check_versions(state, circuit, cells, label)
         checks.passed.append(
@@ -298,24 +307,39 @@ def check_state(
     return identity, newest
 
 
-def check_usable(state: Path, circuit: Circuit, label: str = "--state") -> str | None:
-    """Check that a state directory belongs to the views, and that no process writes to it.
+def check_usable(
+    state: Path, circuit: Circuit, label: str = "--state", *, change: ChangeOptions | None = None
+) -> str | None:
+    """Check that views can go on from a state directory, and that no process writes to it.
 
     The sink checks the same, but only when it receives the first rows. That is too late here,
     because Spark's checkpoint is in the same folder.
+
+    Args:
+        state: The folder.
+        circuit: The views.
+        label: The name of the option in error messages.
+        change: What a change of the views may do, and the rows that are given for it.
 
     Returns:
         The id of the directory; None if it has none yet.
 
     Raises:
-        StateMismatchError: The directory belongs to other views, another dialect or other
-            declarations of functions.
+        StateMismatchError: A change of the views drops state, or the directory has another dialect
+            or other declarations of functions.
+        ProgramChangeError: A change of the views needs rows that the state does not keep.
         StateDamagedError: The file with the identity of the views is damaged.
         StateLockedError: Another process writes to the directory.
     """
     files = open_files(str(state))
     check_definition(files, circuit.spec)
-    identity = read_identity(files, circuit)
+    identity = find_identity(files, circuit)
+    manifest = None if identity is None else newest_version(files, state_id=identity.id)
+    if manifest is not None and manifest.fingerprint != circuit.fingerprint:
+        if manifest.cells is not None:
+            read_identity(files, circuit)  # raises: the views of cells cannot change
+        options = change or ChangeOptions()
+        check_allowed(files, manifest, plan_change(files, manifest, circuit, options), options)
     writer = writer_of(state)
     if writer is not None:
         raise StateLockedError(

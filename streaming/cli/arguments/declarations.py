@@ -35,7 +35,18 @@ from streaming.cli.arguments.options import (
 )
 from streaming.cli.command import implemented_in
 
-__all__ = ["bench", "estimate", "explain", "inspect", "profile", "replay", "rescale", "run"]
+__all__ = [
+    "bench",
+    "clone",
+    "estimate",
+    "explain",
+    "inspect",
+    "plan_change",
+    "profile",
+    "replay",
+    "rescale",
+    "run",
+]
 
 COLLAPSED: Final = "collapsed"
 DUCKDB: Final = "duckdb"
@@ -61,7 +72,7 @@ def run(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...). "
             "Also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=, "
-            "lateness=. Repeat the option for each relation.",
+            "lateness=, keep=. Repeat the option for each relation.",
         ),
     ] = None,
     sink: Annotated[
@@ -155,6 +166,22 @@ def run(
             help="After SIGTERM or Ctrl-C, wait so long for the end of the micro-batch.",
         ),
     ] = 30.0,
+    backfill: Annotated[
+        list[str] | None,
+        optional(
+            metavar="NAME=PATH[,KEY=VALUE...]",
+            help="If the views have changed: files with all rows that an input has so far, which "
+            "new views need and the state does not keep; plan-change lists them.",
+        ),
+    ] = None,
+    allow_drop: Annotated[
+        bool,
+        typer.Option(
+            "--allow-drop",
+            help="If the views have changed, drop what no later change could compute again; "
+            "plan-change lists it.",
+        ),
+    ] = False,
     check: Annotated[
         bool,
         typer.Option(
@@ -348,6 +375,52 @@ def rescale(
     debug: Debug = False,
 ) -> None:
     """Convert the state of a stopped query to another number of cells, or to one process."""
+
+
+@implemented_in("streaming.cli.commands.plan_change")
+def plan_change(
+    state_dir: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
+    ],
+    query: QueryText,
+    source: Annotated[
+        list[str] | None,
+        optional(
+            metavar="NAME=SETTING[,SETTING...]",
+            help="An input that is new or has changed: schema=, keys=, strict=, retain=, "
+            "on_expiry=, lateness=, keep=. Other inputs are as before, or as the query declares.",
+        ),
+    ] = None,
+    dialect: Annotated[
+        str | None,
+        optional(metavar="NAME", help="The SQL dialect of the query; by default that of DIR."),
+    ] = None,
+    functions: Functions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a state keeps, computes and drops if a job starts with other views.
+
+    The command changes and locks nothing. Exit status 1: the change would be refused.
+    """
+
+
+@implemented_in("streaming.cli.commands.clone")
+def clone(
+    state_dir: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
+    ],
+    copy: Annotated[
+        Path, typer.Argument(metavar="COPY", help="The new folder.", show_default=False)
+    ],
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Copy the state of a stopped query, to run it with other views and new targets beside it.
+
+    Large files are hard links where the file system has them. Every view of the copy writes all its
+    rows to its target once.
+    """
 
 
 @implemented_in("streaming.cli.commands.profile")

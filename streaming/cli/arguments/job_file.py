@@ -36,7 +36,7 @@ table           keys
 (top level)     ``query``
 inputs.NAME     ``path``, ``format``, ``schema``, ``select``, ``feed``, ``keys``, ``sequence``,
                 ``strict``, ``retain``, ``on_expiry``, ``lateness``,
-                ``options``; as the option ``--source``
+                ``keep``, ``options``; as the option ``--source``
 outputs         ``view``, ``target``, ``path``, ``dsn``, ``table``, ``mode``, ``keys``,
                 ``retry_attempts``, ``retry_seconds``; as the option ``--sink``
 run             ``once``, ``every``, ``bad_rows``, ``cells``, ``dialect``, ``functions``,

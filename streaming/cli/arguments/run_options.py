@@ -14,8 +14,9 @@ from typing import Any
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.job_file import Job, is_job_file, read_job
 from streaming.cli.arguments.sink import SinkArgument
-from streaming.cli.arguments.source import SourceArgument, parse_sources
+from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
 from streaming.cli.arguments.views import DUCKDB, declarations_of, with_declarations
+from streaming.state.program_change import ChangeOptions
 
 __all__ = ["RunOptions"]
 
@@ -62,6 +63,8 @@ class RunOptions:
     metrics_host: str = "127.0.0.1"
     max_commit_age: float | None = None
     stop_timeout: float = 30.0
+    allow_drop: bool = False
+    backfill: list[str] | None = None
 
     @classmethod
     def of(
@@ -106,6 +109,16 @@ class RunOptions:
             with checks.check():
                 sinks.append(SinkArgument.parse(text))
         return cls(job.query, sources, sinks, **merged_options, labels=labels)
+
+    def change(self) -> ChangeOptions:
+        """Return what a change of the views may do, with the rows of ``--backfill``.
+
+        Raises:
+            EventsError: A file cannot be read.
+        """
+        sources = parse_sources(self.backfill) if self.backfill else {}
+        rows = {name: read_rows(source) for name, source in sources.items()}
+        return ChangeOptions(self.allow_drop, rows)
 
     def label(self, option: str) -> str:
         """Return the name of an option in messages: its key in the job file, or ``--option``."""

@@ -20,6 +20,7 @@ retain     ``COLUMN LENGTH``: how long rows are kept, by event time, as in ``ts 
 on_expiry  with retain: ``retract`` deletes the results of expired rows (the default), ``keep``
            keeps published results
 lateness   ``COLUMN LENGTH``: how late rows may be; later rows are rejected, as in ``ts 5 minutes``
+keep       ``all``: keep all rows and columns, for views that are added later
 =========  =========================================================================
 
 A value may contain commas, because only ``,word=`` begins the next key.
@@ -71,7 +72,7 @@ __all__ = [
 SEQUENCE_COLUMN: Final = "sequence"
 SETTINGS: Final = (
     *("format", "schema", "select", "feed", "keys", "sequence", "strict", "retain", "on_expiry"),
-    "lateness",
+    *("lateness", "keep"),
 )
 #: Options of Spark's sources that resemble a setting of this program.
 SPARK_OPTIONS: Final = ("mode",)
@@ -85,6 +86,7 @@ PLAIN_SETTINGS: Final = (
     "retain",
     "on_expiry",
     "lateness",
+    "keep",
 )
 #: The format of edge lists; Spark has no such format.
 SNAP: Final = "snap"
@@ -313,7 +315,7 @@ class SourceArgument:
         Raises:
             EventsError: A setting has an invalid value.
         """
-        names = {"sequence", "strict", "retain", "on_expiry", "lateness"}
+        names = {"sequence", "strict", "retain", "on_expiry", "lateness", "keep"}
         if not self.keys and not names & set(self.settings):
             return None
         strict = self.settings.get("strict", "false").lower()
@@ -330,7 +332,17 @@ class SourceArgument:
         if "lateness" in self.settings:
             lateness = Lateness(*self._column_and_duration("lateness"))
         sequence = None if self.is_ordered_by_stream else self.settings.get("sequence")
-        return InputOptions(self.keys, strict == "true", retain, sequence, lateness)
+        keep = self.settings.get("keep")
+        if keep not in (None, "all"):
+            raise EventsError(f"{self.label}: keep={keep!r}: write keep=all, or leave it out")
+        return InputOptions(
+            self.keys,
+            strict == "true",
+            retain,
+            sequence,
+            lateness,
+            None if keep is None else "all",
+        )
 
     def _column_and_duration(self, setting: str) -> tuple[str, str | int]:
         """Return the column and the duration of ``retain`` or ``lateness``."""

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -57,6 +57,7 @@ from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
 from streaming.sources.dead_letters import check_policy
 from streaming.state.local_files import check_mode, make_folder
+from streaming.state.program_change import ChangeOptions
 from streaming.targets.sql import SqlTarget
 from streaming.ui.access import Token, find_token
 from streaming.ui.page import Page, check_servable, serve
@@ -122,12 +123,14 @@ class _ParsedOptions:
         limits: Limits of a step.
         interval: Spark's notation of the time between two micro-batches; None for no pause.
         token: The token of the live page; None if it needs none.
+        change: What a change of the views may do.
     """
 
     state_mode: int = 0
     limits: StepLimits = DEFAULT_LIMITS
     interval: str | None = None
     token: Token | None = None
+    change: ChangeOptions = field(default_factory=ChangeOptions)
 
     @property
     def secret(self) -> str | None:
@@ -166,10 +169,19 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
         dialect=options.dialect,
         functions=options.functions,
     )
+    with checks.check():
+        parsed_options = replace(parsed_options, change=options.change())
     state_id, newest_batch = "", -1
     if options.state is not None:
         label = options.label("state")
-        state_id, newest_batch = check_state(checks, options.state, circuit, options.cells, label)
+        state_id, newest_batch = check_state(
+            checks,
+            options.state,
+            circuit,
+            options.cells,
+            label,
+            change=parsed_options.change,
+        )
     if circuit is not None and not checks.problems:
         sinks = assign_sinks(options.sinks, circuit)
         check_targets(checks, sinks, circuit, state_id=state_id, newest=newest_batch)
@@ -211,7 +223,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         source.check_sequence(schemas[name])
     circuit = _compile(options, parsed_options, schemas, stack)
     if state is not None:
-        check_usable(state, circuit, options.label("state"))
+        check_usable(state, circuit, options.label("state"), change=parsed_options.change)
     dialect = dialect_of(circuit)
     if dialect is not None:
         log.info("SQL dialect: %s", dialect)
@@ -226,6 +238,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         bad_rows=options.bad_rows,  # type: ignore[arg-type]
         mode="embedded" if options.cells is None else "distributed",
         cells=options.cells,
+        change=parsed_options.change,
         **stream_options,
     )
     stack.callback(view_sink.close)

@@ -265,3 +265,33 @@ def test_a_null_key_of_a_json_object_is_an_error_that_names_the_call():
     circuit = compile_sql("SELECT json_group_object(d, 1) AS v FROM t", SCHEMA)
     with pytest.raises(EvaluationError, match=r"^a key of json_group_object\(\) is NULL; exclude"):
         circuit.step({"t": [{"d": None}]})
+
+
+# A value, and what to_json() of Spark 4.3 answers for it; its session has the time zone UTC.
+SPARK_JSON = [
+    ("named_struct('a', 1e300, 'b', 1e7, 'c', 1e6)", '{"a":1.0E300,"b":1.0E7,"c":1000000.0}'),
+    ("named_struct('a', CAST(0.1 AS FLOAT), 'b', CAST('nan' AS DOUBLE))", '{"a":0.1,"b":"NaN"}'),
+    ("array(CAST(1.50 AS DECIMAL(20, 10)), 0.0000001)", "[1.5000000000,1.000E-7]"),
+    ("array(TIMESTAMP '2020-01-02 03:04:05.123456')", '["2020-01-02T03:04:05.123Z"]'),
+    ("named_struct('a', TIMESTAMP_NTZ '2020-01-02 03:04:05')", '{"a":"2020-01-02T03:04:05.000"}'),
+    ("named_struct('a', DATE '0001-01-01', 'b', X'AB01')", '{"a":"0001-01-01","b":"qwE="}'),
+    ("map(1.5D, 1)", '{"1.5":1}'),
+    ("map(true, NULL)", '{"true":null}'),
+    ("map(DATE '2020-01-01', 2)", '{"18262":2}'),
+    ("array(named_struct('a', CAST(NULL AS INT)), NULL)", "[{},null]"),
+    ("named_struct('a', named_struct('b', CAST(NULL AS INT)), 'c', NULL)", '{"a":{}}'),
+]
+
+
+@pytest.mark.parametrize(("value", "json_text"), SPARK_JSON)
+def test_json_has_the_notation_of_spark_in_its_dialect(value, json_text):
+    circuit = compile_sql(f"SELECT to_json({value}) AS j FROM t", {"t": "i INT"}, dialect="spark")
+    view = circuit.step({"t": [{"i": 1}]})["view"]
+    assert view["j"].to_pylist() == [json_text]
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_an_interval_is_no_json(dialect):
+    value = "named_struct('a', INTERVAL '1' DAY)" if dialect == "spark" else "[INTERVAL 1 DAY]"
+    with pytest.raises(SqlError, match="it takes no intervals"):
+        compile_sql(f"SELECT to_json({value}) AS j", dialect=dialect)

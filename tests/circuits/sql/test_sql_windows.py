@@ -110,6 +110,39 @@ def test_frames_whose_bounds_are_expressions_are_what_duckdb_answers(text, seed)
     check_case(case_of(text, seed))
 
 
+NUMBERED = """(SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS n
+               FROM (SELECT DISTINCT a, b FROM t))"""
+# Before the join or UNPIVOT, the bound of n would change which rows these return.
+BOUNDS_AFTER_FROM = [
+    f"SELECT u.a, u.x, q.b FROM u ASOF JOIN {NUMBERED} q ON u.a = q.a AND u.x + 5 >= q.b "
+    "WHERE q.n <= 1",
+    f"WITH c AS {NUMBERED} SELECT v.b, c.n, u.a "
+    "FROM v JOIN c RIGHT JOIN u ON c.a = u.a ON v.b = u.a WHERE c.n = 2",
+    f"SELECT v.b, q.n, u.a FROM v JOIN {NUMBERED} q RIGHT JOIN u ON q.a = u.a ON v.b = u.a "
+    "WHERE q.n = 2",
+    f"SELECT u.a, q.n FROM ({NUMBERED} q RIGHT JOIN u ON q.a = u.a) WHERE q.n = 2",
+    f"SELECT a, n FROM {NUMBERED} q UNPIVOT (n FOR name IN (n, b)) WHERE n <= 1",
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("text", BOUNDS_AFTER_FROM)
+def test_a_bounded_row_number_below_another_clause_is_what_duckdb_answers(text, seed):
+    check_case(case_of(text, seed))
+
+
+def test_a_bounded_row_number_of_a_table_as_of_a_time_numbers_all_its_rows():
+    circuit = compile_sql(
+        """WITH p AS (SELECT k, ts, row_number() OVER (PARTITION BY k ORDER BY ts) AS n FROM prices)
+           SELECT e.ts, p.n FROM e JOIN p FOR SYSTEM_TIME AS OF e.ts ON e.k = p.k WHERE p.n <= 1""",
+        {"e": "k BIGINT, ts TIMESTAMP_NTZ", "prices": "k BIGINT, ts TIMESTAMP_NTZ"},
+    )
+    events = [{"k": 1, "ts": datetime(2024, 1, day)} for day in (2, 6)]
+    prices = [{"k": 1, "ts": datetime(2024, 1, day)} for day in (1, 5)]
+    view = circuit.step({"e": events, "prices": prices})["view"]
+    assert view.to_pylist() == [{"ts": datetime(2024, 1, 2), "n": 1, "weight": 1}]
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from circuits import SqlNotice, compile_sql
-from circuits.errors import SqlError
+from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.sql import add_window_close, find_obstacles
 
 PRICES = [{"k": 1, "ts": 2, "v": 5}, {"k": 1, "ts": 7, "v": 6}]
@@ -212,3 +212,64 @@ def test_the_lateness_of_a_view_is_left_out_with_a_notice():
         "line 4, column 9: LATENESS of a view has no effect; state that depends on a view is freed"
         " by the lateness of its tables"
     ]
+
+
+def test_emit_changes_of_ksqldb_is_what_a_view_does():
+    text = """CREATE TABLE t (a INT);
+              CREATE STREAM s WITH (kafka_topic = 'x') AS SELECT a + 1 AS a FROM t EMIT CHANGES;
+              CREATE TABLE n AS SELECT a, count(*) AS n FROM s GROUP BY a EMIT CHANGES;"""
+    views, _ = run(text, t=[{"a": 1}, {"a": 2}])
+    assert views == {"s": [(2,), (3,)], "n": [(2, 1), (3, 1)]}
+
+
+def test_streaming_tables_of_databricks_are_views():
+    text = """CREATE TABLE t (a INT);
+              CREATE OR REFRESH STREAMING TABLE s AS SELECT a FROM STREAM(t);
+              CREATE OR REFRESH MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s"""
+    views, _ = run(text, "spark", t=[{"a": 1}, {"a": 3}])
+    assert views == {"s": [(1,), (3,)], "n": [(2,)]}
+
+
+# The place of a construct of another engine, and words of the error.
+FOREIGN = [
+    (
+        "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY a ORDER BY b PATTERN (A B+) DEFINE B AS 1)",
+        "MATCH_RECOGNIZE",
+        "lag() and lead()",
+    ),
+    ("SUBSCRIBE TO (SELECT a FROM t)", "SUBSCRIBE", "the caller takes its changes"),
+    ("TAIL t", "TAIL", "the caller takes its changes"),
+    ("CREATE VIEW v AS SELECT a FROM t EMIT FINAL", "EMIT FINAL", "EMIT ON WINDOW CLOSE"),
+    ("SELECT a FROM t EMIT AFTER WATERMARK", "EMIT AFTER", "EMIT ON WINDOW CLOSE"),
+    ("SELECT a FROM t WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY a", "WINDOW TUMBLING", "TUMBLE(ts"),
+    ("SELECT a FROM t JOIN u WITHIN 1 HOUR ON t.a = u.a", "WITHIN 1", "b.ts BETWEEN"),
+    ("SELECT a FROM t FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01'", "'2020", "current rows"),
+    ("SELECT a FROM t CONNECT BY PRIOR a = b", "CONNECT BY", "WITH RECURSIVE"),
+    ("SELECT a FROM t TABLESAMPLE (10 PERCENT)", "10", "hash of a key"),
+    ("SELECT a FROM t LATEST ON b PARTITION BY a", "LATEST ON", "DISTINCT ON"),
+    ("SELECT a FROM GRAPH_TABLE (g MATCH (x)-[e]->(y) COLUMNS (x.a))", "GRAPH", "Datalog"),
+    ("CREATE SOURCE s FROM KAFKA CONNECTION c; SELECT 1", "CREATE SOURCE", "list its columns"),
+    ("CREATE SINK s INTO KAFKA CONNECTION c", "CREATE SINK", "write CREATE VIEW"),
+    ("CREATE LIVE VIEW v AS SELECT a FROM t", "CREATE LIVE", "kept up to date"),
+    ("CREATE TYPE m AS ENUM ('a'); SELECT 1", "CREATE TYPE", "VARCHAR"),
+    ("CREATE TRIGGER x AFTER INSERT ON t EXECUTE FUNCTION f()", "CREATE TRIGGER", "changes"),
+    ("CREATE TEMPORAL TABLE FUNCTION r AS x", "CREATE TEMPORAL", "FOR SYSTEM_TIME"),
+    ("CREATE VIEW v REFRESH EVERY 1 DAY AS SELECT a FROM t", "REFRESH EVERY", "leave it out"),
+    ("DECLARE c CURSOR FOR SELECT a FROM t", "CURSOR FOR", "the caller takes its changes"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "words"), FOREIGN)
+def test_a_construct_of_another_engine_is_refused_with_its_place_and_a_remedy(text, place, words):
+    with pytest.raises(UnsupportedSqlError) as error:
+        compile_sql(text, {"t": "a INT, b INT", "u": "a INT, ts TIMESTAMP"})
+    assert text[error.value.column - 1 :].startswith(place)
+    assert words in str(error.value)
+
+
+def test_a_word_of_another_engine_is_a_name_in_a_text_that_is_sql():
+    text = """CREATE TABLE t (tail INT, subscribe INT, emit INT, refresh INT PRIMARY KEY);
+              SELECT tail, subscribe, emit changes, refresh FROM t"""
+    assert run(text, t=[{"tail": 1, "refresh": 2}])[0] == {"view": [(1, None, None, 2)]}
+    with pytest.raises(SqlError, match="syntax error near"):
+        compile_sql(text + " WHERE WHERE")

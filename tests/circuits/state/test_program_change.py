@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import (
+    BrokenCircuitError,
     Circuit,
     InputOptions,
     Lateness,
@@ -403,16 +404,19 @@ def test_a_view_of_the_current_time_goes_on_at_the_time_of_the_last_step():
     assert later == {"recent": Counter({(5,): -1}), "older": Counter({(5,): 1})}
 
 
-def test_an_error_leaves_the_old_circuit_as_it_was():
-    old, new = (
-        loaded(PATHS, E),
-        compile_sql(PATHS + "CREATE VIEW v AS SELECT 1 // (src - 1) AS x FROM e", E),
-    )
-    before = old.snapshot()
+def test_the_old_circuit_accepts_no_steps_after_the_change():
+    old, new = loaded(PATHS, E), compile_sql(PATHS, E)
+    change(old, new)
+    with pytest.raises(BrokenCircuitError, match="has moved to a circuit of other views"):
+        old.step({"e": ROWS})
+    assert old.committed.steps == new.committed.steps == 1
+
+
+def test_a_plan_leaves_the_old_circuit_as_it_was():
+    old, new = loaded(PATHS, E), compile_sql(PATHS + COUNTS, E)
     twin = loaded(PATHS, E)
     ProgramChange(old, new)
     assert step_bags(old, {"e": ROWS}) == step_bags(twin, {"e": ROWS})
-    assert before.steps == 1
 
 
 # Random histories

@@ -161,6 +161,15 @@ def test_no_insertion_copies_much_more_than_it_adds(loaded, monkeypatch):
     """A load, then single strings, some of which are removed again as by an abandoned step."""
     copied = 0
     rebuild, advance = intern_kernels.rebuild_slots, growth.ArrayCopy.advance
+    advance_slots = growth.SlotsCopy.advance
+
+    def count_cleared(copy, bounds, arena, size, count):
+        nonlocal copied
+        cleared_before = copy.cleared
+        is_complete = advance_slots(copy, bounds, arena, size, count)
+        assert copy.cleared == len(copy.slots) or not copy.copied
+        copied += (copy.cleared - cleared_before) // growth.CLEARED_SLOTS
+        return is_complete
 
     def count_rebuilt(slots, bounds, arena, begin, end):
         nonlocal copied
@@ -176,6 +185,7 @@ def test_no_insertion_copies_much_more_than_it_adds(loaded, monkeypatch):
 
     monkeypatch.setattr(intern_kernels, "rebuild_slots", count_rebuilt)
     monkeypatch.setattr(growth.ArrayCopy, "advance", count_copied)
+    monkeypatch.setattr(growth.SlotsCopy, "advance", count_cleared)
     monkeypatch.setattr(growth, "MIN_COPIED_STRINGS", 1)
     monkeypatch.setattr(growth, "MIN_COPIED_BYTES", 1)
     interner = Interner()

@@ -117,7 +117,10 @@ def test_a_state_with_a_view_that_a_sink_materializes_can_be_continued(tmp_path:
         tmp_path, "--state", state, f"--sink=sqlite:{tmp_path}/d,keys=src"
     )
     assert status == 0, errors
-    assert "materialized has changed" in check_error(tmp_path, "--state", state)
+    message = check_error(tmp_path, "--state", state)
+    assert "would drop the materialized rows of view 'n'" in message
+    status, _, errors = run_check(tmp_path, "--state", state, "--allow-drop")
+    assert status == 0, errors
 
 
 def test_a_run_is_checked_before_spark_also_without_the_option(tmp_path: Path) -> None:
@@ -145,13 +148,21 @@ def test_all_problems_are_reported_and_each_once(tmp_path: Path) -> None:
 def test_a_state_of_other_views_or_input_options_is_reported(tmp_path: Path) -> None:
     state = write_state(tmp_path)
     message = check_error(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
-    assert "belongs to another circuit: view n has changed" in message
-    message = check_error(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
-    assert "belongs to another circuit" in message and "e" in message
-    message = check_error(
-        tmp_path, "--state", state, "--source=e=format=rate,schema=src long,dst int"
+    assert "input 'e': new or changed views need the rows of its columns (src, dst)" in message
+    assert "--backfill e=FILE" in message
+    pq.write_table(edges((1, 2)), tmp_path / "rows.parquet")
+    status, _, errors = run_check(
+        tmp_path,
+        *("--state", state, f"--backfill=e={tmp_path}/rows.parquet"),
+        query=QUERY.replace("count(*)", "max(dst)"),
     )
-    assert "input e was (src int64, dst int64) and is (src int64, dst int32)" in message
+    assert status == 0, errors
+    message = check_error(tmp_path, "--state", state, f"--source=e={tmp_path}/in,keys=src")
+    assert "input 'e'" in message
+    message = check_error(
+        tmp_path, "--state", state, "--source=e=format=rate,schema=src int,dst int"
+    )
+    assert "the published rows of view 'n', which has other columns now" in message
 
 
 def test_a_checkpoint_that_does_not_belong_to_the_state_is_reported(tmp_path: Path) -> None:

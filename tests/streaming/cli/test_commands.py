@@ -358,7 +358,7 @@ def test_inspect_shows_a_writer_and_damage(tmp_path: Path) -> None:
         check_usable(tmp_path, views())
     sink.close()
     check_usable(tmp_path, views())
-    with pytest.raises(StateMismatchError):
+    with pytest.raises(StateMismatchError, match="would drop"):
         check_usable(tmp_path, compile_sql(TRIANGLES, {"e": EDGE}))
     file = max((tmp_path / "data").iterdir(), key=lambda path: path.name)
     data = bytearray(file.read_bytes())
@@ -426,7 +426,10 @@ def test_checksums_distinguish_deltas_and_ignore_the_order_of_rows() -> None:
 def test_declared_options_are_the_parameters_of_each_command() -> None:
     assert tuple(FORMULAS) == ("auto", *map(str, Formula))
     assert PAGE_PORT == PORT
-    for name in ("run", "replay", "explain", "inspect", "rescale", "profile", "bench"):
+    for name in (
+        *("run", "replay", "explain", "inspect", "rescale", "profile", "bench"),
+        *("plan_change", "clone"),
+    ):
         options = set(signature(getattr(declared, name)).parameters) - {"debug", *REMOVED_OPTIONS}
         function = getattr(import_module(f"streaming.cli.commands.{name}"), name)
         expected = set(signature(function).parameters)

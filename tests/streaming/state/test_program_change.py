@@ -223,6 +223,15 @@ def test_new_views_in_other_output_modes_publish_their_whole_contents(job):
     assert job.batches["total"][2] == Counter({(5,): 1})
 
 
+def test_a_view_that_becomes_an_output_publishes_all_its_rows(job):
+    options = {"materialize": ["counts"]}
+    run(job, PATHS + COUNTS, 0, 1, outputs=["paths"], **options)
+    run(job, PATHS + COUNTS, 2, **options)
+    run(job, PATHS + COUNTS, 2, 3, **options)
+    assert job.batches["counts"].keys() == {2, 3}
+    assert job.rows("counts") == expected(COUNTS, 0, 1, 2, 3)["counts"]
+
+
 def test_rows_that_the_state_does_not_keep_are_read_once_from_a_backfill(job):
     run(job, COUNTS, 0, 1)
     text = COUNTS + "CREATE VIEW names AS SELECT name, count(*) AS n FROM e GROUP BY name"

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.arrow_types import is_nested
+from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.functions.argument_rows import fill_rows, map_distinct, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
@@ -178,6 +178,16 @@ def _keys_of(value: Any) -> list[str] | None:
     return list(value) if isinstance(value, dict) else None
 
 
+def _elements_of(value: Any) -> list[str] | None:
+    return list(map(_write, value)) if isinstance(value, list) else None
+
+
+def _members_of(value: Any) -> list[dict[str, str]] | None:
+    if not isinstance(value, dict):
+        return None
+    return [{"key": name, "value": _write(part)} for name, part in value.items()]
+
+
 def _path_rule(result: pa.DataType) -> Rule:
     """Return the rule of a function of a JSON text and, optionally, a constant path."""
 
@@ -316,56 +326,45 @@ def _fits_integer(value: int, data_type: pa.DataType) -> bool:
     return bool((-(2**bits) if is_signed else 0) <= value < 2**bits)
 
 
-def _to_json_rule(
+def to_json_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
+    """The type rule of functions that write a value as JSON; an interval cannot be written."""
     require(name, arguments, 1, 1)
+    if _has_interval(arguments[0].type):
+        raise argument_error("to_json", arguments, "it takes no intervals; cast them to a text")
     return arguments, pa.string()
 
 
-def _to_json(*, keep_nulls: bool) -> Kernel:
-    """Return a kernel that writes values as JSON.
-
-    Args:
-        keep_nulls: If False, as in Spark, fields that are NULL are left out.
-    """
-
-    def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-        array = arguments[0]
-        try:
-            values = array.to_pylist()
-        except OverflowError as error:  # a date or timestamp that Python cannot represent
-            raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
-        texts = [
-            None if value is None else _write(_to_json_value(value, array.type, keep_nulls))
-            for value in values
-        ]
-        return pa.array(texts, pa.string())
-
-    return kernel
+def _has_interval(data_type: pa.DataType) -> bool:
+    if is_nested(data_type):
+        return any(map(_has_interval, part_types(data_type)))
+    return bool(arrow.is_duration(data_type))
 
 
-def _to_json_value(value: Any, data_type: pa.DataType, keep_nulls: bool) -> Any:
+def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    array = arguments[0]
+    try:
+        values = array.to_pylist()
+    except OverflowError as error:  # a date or timestamp that Python cannot represent
+        raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
+    texts = [
+        None if value is None else _write(_to_json_value(value, array.type)) for value in values
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _to_json_value(value: Any, data_type: pa.DataType) -> Any:
     """Return an Arrow value as a value that JSON can represent."""
     if value is None:
         return None
     if arrow.is_struct(data_type):
-        parts = {
-            field.name: _to_json_value(value[field.name], field.type, keep_nulls)
-            for field in data_type
-        }
-        return {name: part for name, part in parts.items() if keep_nulls or part is not None}
+        return {field.name: _to_json_value(value[field.name], field.type) for field in data_type}
     if arrow.is_map(data_type):
-        return {
-            str(key): _to_json_value(item, data_type.item_type, keep_nulls) for key, item in value
-        }
+        return {str(key): _to_json_value(item, data_type.item_type) for key, item in value}
     if is_nested(data_type):
-        return [_to_json_value(item, data_type.value_type, keep_nulls) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        if keep_nulls:  # as in DuckDB, the names of NaN and Infinity have no quotes
-            return value
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Decimal):
+        return [_to_json_value(item, data_type.value_type) for item in value]
+    if isinstance(value, float | Decimal):  # in DuckDB, NaN and Infinity have no quotes
         return value
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
@@ -426,6 +425,18 @@ FUNCTIONS = (
         _path_rule(pa.list_(pa.string())),
         _path_kernel(_keys_of),
     ),
+    Function(
+        "json_elements",
+        "the elements of the JSON array at the path b in a, as JSON",
+        _path_rule(pa.list_(pa.string())),
+        _path_kernel(_elements_of),
+    ),
+    Function(
+        "json_members",
+        "the keys and values of the JSON object at the path b in a; the values are JSON",
+        _path_rule(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+        _path_kernel(_members_of),
+    ),
     Function("json_valid", "true if the text a is JSON", _path_rule(pa.bool_()), _valid),
     Function(
         "from_json",
@@ -433,11 +444,5 @@ FUNCTIONS = (
         _from_json_rule,
         _from_json,
     ),
-    Function("to_json", "the value a as JSON", _to_json_rule, _to_json(keep_nulls=True)),
-    Function(
-        "to_json_without_null",
-        "the value a as JSON, without fields that are NULL; as in Spark",
-        _to_json_rule,
-        _to_json(keep_nulls=False),
-    ),
+    Function("to_json", "the value a as JSON", to_json_rule, _to_json),
 )

@@ -70,8 +70,8 @@ def _rounding_kernel(mode: str) -> Kernel:
             return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
         scale = values.type.scale
         decimals = pc.cast(values, pa.decimal256(76, scale))
-        # Arrow cannot round off all 76 digits of the type, only 75. A value has at most 38 digits,
-        # so more than 75 are never needed.
+        # Arrow can round off at most 75 of the 76 digits of the type. That is enough, because a
+        # value has at most 38 digits.
         digits = min(max(digits, scale - 75), scale)
         return pc.cast(pc.round(decimals, ndigits=digits, round_mode=mode), result_type)
 

@@ -1,0 +1,119 @@
+"""Constructs of other engines that are not supported, found by their words.
+
+sqlglot reports them as an error of syntax at some word after them, or does not parse the statement.
+They are searched only in a statement that cannot be parsed, so a column may have any of these
+names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+__all__ = ["ForeignConstruct", "created_object", "find_foreign_construct"]
+
+
+class ForeignConstruct(NamedTuple):
+    """The offset of a construct, its name, and what to write instead."""
+
+    offset: int
+    name: str
+    advice: str
+
+
+_WINDOW_CLOSE: Final = "write EMIT ON WINDOW CLOSE; without it, a view emits every change"
+_GROUP_WINDOW: Final = "write GROUP BY TUMBLE(ts, INTERVAL '1' HOUR), HOP(...) or SESSION(...)"
+_CHANGES: Final = "write the query as CREATE VIEW or SELECT; the caller takes its changes"
+# The words at the start of a construct, and the advice. A number stands for any number.
+_CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
+    ("MATCH_RECOGNIZE", "("): (
+        "compare neighbouring rows with lag() and lead() OVER (PARTITION BY ... ORDER BY ...), or "
+        "join the table with itself"
+    ),
+    ("EMIT", "FINAL"): _WINDOW_CLOSE,
+    ("EMIT", "STREAM"): _WINDOW_CLOSE,
+    ("EMIT", "AFTER"): _WINDOW_CLOSE,
+    ("EMIT", "WITH"): _WINDOW_CLOSE,
+    ("WINDOW", "TUMBLING"): _GROUP_WINDOW,
+    ("WINDOW", "HOPPING"): _GROUP_WINDOW,
+    ("WINDOW", "SESSION"): _GROUP_WINDOW,
+    ("WITHIN", "0"): "write the times in ON: b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts",
+    ("WITHIN", "("): "write the times in ON: b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts",
+    ("LATEST", "ON"): "write DISTINCT ON (key) ... ORDER BY key, ts DESC",
+    ("SAMPLE", "BY"): "write GROUP BY time_bucket(INTERVAL '1' HOUR, ts)",
+    ("GRAPH_TABLE", "("): "join the tables of nodes and edges, or write rules of Datalog",
+    ("MODEL", "DIMENSION"): "write window functions, or WITH RECURSIVE",
+    ("DURING", "PERIOD"): "compare the times with BETWEEN",
+    ("PERIOD", "FOR"): "declare two columns, and compare a time with them",
+    ("REFRESH", "EVERY"): "leave it out: each step brings every view up to date",
+    ("REFRESH", "FAST"): "leave it out: each step brings every view up to date",
+    ("REFRESH", "ON"): "leave it out: each step brings every view up to date",
+    ("REFRESH", "MATERIALIZED"): "leave it out: each step brings every view up to date",
+    ("WITH", "NO", "DATA"): "leave it out: a view has the rows of its inputs",
+    ("ADD", "JAR"): "pass functions of Python by functions={...}",
+    ("CURSOR", "FOR"): _CHANGES,
+}
+# The same for words that are a construct at the start of a statement only.
+_STATEMENTS: Final = {"SUBSCRIBE": _CHANGES, "TAIL": _CHANGES}
+_QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER)
+_MODIFIERS: Final = frozenset(
+    {"OR", "REPLACE", "REFRESH", "UNIQUE", "DEFAULT", "IF", "NOT", "EXISTS", "TEMP", "TEMPORARY"}
+)
+_NO_EFFECT: Final = "leave it out: it has no effect on the rows of a view"
+# Advice for a CREATE of an object, by the first word of its kind.
+_OBJECTS: Final = {
+    "SOURCE": "list its columns, as in CREATE TABLE; the caller passes the rows",
+    "STREAM": "list its columns, as in CREATE TABLE; the caller passes the rows",
+    "SINK": "write CREATE VIEW; the caller takes its changes",
+    "CONTINUOUS": "write CREATE VIEW, which is kept up to date",
+    "LIVE": "write CREATE VIEW, which is kept up to date",
+    "TRIGGER": "the caller takes the changes of a view",
+    "PROCEDURE": "write CREATE FUNCTION with RETURN and an expression, or views",
+    "AGGREGATE": "write the expression of the aggregate in a CREATE MACRO",
+    "TEMPORAL": "join with FOR SYSTEM_TIME AS OF a time of the other table",
+    "TYPE": "write the type at each column; VARCHAR for an ENUM",
+    "SEQUENCE": "let the caller number the rows",
+    "POLICY": "write the condition in the WHERE of the views",
+    "MODEL": "pass a function of Python by functions={...}",
+    **dict.fromkeys(("CATALOG", "CLUSTER", "EXTENSION", "ROLE", "USER"), _NO_EFFECT),
+}
+
+
+def find_foreign_construct(tokens: Sequence[Token]) -> ForeignConstruct | None:
+    """Return the first construct of another engine in tokens; None if there is none.
+
+    >>> import sqlglot
+    >>> find_foreign_construct(sqlglot.tokenize("SELECT a FROM t DURING PERIOD p"))
+    ForeignConstruct(offset=16, name='DURING PERIOD', advice='compare the times with BETWEEN')
+    """
+    words = [_word(token) for token in tokens]
+    for index, token in enumerate(tokens):
+        is_first = index == 0 or tokens[index - 1].token_type == TokenType.SEMICOLON
+        if is_first and words[index] in _STATEMENTS:
+            return ForeignConstruct(token.start, words[index], _STATEMENTS[words[index]])
+        for length in (2, 3):
+            key = tuple(words[index : index + length])
+            if key in _CONSTRUCTS:
+                name = " ".join(word for word in key if word not in ("0", "("))
+                return ForeignConstruct(token.start, name, _CONSTRUCTS[key])
+    return None
+
+
+def created_object(tokens: Sequence[Token]) -> ForeignConstruct | None:
+    """Return the object that a statement creates, if it has no rows; else None."""
+    words = [_word(token) for token in tokens]
+    if words[:1] != ["CREATE"]:
+        return None
+    kind = next((word for word in words[1:] if word not in _MODIFIERS), "")
+    if kind not in _OBJECTS:
+        return None
+    return ForeignConstruct(tokens[0].start, f"CREATE {kind}", _OBJECTS[kind])
+
+
+def _word(token: Token) -> str:
+    """Return a token in upper case; a number as 0, and a quoted name or a text as nothing."""
+    if token.token_type == TokenType.NUMBER:
+        return "0"
+    return "" if token.token_type in _QUOTED else token.text.upper()

@@ -1,0 +1,223 @@
+"""Functions that are short for an expression of other functions: the call is replaced by it.
+
+::
+
+    array_pop_back(a)              list_slice(a, 1, len(a) - 1)
+    jsonb_array_elements(j)        unnest(json_elements(j))
+    to_char(ts, 'YYYY-MM')         strftime(ts, '%Y-%m')
+    timestampdiff(DAY, a, b)       date_sub('day', a, b)
+    date_trunc(d, MONTH)           date_trunc('month', d)
+    j #>> '{a,b}'                  json_extract_string(j, '$.a.b')
+
+They are functions of DuckDB, and those of PostgreSQL, Materialize, RisingWave and Feldera that
+DuckDB does not have. They are for all dialects except spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+__all__ = ["TEMPLATES", "ParseExpression", "fill_template", "replace_templates"]
+
+# By name: the parameters, and the expression in DuckDB's dialect. A call with another number of
+# arguments remains.
+TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    # Lists
+    "array_pop_back": (("a",), "list_slice(a, 1, len(a) - 1)"),
+    "array_pop_front": (("a",), "list_slice(a, 2, len(a))"),
+    "array_push_back": (("a", "x"), "list_append(a, x)"),
+    "array_push_front": (("a", "x"), "list_prepend(x, a)"),
+    "array_remove": (("a", "x"), "list_filter(a, lambda v: v IS DISTINCT FROM x)"),
+    "array_replace": (
+        ("a", "x", "y"),
+        "list_transform(a, lambda v: CASE WHEN v IS NOT DISTINCT FROM x THEN y ELSE v END)",
+    ),
+    "generate_subscripts": (("a", "d"), "unnest(generate_series(d, len(a)))"),
+    "trim_array": (("a", "n"), "list_slice(a, 1, len(a) - n)"),
+    # Aggregates
+    "entropy": (
+        ("x",),
+        "coalesce(list_sum(list_transform(map_values(histogram(x)), "
+        "lambda n: -(n / count(x)) * log2(n / count(x)))), 0.0)",
+    ),
+    "mad": (("x",), "list_median(list_transform(list(x), lambda v: abs(v - median(x))))"),
+    # Strings
+    "initcap": (
+        ("s",),
+        # Words end at ASCII characters other than letters and digits.
+        r"array_to_string(list_transform(regexp_extract_all(s, '[^\x00-\x2F\x3A-\x40\x5B-\x60\x7B-"
+        r"\x7F]+|[\x00-\x2F\x3A-\x40\x5B-\x60\x7B-\x7F]+'), "
+        "lambda w: upper(w[1:1]) || lower(w[2:])), '')",
+    ),
+    "regexp_count": (("s", "p"), "len(regexp_extract_all(s, p))"),
+    # Dates
+    "format_date": (("f", "d"), "strftime(d, f)"),
+    "parse_date": (("f", "s"), "CAST(strptime(s, f) AS DATE)"),
+    "parse_timestamp": (("f", "s"), "strptime(s, f)"),
+    "timestampdiff": (("u", "a", "b"), "date_sub(u, a, b)"),
+    "timezone": (("z", "ts"), "ts AT TIME ZONE z"),
+    "to_char": (("ts", "f"), "strftime(ts, f)"),
+    "to_date": (("s", "f"), "CAST(strptime(s, f) AS DATE)"),
+    "to_timestamp": (("s", "f"), "strptime(s, f) AT TIME ZONE 'UTC'"),
+    # JSON
+    **{
+        f"{prefix}_{name}": (("j",), text)
+        for prefix in ("json", "jsonb")
+        for name, text in {
+            "array_elements": "unnest(json_elements(j))",
+            "array_elements_text": """unnest(from_json(j, '["VARCHAR"]'))""",
+            "object_keys": "unnest(json_keys(j))",
+            "typeof": "CASE json_type(j) WHEN 'VARCHAR' THEN 'string' WHEN 'UBIGINT' THEN 'number' "
+            "WHEN 'BIGINT' THEN 'number' WHEN 'DOUBLE' THEN 'number' "
+            "ELSE lower(json_type(j)) END",
+        }.items()
+    },
+    "jsonb_array_length": (("j",), "json_array_length(j)"),
+    "jsonb_each": (("j",), "unnest(json_members(j), max_depth := 2)"),
+}
+# The operators of JSON.
+_KEY_TEST: Final = (
+    "list_contains(json_keys(j), k) OR coalesce(list_contains(json_elements(j), to_json(k)), false)"
+)
+_PLAIN_PATH: Final = re.compile(r"\{([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}")
+# The names of the columns of a template in FROM, if they are not the name of the function.
+_COLUMNS: Final = {
+    "array_elements": ("value",),
+    "array_elements_text": ("value",),
+    "each": ("key", "value"),
+}
+_PATH_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
+    exp.JSONBExtract: "json_extract",
+    exp.JSONBExtractScalar: "json_extract_string",
+}
+_PATTERN_FUNCTIONS: Final = ("to_char", "to_date", "to_timestamp")
+_UNITS: Final = (
+    *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
+    *("millisecond", "microsecond"),
+)
+# PostgreSQL's patterns of dates, the longer ones before their prefixes.
+_DATE_PATTERNS: Final = {
+    **{"YYYY": "%Y", "YY": "%y", "IYYY": "%G", "IW": "%V", "MM": "%m", "DDD": "%j", "DD": "%d"},
+    **{"HH24": "%H", "HH12": "%I", "HH": "%I", "MI": "%M", "SS": "%S", "MS": "%g", "US": "%f"},
+    **{"AM": "%p", "PM": "%p", "FMMonth": "%B", "Mon": "%b", "FMDay": "%A", "Dy": "%a"},
+}
+_DATE_TOKEN: Final = re.compile(
+    "|".join(sorted(_DATE_PATTERNS, key=len, reverse=True))
+    + r'|"(?P<text>[^"]*)"|(?P<mark>[^A-Za-z])'
+)
+# The keys of ``meta`` with the place of a node in the text.
+_POSITION: Final[tuple[str, ...]] = ("line", "col", "start", "end")
+
+ParseExpression = Callable[[str], exp.Expr]
+
+
+def fill_template(
+    parse: ParseExpression, text: str, arguments: dict[str, exp.Expr], place: exp.Expr
+) -> exp.Expr:
+    """Return the syntax tree of a text, with arguments in place of columns without a table.
+
+    Args:
+        parse: Returns the syntax tree of an expression.
+        text: The expression.
+        arguments: The arguments by the names of these columns.
+        place: The node whose place in the text is that of the new nodes.
+    """
+    tree = exp.Paren(this=parse(text))
+    position = {key: place.meta[key] for key in _POSITION if key in place.meta}
+    for part in tree.walk():
+        part.meta.update(position)
+    names = [*tree.find_all(exp.Column), *tree.find_all(exp.Identifier)]
+    for node in names:  # a lambda has identifiers where other expressions have columns
+        is_argument = isinstance(node, exp.Column) or not isinstance(
+            node.parent, exp.Column | exp.Lambda
+        )
+        if is_argument and node.name in arguments and node.parent is not None:
+            node.replace(arguments[node.name].copy())
+    result: exp.Expr = tree.this
+    return result
+
+
+def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
+    """Return a tree with the expressions of templates in place of their calls.
+
+    The tree is changed. ``parse`` returns the syntax tree of an expression in DuckDB's dialect.
+    """
+    for trunc in list(tree.find_all(exp.TimestampTrunc, exp.DateTrunc)):
+        _exchange_unit(trunc)
+    for node in reversed(list(tree.find_all(exp.JSONBContainsTopKey, *_PATH_FUNCTIONS))):
+        arguments = {"j": node.this, "k": node.expression}
+        path = _PLAIN_PATH.fullmatch(node.expression.name)
+        if isinstance(node, exp.JSONBContainsTopKey):
+            node.replace(exp.Paren(this=fill_template(parse, _KEY_TEST, arguments, node)))
+        elif path is not None and node.expression.is_string:
+            text = f"{_PATH_FUNCTIONS[type(node)]}(j, '$.{path[1].replace(',', '.')}')"
+            node.replace(fill_template(parse, text, arguments, node))
+    parameters: tuple[str, ...]
+    for call in reversed(list(tree.find_all(exp.Anonymous))):  # the innermost first
+        name = call.name.casefold()
+        if name == "timestampadd" and len(call.expressions) == 3 and _unit_of(call.expressions[0]):
+            unit = _unit_of(call.expressions[0])
+            parameters, text = ("u", "n", "ts"), f"ts + n * INTERVAL 1 {unit}"
+        elif name in TEMPLATES and len(TEMPLATES[name][0]) == len(call.expressions):
+            parameters, text = TEMPLATES[name]
+        else:
+            continue
+        arguments = dict(zip(parameters, call.expressions, strict=True))
+        if name == "timestampdiff" and (unit := _unit_of(arguments["u"])):
+            arguments["u"] = exp.Literal.string(unit)
+        if name in _PATTERN_FUNCTIONS:
+            format_ = _strftime_format(arguments["f"])
+            if format_ is None:
+                continue
+            arguments["f"] = exp.Literal.string(format_)
+        value = fill_template(parse, text, arguments, call)
+        value.meta.update(call.meta)
+        _name_columns(call, name)
+        call.replace(value)
+    return tree
+
+
+def _unit_of(node: exp.Expr) -> str:
+    """Return the unit of time that a word names; empty for any other expression."""
+    is_word = isinstance(node, exp.Column | exp.Var) and not node.args.get("table")
+    return node.name.casefold() if is_word and node.name.casefold() in _UNITS else ""
+
+
+def _exchange_unit(node: exp.Expr) -> None:
+    """Exchange the arguments of ``date_trunc(d, MONTH)``, which sqlglot reads as (unit, date)."""
+    unit, value = node.args.get("unit"), node.this
+    if _unit_of(value) and unit is not None and not isinstance(unit, exp.Literal | exp.Var):
+        node.set("this", unit)
+        node.set("unit", exp.Var(this=_unit_of(value).upper()))
+
+
+def _strftime_format(pattern: exp.Expr) -> str | None:
+    """Return a constant pattern of PostgreSQL as one of strftime; None if it has other parts."""
+    if not pattern.is_string:
+        return None
+    text, parts, offset = pattern.name, [], 0
+    while offset < len(text):
+        match = _DATE_TOKEN.match(text, offset)
+        if match is None:
+            return None
+        literal = match["text"] if match["text"] is not None else match["mark"]
+        is_literal = literal is not None
+        parts.append(literal.replace("%", "%%") if is_literal else _DATE_PATTERNS[match[0]])
+        offset = match.end()
+    return "".join(parts)
+
+
+def _name_columns(call: exp.Expr, name: str) -> None:
+    """Give an item of FROM the names that its columns have in PostgreSQL."""
+    table = call.parent
+    columns = _COLUMNS.get(name.partition("_")[2])
+    if not isinstance(table, exp.Table) or columns is None:
+        return
+    alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name))
+    if not alias.args.get("columns"):
+        alias.set("columns", [exp.to_identifier(column) for column in columns])
+    table.set("alias", alias)

@@ -1,0 +1,188 @@
+"""The sub-command ``plan-change``: what a change of the views does to a state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from circuits import Circuit, InputOptions
+from circuits.circuit_spec import CircuitSpec
+from circuits.runtime.state_names import StateNames
+from circuits.state.program_change import ProgramChange
+from streaming.cli.arguments.functions import load_functions
+from streaming.cli.arguments.source import SourceArgument, parse_sources
+from streaming.cli.arguments.views import (
+    DUCKDB,
+    compile_query,
+    declarations_of,
+    with_declarations,
+    without_weight,
+)
+from streaming.cli.command import FAILED
+from streaming.cli.terminal.display import amount, console, plain_table, print_json, size
+from streaming.errors import EventsError, StateError
+from streaming.state import program_change
+from streaming.state.manifest import Manifest
+from streaming.state.open_files import open_files
+from streaming.state.program_change import ChangeOptions
+
+__all__ = ["plan_change"]
+
+ACTION_STYLES = {"reuse": "good", "backfill": "name", "drop": "warning"}
+
+
+def plan_change(
+    *,
+    state_dir: Path,
+    query: str,
+    source: list[str] | None,
+    dialect: str | None,
+    functions: str | None,
+    json: bool,
+) -> None:
+    """Show what a state keeps, computes and drops if a job starts with other views.
+
+    Raises:
+        StateError: The directory has no version, or is distributed.
+        typer.Exit: The change would be refused.
+    """
+    files = open_files(str(state_dir))
+    manifest = program_change.newest_version(files)
+    if manifest is None:
+        raise StateError(f"state directory {state_dir} has no version: any views can start with it")
+    if manifest.cells is not None:
+        raise StateError(
+            f"state directory {state_dir} is distributed over cells, and its views cannot change: "
+            f"move the state to one process with dbsp-wcoj rescale {state_dir} --embedded"
+        )
+    old = program_change.read_program(files, manifest, load_functions(functions))
+    new = _compile(query, old, parse_sources(source) if source else {}, dialect, functions)
+    change = program_change.plan_change(files, manifest, new, ChangeOptions())
+    contents = _describe(change, manifest)
+    if json:
+        print_json(contents)
+    else:
+        _show(contents)
+    if change.losses or change.missing:
+        raise typer.Exit(FAILED)
+
+
+def _compile(
+    query: str,
+    old: CircuitSpec,
+    sources: Mapping[str, SourceArgument],
+    dialect: str | None,
+    functions: str | None,
+) -> Circuit:
+    """Compile the new views over the old inputs, and those that are given or declared."""
+    if dialect is None:
+        dialect = DUCKDB if old.source is None else old.source.dialect
+    declarations = declarations_of(query, dialect)
+    declared = {name.casefold() for name in declarations.inputs}
+    schemas: dict[str, pa.Schema] = {
+        name: schema for name, schema in old.schemas.items() if name.casefold() not in declared
+    }
+    options: dict[str, InputOptions] = {
+        name: value for name, value in old.input_options.items() if name.casefold() not in declared
+    }
+    for name, argument in with_declarations(sources, declarations).items():
+        schema = argument.schema()
+        if schema is None and name not in old.schemas:
+            raise EventsError(f"--source {name}: add its columns, as in schema=src long, dst long")
+        if schema is not None:
+            schemas[name] = without_weight(schema)
+        given = argument.input_options()
+        options.pop(name, None)
+        if given is not None:
+            options[name] = given
+
+    def compiled(materialize: list[str]) -> Circuit:
+        return compile_query(
+            query,
+            schemas,
+            dialect=dialect or DUCKDB,
+            functions=functions,
+            formula=str(old.options.formula),
+            materialize=materialize,
+            input_options=options,
+        )
+
+    first = compiled([])
+    names = [name for name in old.materialized if name in {*first.inputs, *first.plans}]
+    return compiled(names) if names else first
+
+
+def _describe(change: ProgramChange, manifest: Manifest) -> dict[str, Any]:
+    """Return the plan as JSON values."""
+    old_names, new_names = StateNames(change.old.graph), StateNames(change.new.graph)
+    traces = []
+    for trace in change.traces:
+        names = old_names if trace.action == "drop" else new_names
+        part = names.part(trace.name)
+        traces.append(
+            {
+                "name": names.name(trace.name),
+                "action": trace.action,
+                "label": "" if part is None else part.description,
+                "views": [] if part is None else list(part.views),
+                "rows": trace.rows,
+                "bytes": trace.bytes,
+            }
+        )
+    return {
+        "batch": manifest.batch_id,
+        "views": {view.view: view.kind for view in change.views}
+        | dict.fromkeys(change.removed_views, "removed"),
+        "state": traces,
+        "rows_to_read": change.rows_to_read,
+        "seconds": round(change.estimated_seconds, 3),
+        "losses": change.losses,
+        "missing": change.missing,
+    }
+
+
+def _show(contents: Mapping[str, Any]) -> None:
+    terminal = console()
+    table = plain_table("Views")
+    table.add_column("view", style="name", overflow="fold")
+    table.add_column("change")
+    for view, kind in contents["views"].items():
+        table.add_row(view, kind)
+    terminal.print(table)
+    terminal.print()
+    terminal.print(_state_table(contents["state"]))
+    terminal.print()
+    terminal.print(
+        f"after micro-batch {contents['batch']:,}: {amount(contents['rows_to_read'])} rows of the "
+        f"state to read, about {contents['seconds']:,.1f} s; nothing was changed"
+    )
+    for loss in contents["losses"]:
+        terminal.print("[warning]drops[/] ", end="")
+        terminal.print(loss, markup=False, soft_wrap=True)
+    for missing in contents["missing"]:
+        terminal.print("[error]missing[/] ", end="")
+        terminal.print(missing, markup=False, soft_wrap=True)
+
+
+def _state_table(traces: list[dict[str, Any]]) -> Table:
+    table = plain_table("State")
+    table.add_column("action")
+    table.add_column("state", overflow="fold")
+    table.add_column("for views", style="note", overflow="fold")
+    table.add_column("rows", justify="right")
+    table.add_column("size", justify="right")
+    for trace in traces:
+        table.add_row(
+            Text(trace["action"], style=ACTION_STYLES[trace["action"]]),
+            Text.assemble((trace["name"], "name"), (f" {trace['label']}", "note")),
+            Text(", ".join(trace["views"])),
+            "" if trace["rows"] is None else amount(trace["rows"]),
+            "" if trace["bytes"] is None else size(trace["bytes"]),
+        )
+    return table

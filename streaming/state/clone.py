@@ -1,0 +1,147 @@
+"""Clone: a copy of a state directory on the local disk, for another job.
+
+::
+
+    state/  --clone-->  copy/        the newest version, under a new id, without published tables
+
+Files of a version never change, so the copy has hard links to them where both folders are on one
+file system, and copies elsewhere. Both directories can then go on independently: neither ever
+writes to such a file again, and removing a link does not touch the other.
+
+The copy has an id of its own, by which targets tell its rows from those of the original. Its views
+count as not published: a sink on the copy writes all rows of each view with its next micro-batch
+(`streaming.state.program_change`), so the copy needs new targets.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from streaming.errors import StateError
+from streaming.state.checksums import decode_checked, encode_checked
+from streaming.state.directory_identity import IDENTITY_FILE
+from streaming.state.files import read_small_file
+from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import MANIFESTS, manifest_name
+from streaming.state.program_change import newest_version, program_file
+from streaming.state.verified_files import check_size
+from streaming.state.versions import DATA
+from streaming.state.view_definitions import DEFINITION_FILE
+
+__all__ = ["CloneResult", "clone_state"]
+
+
+@dataclass(frozen=True)
+class CloneResult:
+    """A copy of a state directory.
+
+    Attributes:
+        batch_id: The micro-batch of its version.
+        id: The new id.
+        linked_bytes: The bytes of the files that both directories share.
+        copied_bytes: The bytes of the files that were copied.
+    """
+
+    batch_id: int
+    id: str
+    linked_bytes: int
+    copied_bytes: int
+
+
+def clone_state(source: Path, target: Path, *, folders: Collection[str] = ()) -> CloneResult:
+    """Copy the newest version of a state directory that no process writes to.
+
+    Args:
+        source: The directory.
+        target: The new directory; it must not exist, or be empty.
+        folders: Further folders to copy if they exist, such as Spark's checkpoint.
+
+    Raises:
+        StateError: The source has no version or is distributed, or the target is not empty.
+        StateLockedError: A process writes to the source.
+        StateDamagedError: The newest version is damaged.
+    """
+    files = LocalFiles(str(source))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StateError(f"{target} exists and is not an empty folder: name a new one")
+    if target.resolve().is_relative_to(source.resolve()):
+        raise StateError(f"{target} is inside of {source}: name a folder beside it")
+    if not source.is_dir():
+        raise StateError(f"{source} is not a folder")
+    files.lock()
+    try:
+        return _clone(files, source, target, folders)
+    except OSError as error:
+        raise StateError(
+            f"{source} cannot be cloned to {target}: {error}; remove {target}, correct this and "
+            "try again"
+        ) from error
+    finally:
+        files.unlock()
+
+
+def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[str]) -> CloneResult:
+    manifest = newest_version(files)
+    if manifest is None:
+        raise StateError(f"{source} has no version that could be cloned")
+    if manifest.cells is not None:
+        raise StateError(
+            f"{source} is distributed over cells: move the state to one process first, with "
+            f"dbsp-wcoj rescale {source} --embedded"
+        )
+    names = manifest.data_files
+    for name in names:
+        check_size(files, name, manifest.files[name])
+    id = str(uuid.uuid4())
+    mode = source.stat().st_mode & 0o777
+    for path in (target, target / DATA, target / MANIFESTS):
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
+    linked = copied = 0
+    for name in names:
+        if _link(source / name, target / name):
+            linked += manifest.files[name].size
+        else:
+            copied += manifest.files[name].size
+    for folder_name in folders:
+        if (source / folder_name).is_dir():
+            shutil.copytree(source / folder_name, target / folder_name)
+    copy = LocalFiles(str(target))
+    definition = program_file(manifest.fingerprint)
+    if files.size(definition) is None:
+        definition = DEFINITION_FILE
+    new = replace(
+        manifest,
+        state_id=id,
+        outputs={},
+        files={name: manifest.files[name] for name in names},
+        epoch=0,
+        owner="",
+        parent=None,
+        link=None,
+    )
+    identity = decode_checked(read_small_file(files, IDENTITY_FILE), f"{source}/{IDENTITY_FILE}")
+    for name, data in (
+        (DEFINITION_FILE, read_small_file(files, definition)),
+        (IDENTITY_FILE, encode_checked({**identity, "id": id})),
+        (manifest_name(manifest.batch_id), new.encode()),  # last: the copy has no version before
+    ):
+        copy.write(name, [data])
+        copy.sync(name)
+    for folder in (DATA, MANIFESTS, ""):
+        copy.sync_folder(folder)
+    return CloneResult(manifest.batch_id, id, linked, copied)
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Make a hard link, or a copy where that is impossible; return whether it is a link."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+        return False
+    return True

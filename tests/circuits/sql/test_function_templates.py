@@ -1,0 +1,153 @@
+"""Functions that are replaced by expressions of other functions.
+
+Those of DuckDB are compared with DuckDB; those of PostgreSQL and Feldera with the values in the
+documentation of these systems, or that PostgreSQL 17 returns.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from circuits import UnsupportedSqlError, compile_sql
+from circuits.sql.syntax.function_templates import TEMPLATES
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int32()),
+        ("x", pa.float64()),
+        ("a", pa.list_(pa.int32())),
+        ("ts", pa.timestamp("us")),
+    ]
+)
+ROWS = pa.Table.from_pylist(
+    [
+        {"k": 1, "x": 1.5, "a": [1, 2, 2], "ts": datetime(2024, 1, 5, 10, 20, 30)},
+        {"k": 1, "x": 4.0, "a": [], "ts": datetime(2024, 3, 31)},
+        {"k": 2, "x": None, "a": None, "ts": None},
+        {"k": 2, "x": -3.0, "a": [None, 5], "ts": datetime(1999, 12, 31, 23, 59)},
+        {"k": 3, "x": None, "a": [7], "ts": datetime(2024, 1, 5, 10, 20, 30)},
+    ],
+    schema=SCHEMA,
+)
+DUCKDB_QUERIES = [
+    "SELECT k, array_pop_back(a), array_pop_front(a) FROM t",
+    "SELECT k, array_push_back(a, k), array_push_front(a, 7) FROM t",
+    "SELECT k, generate_subscripts(a, 1) AS i, unnest(a) AS x FROM t",
+    "SELECT k, mad(x), entropy(x), entropy(a) FROM t GROUP BY k",
+    "SELECT mad(x) * 2, entropy(k) FROM t WHERE k > 9",
+    "SELECT k, timezone('America/New_York', ts) FROM t",
+]
+
+
+@pytest.mark.parametrize("query", DUCKDB_QUERIES)
+def test_functions_of_duckdb_have_its_results(query):
+    circuit = compile_sql(query, {"t": SCHEMA})
+    actual = [tuple(row.values())[:-1] for row in circuit.step({"t": ROWS})["view"].to_pylist()]
+    database = duckdb.connect()
+    database.execute("SET timezone = 'UTC'")
+    database.register("t", ROWS)
+    expected = database.sql(query).to_arrow_table().to_pylist()
+    assert sorted(map(repr, actual)) == sorted(repr(tuple(row.values())) for row in expected)
+
+
+def test_a_change_of_a_group_changes_its_deviation():
+    circuit = compile_sql("SELECT k, mad(x) AS m, entropy(x) AS e FROM t GROUP BY k", {"t": SCHEMA})
+    circuit.step({"t": ROWS})
+    deleted = ROWS.slice(1, 1).append_column("weight", pa.array([-1]))
+    changes = circuit.step({"t": deleted})["view"].sort_by("weight").to_pylist()
+    assert changes == [
+        {"k": 1, "m": 1.25, "e": 1.0, "weight": -1},
+        {"k": 1, "m": 0.0, "e": 0.0, "weight": 1},
+    ]
+
+
+JSON = '{"a": [1, "x", {"b": null}], "n": 2.5, "o": {"p": {"q": "r"}}}'
+POSTGRES_CASES = {
+    "array_remove(ARRAY[1, 2, 1], 1)": [2],
+    "array_replace(ARRAY[1, 2], 1, 5)": [5, 2],
+    "trim_array(ARRAY[1, 2, 3], 2)": [1],
+    "initcap('hELLO wORLD-foo_9a éA')": "Hello World-Foo_9a Éa",
+    "initcap('')": "",
+    "regexp_count('abcab', 'ab?')": 2,
+    "to_char(ts, 'YYYY-MM-DD HH24:MI:SS')": "2024-01-05 10:20:30",
+    "to_char(ts, 'DD Mon YY, HH12 PM \"week\" IW 100%')": "05 Jan 24, 10 AM week 01 100%",
+    "to_date('05.01.2024', 'DD.MM.YYYY')": date(2024, 1, 5),
+    "to_timestamp('2024-01-05 10', 'YYYY-MM-DD HH24')": datetime(2024, 1, 5, 10, tzinfo=UTC),
+    "format_date('%Y/%m', CAST(ts AS DATE))": "2024/01",
+    "parse_date('%d/%m/%Y', '05/01/2024')": date(2024, 1, 5),
+    "parse_timestamp('%Y-%m-%d', '2024-01-05')": datetime(2024, 1, 5),
+    "TIMESTAMPDIFF(MONTH, ts, TIMESTAMP '2024-03-05 10:20:29')": 1,
+    "TIMESTAMPADD(MONTH, 1, ts)": datetime(2024, 2, 5, 10, 20, 30),
+    "TIMESTAMPADD(HOUR, k, ts)": datetime(2024, 1, 5, 11, 20, 30),
+    "DATE_TRUNC(ts, MONTH)": datetime(2024, 1, 1),
+    "jsonb_typeof(j::jsonb)": "object",
+    "json_typeof(j::json->'n')": "number",
+    "jsonb_typeof(j::jsonb->'a'->1)": "string",
+    "jsonb_array_length(j::jsonb->'a')": 3,
+    "j::jsonb ? 'n'": True,
+    "j::jsonb ? 'b'": False,
+    "j::jsonb->'a' ? 'x'": True,
+    "j::jsonb->'a' ? '1'": False,
+    "j::jsonb #>> '{o,p,q}'": "r",
+    "j::jsonb #> '{o,p}'": '{"q":"r"}',
+    "jsonb_build_object('j', j::jsonb->'o')": '{"j":{"p":{"q":"r"}}}',
+}
+
+
+@pytest.mark.parametrize("expression", POSTGRES_CASES)
+def test_functions_of_postgres_and_feldera_have_their_results(expression):
+    row = {"k": 1, "ts": datetime(2024, 1, 5, 10, 20, 30), "j": JSON}
+    schemas = {"t": "k INT, ts TIMESTAMP_NTZ, j STRING"}
+    circuit = compile_sql(f"SELECT {expression} AS r FROM t", schemas, dialect="postgres")
+    (result,) = circuit.step({"t": [row]})["view"].to_pylist()
+    assert result["r"] == POSTGRES_CASES[expression]
+
+
+ROWS_OF_JSON = {
+    "SELECT e.value FROM t, jsonb_array_elements(j::jsonb->'a') AS e": ["1", '"x"', '{"b":null}'],
+    "SELECT v FROM t, json_array_elements_text(j::json->'a') AS e(v)": ["1", "x", '{"b":null}'],
+    "SELECT key || value FROM t, jsonb_each(j::jsonb->'o')": ['p{"q":"r"}'],
+    "SELECT jsonb_object_keys(j::jsonb) FROM t": ["a", "n", "o"],
+    "SELECT jsonb_array_elements(j::jsonb->'a')->'b' FROM t": [None, None, "null"],
+    "SELECT jsonb_agg(k) FROM (SELECT jsonb_object_keys(j::jsonb) AS k FROM t) q": [
+        '["a","n","o"]'
+    ],
+    "SELECT json_object_agg(key, value::json) FROM t, jsonb_each(j::jsonb->'o')": [
+        '{"p":{"q":"r"}}'
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "materialize", "risingwave"])
+@pytest.mark.parametrize("query", ROWS_OF_JSON)
+def test_functions_that_make_rows_of_json(query, dialect):
+    circuit = compile_sql(query, {"t": "j STRING"}, dialect=dialect)
+    rows = circuit.step({"t": [{"j": JSON}]})["view"].to_pylist()
+    values = [next(iter(row.values())) for row in rows for _ in range(row["weight"])]
+    assert sorted(values, key=repr) == sorted(ROWS_OF_JSON[query], key=repr)
+
+
+def test_every_template_has_a_case():
+    texts = " ".join([*DUCKDB_QUERIES, *POSTGRES_CASES, *ROWS_OF_JSON]).lower()
+    untested = {name.removeprefix("json_").removeprefix("jsonb_") for name in TEMPLATES}
+    assert {name for name in untested if name not in texts} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("to_char(ts, 'Month')", "to_char() with this pattern is not supported; write a constant"),
+        ("j::jsonb || '{}'::jsonb", "|| of JSON is not supported; write the object with"),
+        ("j::jsonb #>> '{a,0}'", "is not supported"),
+    ],
+)
+def test_what_remains_is_refused(text, message):
+    with pytest.raises(UnsupportedSqlError) as caught:
+        compile_sql(
+            f"SELECT {text} FROM t", {"t": "ts TIMESTAMP_NTZ, j STRING"}, dialect="postgres"
+        )
+    assert message in str(caught.value)
