@@ -52,7 +52,7 @@ def compile_sql(
     functions: Mapping[str, UserFunction] | None = None,
     emit_on_window_close: bool | Collection[str] = False,
 ) -> Circuit:
-    """Compile SQL to a circuit: bags of rows, with NULLs as in SQL.
+    """Compile SQL to a circuit: each view is a bag of rows, with NULLs as in SQL.
 
     Args:
         text: One SELECT, or ``CREATE VIEW ... AS SELECT ...`` statements that may use each other.
@@ -156,7 +156,7 @@ def compile_sql(
         "emit_on_window_close", emit_on_window_close, allowed_types, "a list of views, or True"
     )
     text = add_window_close(text, emit_on_window_close, name=name, dialect=dialect)
-    # Once, because some frames can be read only once.
+    # Read once, because some frames can be read only once.
     given_schemas = {} if schemas is None else arrow_schemas(schemas)
     parsed = SqlSource(text, dialect)
     declarations = declared_by(parsed)
@@ -210,9 +210,10 @@ def _with_declared_options(
 ) -> dict[str, InputOptions]:
     """Return the options of all inputs: those that are given, or those that are declared.
 
-    The plans tell which event times are computed. No row of a table that no view reads is late.
+    An input whose event time is a computed column gets the computation from the plan of a view that
+    reads it. If no view reads it, there is no event time, so its declared lateness is dropped.
     """
-    read_tables = {name.casefold() for name in event_times(plans)}
+    inputs_with_computed_time = {name.casefold() for name in event_times(plans)}
     if given_options is not None:
         check_type(
             "input_options", given_options, Mapping, '{"name of the input": InputOptions(...)}'
@@ -222,7 +223,7 @@ def _with_declared_options(
     for table in declarations.inputs.values():
         declared_options = table.options
         is_computed = declared_options.time_column in [column.name for column in table.computed]
-        if is_computed and table.name.casefold() not in read_tables:
+        if is_computed and table.name.casefold() not in inputs_with_computed_time:
             declared_options = replace(declared_options, lateness=None)
         if declared_options and table.name.casefold() not in names:
             options[table.name] = declared_options
@@ -299,7 +300,7 @@ def compile_datalog(
         input_options={} if input_options is None else input_options,
         limits=limits,
     )
-    declared = arrow_schemas(schemas)  # once, because some frames can be read only once
+    declared = arrow_schemas(schemas)  # read once, because some frames can be read only once
     source, checked_functions = SourceText("datalog", text), check_functions(functions)
     spec = CircuitSpec(
         plans_of(source, declared, checked_functions), declared, options, source, checked_functions

@@ -31,7 +31,7 @@ from benchmarks.verdict import Verdict
 from dbsp_wcoj import warm_up
 
 CLAIM = (
-    "All six formulas give the same deltas, each by the number of joins that its definition has. "
+    "All six formulas give the same deltas, each with as many joins as its definition says. "
     "Target of `auto`: at most 10 % slower than the best of them in every case"
 )
 

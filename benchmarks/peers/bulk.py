@@ -133,9 +133,9 @@ class Bulk:
             seconds_left = self.allowance - self._seconds_used.get(key, 0.0)
         graph = self._failed_on.get(key)
         if graph and graph != case.graph.name and peer.method != _WCO:
-            return f"not run: failed on {graph}"
+            return f"not run: did not finish on {graph}"
         if seconds_left <= 1:
-            return f"not run: its {self.allowance:.0f} s are used up"
+            return f"not run: its {self.allowance:.0f} s for this query are used up"
         ended = self._count(case, peer, threads, folder, min(seconds_left, limit))
         seconds = sum(message["wall"] for message in ended.messages_of("counted"))
         if ended.failure:

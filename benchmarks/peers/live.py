@@ -125,7 +125,7 @@ class Live:
         """
         failed_on = self._failed_on.get((peer.name, stream.family))
         if failed_on:
-            note = f"not run: failed on {failed_on}"
+            note = f"not run: did not finish on {failed_on}"
             return [_row(stream, peer, self.threads, (stream.batches[0], "insert"), note=note)]
         job = self._job(stream, peer)
         ended = self._maintain(stream, peer, folder, loaded, unloaded, job)

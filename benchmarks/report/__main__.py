@@ -104,13 +104,13 @@ def readme_section(results: Mapping[str, Result]) -> str:
         for line in (_picture(chart, PLOTS.as_posix()), "")
     ]
     lines += [_table(rows)] if rows else []
-    return "\n".join([*lines, *_machines([results[name] for name in shown])])
+    return "\n".join([*lines, *_machines({name: results[name] for name in shown})])
 
 
 def page_tables(results: Mapping[str, Result]) -> str:
     """Render the tables and plots of docs/benchmarks.md."""
     lines: list[str] = []
-    shown: list[Result] = []
+    shown: dict[str, Result] = {}
     for name in dict.fromkeys(selection.result for selection in PAGE_TABLES):
         selections = [
             selection
@@ -118,7 +118,7 @@ def page_tables(results: Mapping[str, Result]) -> str:
             if selection.result == name and selection.rows(results)
         ]
         if selections:
-            shown.append(results[name])
+            shown[name] = results[name]
             lines += [f"## {SECTIONS[name]}", "", _claim(results[name]), ""]
             for chart in charts_with_data(results):
                 if chart.result == name and chart.on_page:
@@ -163,22 +163,26 @@ def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
     return "\n".join([*lines, *_conditions(name, result)])
 
 
-def _machines(results: list[Result]) -> Iterator[str]:
-    """Yield a line for each machine, with the first and the last date."""
-    machines = [tuple(result.machine.get(fact) for fact in _MACHINE) for result in results]
-    for machine in dict.fromkeys(machines):
-        dates = [
-            format_cell(result.machine.get("date"))[:10]
-            for result, its_machine in zip(results, machines, strict=True)
-            if its_machine == machine
-        ]
+def _machines(results: Mapping[str, Result]) -> Iterator[str]:
+    """Yield a line for each machine, with the first and the last date.
+
+    If there are several machines, a line names the sections that were measured on its machine.
+    """
+    names_by_machine: dict[tuple[Cell, ...], list[str]] = {}
+    for name, result in results.items():
+        machine = tuple(result.machine.get(fact) for fact in _MACHINE)
+        names_by_machine.setdefault(machine, []).append(name)
+    for machine, names in names_by_machine.items():
+        dates = [format_cell(results[name].machine.get("date"))[:10] for name in names]
+        sections = ", ".join(f'"{SECTIONS.get(name, name)}"' for name in names)
+        subject = f"{sections}: measured" if len(names_by_machine) > 1 else "Measured"
         days = " to ".join(dict.fromkeys((min(dates), max(dates))))
         facts = [
             f"{format_cell(value)} {_MACHINE[name]}".strip()
             for name, value in zip(_MACHINE, machine, strict=True)
             if value is not None
         ]
-        yield f"<sub>Measured on {', '.join(facts)}; {days}.</sub>\n"
+        yield f"<sub>{subject} on {', '.join(facts)}; {days}.</sub>\n"
 
 
 def _claim(result: Result) -> str:

@@ -16,6 +16,7 @@ from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.state_names import ArrangementSize, arrangement_sizes, node_label
 from circuits.runtime.state_sizes import describe_state
+from dbsp_wcoj.planning.explain import describe_runs
 
 __all__ = ["draw_mermaid", "draw_tree"]
 
@@ -60,8 +61,8 @@ def draw_mermaid(state: CircuitVersion) -> str:
 
 
 def _describe_arrangement(size: ArrangementSize) -> str:
-    runs = ", ".join(f"{rows:,}" for rows in size.runs) or "none"
-    return f"  {size.name} for {', '.join(size.views)}  runs {runs}; {size.bytes:,} bytes"
+    views, runs = ", ".join(size.views), describe_runs(size.runs)
+    return f"  {size.name} for {views}  {runs}; {size.bytes:,} bytes"
 
 
 def _draw_branch(

@@ -10,7 +10,7 @@ from dbsp_wcoj.planning.agm import agm_bound
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.trace import Trace
 
-__all__ = ["arrangement_name", "explain"]
+__all__ = ["arrangement_name", "describe_runs", "explain"]
 
 
 def explain(
@@ -71,10 +71,10 @@ def explain(
     lines.append("arrangements")
     for name, trace in traces.items():
         for arrangement in trace.arrangements:
-            runs = ", ".join(f"{run.rows:,}" for run in arrangement.spine.runs) or "none"
+            runs = describe_runs([run.rows for run in arrangement.spine.runs])
             size = arrangement.spine.nbytes
             full_name = arrangement_name(name, arrangement.order)
-            lines.append(f"  {full_name}  runs {runs}; {size:,} bytes")
+            lines.append(f"  {full_name}  {runs}; {size:,} bytes")
     return "\n".join(lines)
 
 
@@ -85,6 +85,19 @@ def arrangement_name(name: str, order: Iterable[int]) -> str:
     'e[1,0]'
     """
     return f"{name}[{','.join(map(str, order))}]"
+
+
+def describe_runs(rows: Sequence[int]) -> str:
+    """Describe the runs of an arrangement by the number of rows of each.
+
+    >>> describe_runs([1000, 10]), describe_runs([1]), describe_runs([])
+    ('2 runs: 1,000 + 10 rows', '1 run: 1 row', 'no runs')
+    """
+    if not rows:
+        return "no runs"
+    runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
+    counts = " + ".join(f"{count:,}" for count in rows)
+    return f"{runs}: {counts} {'row' if counts == '1' else 'rows'}"
 
 
 def _rows(traces: Mapping[str, Trace], name: str) -> int:

@@ -42,6 +42,7 @@ from streaming.state.manifest import (
     read_manifest,
 )
 from streaming.state.parquet import read_parquet
+from streaming.state.program_change import definition_name
 from streaming.state.segment_references import SegmentReference
 from streaming.state.store import DEAD_LETTERS_FOLDER, METRICS_FILE
 from streaming.state.verified_files import read_verified
@@ -182,7 +183,7 @@ def _part_finder(
     the circuits of the cells name the state, so all state of a stage belongs to one operator.
     """
     try:
-        circuit = Circuit(read_definition(files))
+        circuit = Circuit(read_definition(files, name=definition_name(files, manifest)))
         names = StateNames(circuit.graph)
         if manifest.cells is None:
             circuit.graph.registry.resume(manifest.plans)

@@ -63,6 +63,7 @@ from streaming.state.manifest import (
     read_manifest,
 )
 from streaming.state.ownership import check_owner, take_over
+from streaming.state.program_change import definition_name, newest_version
 from streaming.state.verified_files import read_state
 from streaming.state.versions import DATA
 from streaming.state.view_definitions import read_definition
@@ -127,7 +128,10 @@ def rescale_state(
         files.lock()
         try:
             if spec is None:
-                spec = read_definition(files, check_functions(functions))
+                newest = newest_version(files)
+                assert newest is not None
+                name = definition_name(files, newest)
+                spec = read_definition(files, check_functions(functions), name=name)
             return _Rescaling(files, cells, spec).run()
         finally:
             files.unlock()
@@ -295,7 +299,12 @@ class _Rescaling:
         published_files = {
             name: before.files[name] for names in before.outputs.values() for name in names
         }
-        return replace(manifest, files={**manifest.files, **published_files}, parent=before.parent)
+        return replace(
+            manifest,
+            files={**manifest.files, **published_files},
+            parent=before.parent,
+            link=before.link,
+        )
 
     def _commit(self, after: Manifest) -> None:
         """Make the converted version the current version."""

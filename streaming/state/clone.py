@@ -28,7 +28,7 @@ from streaming.state.directory_identity import IDENTITY_FILE
 from streaming.state.files import read_small_file
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import MANIFESTS, manifest_name
-from streaming.state.program_change import newest_version, program_file
+from streaming.state.program_change import definition_name, newest_version
 from streaming.state.verified_files import check_size
 from streaming.state.versions import DATA
 from streaming.state.view_definitions import DEFINITION_FILE
@@ -111,9 +111,6 @@ def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[st
         if (source / folder_name).is_dir():
             shutil.copytree(source / folder_name, target / folder_name)
     copy = LocalFiles(str(target))
-    definition = program_file(manifest.fingerprint)
-    if files.size(definition) is None:
-        definition = DEFINITION_FILE
     new = replace(
         manifest,
         state_id=id,
@@ -126,7 +123,7 @@ def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[st
     )
     identity = decode_checked(read_small_file(files, IDENTITY_FILE), f"{source}/{IDENTITY_FILE}")
     for name, data in (
-        (DEFINITION_FILE, read_small_file(files, definition)),
+        (DEFINITION_FILE, read_small_file(files, definition_name(files, manifest))),
         (IDENTITY_FILE, encode_checked({**identity, "id": id})),
         (manifest_name(manifest.batch_id), new.encode()),  # last: the copy has no version before
     ):

@@ -49,6 +49,7 @@ __all__ = [
     "PendingChange",
     "change_program",
     "check_allowed",
+    "definition_name",
     "newest_version",
     "plan_change",
     "program_file",
@@ -236,6 +237,12 @@ def newest_version(files: Files, *, state_id: str | None = None) -> Manifest | N
     return None if newest is None else read_manifest(files, newest, state_id=state_id)
 
 
+def definition_name(files: Files, manifest: Manifest) -> str:
+    """Return the name of the file with the text of the views of a version."""
+    name = program_file(manifest.fingerprint)
+    return DEFINITION_FILE if files.size(name) is None else name
+
+
 def program_file(fingerprint: str) -> str:
     """Return the name of the file with the text of a program."""
     return f"{PROGRAMS}/{fingerprint}.json"
@@ -254,9 +261,7 @@ def read_program(
     Raises:
         StateMismatchError: The program cannot be compiled again, or gets another fingerprint.
     """
-    name = program_file(manifest.fingerprint)
-    if files.size(name) is None:
-        name = DEFINITION_FILE
+    name = definition_name(files, manifest)
     try:
         spec = read_definition(files, functions, name=name)
     except StateMismatchError:

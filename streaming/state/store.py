@@ -472,9 +472,7 @@ class Store:
 
     def _load_changed(self, manifest: Manifest) -> None:
         """Load a version of other views into the circuit; the next version commits the change."""
-        assert self._identity is not None
         if self._cell_count is not None or manifest.cells is not None:
-            check_same_circuit(self.files, self._identity, self._directory_circuit)
             raise StateMismatchError(
                 f"version {manifest.batch_id} of state directory {self.files.location} is of other "
                 "views, and views in mode 'distributed' cannot change: move the state to one "

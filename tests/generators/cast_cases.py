@@ -205,7 +205,9 @@ _CLOCKS = [
     *["12:00:00.", "12:00:00.1234567", "12:00:00.123456789", "12:00:00.1234567891"],
     *["12:00:00.9999999", "23:59:59.9999999", "12:00:00x", "12:00:00 x", " 12:00:00"],
     *["12:00:00 ", "12:00:00 PM", "-1:00:00", "012:00:00", "12:000:00", "12:00:000", "1200"],
-    *["12-00-00", "12:00:00,5", ":00:00", "12::00", "12:00:", "12:"],
+    *["12-00-00", "12:00:00,5", ":00:00", "12::00", "12:00:", "12:", "12:00:.5", "12:00:."],
+    *["12:30 ", "12:30Z", "12:30+02", "12:30: ", "12: ", "12:+02", " 12:30", "12:30:15 +02"],
+    *["12:30:15  +02", "12:30:15 +02:30 "],
 ]
 _ZONES = [
     *["+00", "+0", "+02", "-02", "+02:00", "+02:30", "+0230", "+02:3", "+02:30:15", "+15:59"],
@@ -236,7 +238,7 @@ TEXTS = {
     "TIME": [*_CLOCKS, *(f"12:00:00{zone}" for zone in _ZONES), *_MOMENTS],
 }
 
-_WORD_AFTER_CLOCK = re.compile(r":\d*(\.\d*)?\s+(?!\s*$|Z$|(?i:utc|gmt)$)\S")
+_WORD_AFTER_CLOCK = re.compile(r":\d*(\.\d*)?\s+(?!\s*$|Z$|(?i:utc|gmt)$|[+-]\d\d(:?\d\d)*\s*$)\S")
 
 
 def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
@@ -252,8 +254,9 @@ def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
         if target == "TIME" and ours is None:
             return True  # DuckDB takes any words after a time, and 24:00
         has_word = _WORD_AFTER_CLOCK.search(value) is not None
-        # A blank before Z, as DuckDB takes it in a TIMESTAMP only.
-        return (has_word and ours is None) or (target == "TIMESTAMPTZ" and value.endswith(" Z"))
+        # A blank before Z or an offset, which DuckDB accepts in a TIMESTAMP only.
+        has_blank = re.search(r" (Z|[+-]\d\d(:?\d\d)*)\s*$", value) is not None
+        return (has_word and ours is None) or (target == "TIMESTAMPTZ" and has_blank)
     if source in ("FLOAT", "DOUBLE") and arrow.is_decimal(data_type):
         return bool(data_type.precision > 18)
     # DuckDB makes true the least decimal that there is.

@@ -172,6 +172,8 @@ class ProgramSchedule:
 
     def _check(self) -> None:
         assert self.sink is not None
+        if self._newest_fingerprint() != self.sink.circuit.fingerprint:
+            return  # a replay was the last micro-batch: the next one commits the change
         fresh = fresh_views(self.program, self.present)
         for view, target in self._job.targets.items():
             assert target.rows == fresh[view], f"{view} of {self.program}"

@@ -62,7 +62,7 @@ class Conditions:
         self.equalities: list[Pair] = []
         self.comparisons: list[tuple[Expression, str, Expression]] = []
         self.residual: list[Expression] = []
-        # The number of the atom of each column of the block.
+        # For each column of the block, the position of its atom.
         self._atom_of_column = [i for i, atom in enumerate(block.atoms) for _ in atom.fields]
         self._filters: list[list[Expression]] = [[] for _ in block.atoms]
         # Expressions over each atom that must not be NULL.
@@ -72,7 +72,10 @@ class Conditions:
         self.equalities = [pair for pair in self.equalities if not self._is_implied(*pair)]
 
     def local(self, expression: Expression) -> Expression:
-        """Return an expression that reads one atom, over the columns of that atom alone."""
+        """Return an expression with the column numbers of its atom instead of those of the block.
+
+        All columns of the expression belong to one atom.
+        """
         starts = self.block.starts
         return substitute(
             expression, lambda c: Column(c.index - starts[self._atom_of_column[c.index]], c.type)
@@ -162,9 +165,10 @@ def _not_null_operand(predicate: Expression) -> Expression | None:
 def _move_duration(left: Expression, right: Expression) -> Pair | None:
     """Return the sides ``y - d`` and ``x`` for the sides ``y`` and ``x + d`` of a comparison.
 
-    With both comparisons, a join can start at either side of ``x <= y and y <= x + d`` and reads a
-    range of the other, not all its values up to a bound. Here ``x`` and ``y`` are timestamps and
-    ``d`` is a duration; None for all other comparisons.
+    The condition ``x <= y and y <= x + d`` bounds ``y`` on both sides if ``x`` is known, and ``x``
+    only above if ``y`` is known. With the new comparison ``y - d <= x``, it bounds ``x`` on both
+    sides, too. So a join can start at either side and reads only a range of the other. Here ``x``
+    and ``y`` are timestamps and ``d`` is a duration; None for all other comparisons.
     """
     if isinstance(right, Column):
         if isinstance(left, Column):

@@ -65,7 +65,8 @@ FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
 FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
 #: Placeholders of the values of ``grouping()``.
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
-#: The placeholder of a bounded row_number(); a Window over the rows of the TopK computes the value.
+#: The placeholder of a row_number() of which a condition keeps a range, as in
+#: ``QUALIFY row_number() OVER (...) <= 3``. A TopK keeps the rows, a Window computes their values.
 ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
 
 #: The plan of a SELECT without FROM: one row without columns.
@@ -127,9 +128,10 @@ class Grouping:
         self._sets: list[frozenset[int]] | None = None
         # The keys that a set may leave out: those of GROUP BY. Outer values are in every set.
         self._optional_keys: frozenset[int] = frozenset()
-        # For each call of ``grouping()``, a function that returns the numbers of the keys that are
-        # its arguments, once all keys are known; then its result.
+        # For each call of ``grouping()``, a function that returns `_groupings` of the call. It is
+        # called when all keys are known.
         self._pending_groupings: list[Callable[[], tuple[int, ...]]] = []
+        # For each call of ``grouping()``, the numbers of the keys that are its arguments.
         self._groupings: list[tuple[int, ...]] = []
         self._subqueries: list[SubqueryValue] = []
         self._subquery_values: list[Expression] = []
@@ -235,7 +237,11 @@ class Grouping:
         return is_aggregate_column and self._aggregates[number].function == "count"
 
     def rewrite_over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
-        """Return an expression, read by ``clause``, over the plan of the groups.
+        """Rewrite an expression with placeholders to one over the columns of `build_plan`.
+
+        Args:
+            node: The syntax tree of the expression, for errors.
+            expression: An expression that a clause of `clause` has read.
 
         Raises:
             SqlError: It has a column that is neither a key nor in an aggregate.
@@ -318,7 +324,11 @@ class Grouping:
         return tuple(self.keys.index(value) for value in values)
 
     def _check_own_columns(self, node: exp.Expr, call: PrimitiveAggregate) -> None:
-        """Refuse an aggregate of outer columns only: it is one of the enclosing query."""
+        """Raise an error if an aggregate reads outer columns in a form that is not supported.
+
+        An aggregate of outer columns only belongs to the enclosing query. Any other aggregate may
+        read them only in a plan for all outer values, where they are columns of the domain.
+        """
         domain_columns = {c for value in self.builder.domain_columns for c in columns_of(value)}
         used = {column for value in call.expressions for column in columns_of(value)}
         if used and all(column in domain_columns or is_outer_column(column) for column in used):

@@ -1,4 +1,8 @@
-"""Functions of text, bytes and numbers with DuckDB's names that are compositions of others."""
+"""Functions of text, bytes and numbers by their names in DuckDB.
+
+Many are calls of one kernel (`call_of`). The functions of this module build the others: calls that
+choose a kernel by the types, check constant arguments, or combine several kernels.
+"""
 
 from __future__ import annotations
 

@@ -194,7 +194,12 @@ def constant(value: Expression) -> Builder:
 
 
 def check_count(count: int | tuple[int, int], function: Callable[..., Expression]) -> Builder:
-    """Return a builder that checks the number of arguments and calls ``function`` with them."""
+    """Return a builder that checks the number of arguments and unpacks them.
+
+    Args:
+        count: The number of arguments, or the least and the greatest.
+        function: A function of a clause, a call, and each argument as a parameter of its own.
+    """
     least, most = count if isinstance(count, tuple) else (count, count)
 
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:

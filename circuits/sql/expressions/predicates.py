@@ -1,8 +1,9 @@
 """Conditions: comparisons, connectives, IS, IN, BETWEEN, LIKE.
 
 EXISTS and IN with a subquery are semijoins if they are conditions, also inside AND, OR and NOT
-(`circuits.sql.queries.disjunctions`). Inside any other expression they are values that the clause
-joins (`circuits.sql.queries.memberships`).
+(`circuits.sql.queries.disjunctions`). Inside any other expression each of them is a value: a column
+that a join adds to the rows of the clause (`circuits.sql.queries.memberships`). The readers below
+pass them to ``read_membership``, a function that each clause is given (`Clause`).
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ def _read_is(clause: Clause, node: exp.Is) -> Expression:
 
 
 def _read_truth_value(clause: Clause, node: exp.Expr) -> Expression:
-    """Return the condition before IS TRUE; in DuckDB also a number, true if it is not zero."""
+    """Return the operand of IS TRUE or IS FALSE as a condition.
+
+    DuckDB accepts a number, which is true if it is not zero, and a text, which is cast to BOOLEAN.
+    """
     if clause.source.is_spark:
         return clause.read_condition(node)
     value = clause.read(node)
@@ -212,7 +216,10 @@ def _read_glob(clause: Clause, node: exp.Glob) -> Expression:
 
 
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
-    """Read ``x [NOT] LIKE p ESCAPE c``; sqlglot puts NOT inside of the ESCAPE, or of the LIKE."""
+    """Read ``x [NOT] LIKE p ESCAPE c``.
+
+    In the tree, NOT is below ESCAPE: ``Escape(Not(Like), c)``, or ``Escape(Like(negate), c)``.
+    """
     clause.source.allow_arguments(node, "this", "expression")
     functions = {exp.Like: "like", exp.ILike: "ilike"}
     like, is_negated = node.this, isinstance(node.this, exp.Not)
@@ -230,7 +237,7 @@ def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
 
 
 def _read_overlaps(clause: Clause, node: exp.Overlaps) -> Expression:
-    """Read ``(start, end) OVERLAPS (start, end)``, as in Flink: the ends belong to the period.
+    """Read ``(start, end) OVERLAPS (start, end)``, as in Flink: the bounds belong to the period.
 
     An end may be an interval, and a start may be after its end.
     """
@@ -247,6 +254,7 @@ def _read_overlaps(clause: Clause, node: exp.Overlaps) -> Expression:
         values = clause.read(start), clause.read(end)
         is_ordered = clause.call(node, "le", *values)
         bounds += [clause.call(node, "case", is_ordered, *pair) for pair in (values, values[::-1])]
+    # No reader reads the pairs, and of an interval only a copy is read.
     clause.source.mark_read(node)
     first_start, first_end, second_start, second_end = bounds
     return clause.call(

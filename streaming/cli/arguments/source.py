@@ -278,7 +278,7 @@ class SourceArgument:
             find_feed(self.settings["feed"])
         return self.settings.get("feed")
 
-    def check_plain(self, command: str) -> None:
+    def check_without_spark(self, command: str) -> None:
         """Check that the rows are in files that can be read without Spark.
 
         Args:
@@ -480,7 +480,7 @@ def read_plain_rows(source: SourceArgument) -> pa.Table:
     Raises:
         EventsError: The relation has keys, retention or ``strict``, or its files cannot be read.
     """
-    source.check_plain("this command")
+    source.check_without_spark("this command")
     if source.input_options() is not None:
         raise EventsError(
             f"{source.label}: this command inserts and deletes rows unchanged: remove "

@@ -35,7 +35,7 @@ FORMATS: Final = ("text", "mermaid")
 #: The counts and times in the drawing of a plan that has not run: they are all zero.
 _UNMEASURED: Final = re.compile(
     r"  \[rows 0, 0\.00 ms\]|\n +ran 0 times: [^\n]*|\nAGM bound 0 rows[^\n]*"
-    r"|\narrangements(?=\n)|  runs none; 0 bytes"
+    r"|\narrangements(?=\n)|  no runs; 0 bytes"
 )
 
 

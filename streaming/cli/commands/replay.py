@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from circuits import Circuit, InputOptions
+from circuits import Circuit
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.changes_file import RELATION, ChangesFile, relation_of_file
 from streaming.cli.arguments.limits import parse_limits
@@ -78,7 +77,8 @@ def replay(
         check_writable(output)
     limits = parse_limits(max_step_rows, max_step_bytes, max_seconds)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    changes, origin = _read_changes(source, by=by, columns=names)
+    changes, changes_source = _read_changes(source, by=by, columns=names)
+    options = changes_source.input_options()
     with ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         try:
@@ -91,13 +91,14 @@ def replay(
                 executor=executor,
                 threads=threads,
                 materialize=output is not None,
-                input_options=origin.input_options(),
+                input_options={} if options is None else {changes_source.name: options},
                 limits=limits,
             )
         except DbspWcojError as error:
-            if origin.is_named_after_file and changes.relation_names is None:
+            # A file without a column of relation names is one relation.
+            if not _names_relation(source[0]) and changes.relation_names is None:
                 error.add_note(
-                    f"the rows of {origin.source.path} are relation {origin.source.name!r}; "
+                    f"the rows of {changes_source.path} are relation {changes_source.name!r}; "
                     "--source NAME=FILE names them otherwise"
                 )
             raise
@@ -133,28 +134,15 @@ def replay(
             page.wait_for_interrupt(remarks)
 
 
-@dataclass(frozen=True)
-class _ReplaySource:
-    """The source of the changes.
-
-    Attributes:
-        source: The file and the options.
-        is_named_after_file: True if the name of the relation is derived from the name of the file.
-    """
-
-    source: SourceArgument
-    is_named_after_file: bool
-
-    def input_options(self) -> dict[str, InputOptions]:
-        """Return the input options by relation; empty if the source has none."""
-        options = self.source.input_options()
-        return {} if options is None else {self.source.name: options}
+def _names_relation(text: str) -> bool:
+    """Return whether a source is NAME=FILE; otherwise the relation is named after the file."""
+    return _NAME_PREFIX.match(text) is not None
 
 
 def _read_changes(
     texts: Sequence[str], *, by: str | None, columns: Sequence[str] | None
-) -> tuple[ChangesFile, _ReplaySource]:
-    """Read the file of a replay.
+) -> tuple[ChangesFile, SourceArgument]:
+    """Read the file of a replay; return its changes, and the source with its options.
 
     Raises:
         EventsError: There is no file or more than one, or the file cannot be read.
@@ -165,11 +153,11 @@ def _read_changes(
             "named relation distinguishes the rows of several relations"
         )
     (text,) = texts
-    is_named_after_file = not _NAME_PREFIX.match(text)
+    is_named_after_file = not _names_relation(text)
     if is_named_after_file:
         text = f"{relation_of_file(text)}={text}"
     source = SourceArgument.parse(text)
-    source.check_plain("a replay")
+    source.check_without_spark("a replay")
     files = source.files()
     if len(files) != 1:
         raise EventsError(
@@ -184,12 +172,12 @@ def _read_changes(
         and source.input_options() is not None
     ):
         raise EventsError(
-            f"--source {file}: keys, strict and retain apply to one relation, and the file has a "
-            "column relation: name the relation, NAME=FILE, or leave them out"
+            f"--source {file}: keys, strict and retain apply to one relation, and the file has "
+            f"several, by its column {RELATION!r}: name one relation, NAME=FILE, or leave them out"
         )
     name = None if is_named_after_file else source.name
     changes = ChangesFile.of(table, file, relation=name, by=by, columns=columns)
-    return changes, _ReplaySource(source, is_named_after_file)
+    return changes, source
 
 
 class _ReplayRun:
@@ -225,10 +213,10 @@ class _ReplayRun:
         self.page.batch_completed(
             Published(None, number, step.outputs),
             BatchMetrics(
-                number,
-                False,
-                {name: table.num_rows for name, table in tables.items()},
-                {view: table.num_rows for view, table in step.outputs.items()},
+                batch_id=number,
+                replayed=False,
+                rows_in={name: table.num_rows for name, table in tables.items()},
+                rows_out={view: table.num_rows for view, table in step.outputs.items()},
                 dead_letters=0,
                 dead_letters_total=0,
                 seconds={name: round(value, 6) for name, value in seconds.items()},

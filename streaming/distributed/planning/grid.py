@@ -28,10 +28,12 @@ atom. So the rows of the value are distributed over several coordinates of v, an
 to all coordinates that contain its digit. The join stays correct. The rows that join agree on v, so
 they agree on whether its value is heavy. If it is, each of these rows fixes the digit of its own
 atom and no other digit, so together they fix the coordinate. So every combination of joined rows
-has exactly one cell, with and without heavy values. This is the residual join of each combination
-of heavy and light values (Beame, Koutris, Suciu, "Skew in Parallel Query Processing", PODS 2014,
-section 4; Afrati, Stasinopoulos, Ullman, Vassilakopoulos, "SharesSkew", Information Systems 77,
-2018), all on one grid.
+has exactly one cell, with and without heavy values.
+
+In the literature, each combination of heavy and light values is a join of its own, a residual join
+(Beame, Koutris, Suciu, "Skew in Parallel Query Processing", PODS 2014, section 4; Afrati,
+Stasinopoulos, Ullman, Vassilakopoulos, "SharesSkew", Information Systems 77, 2018). Here all
+residual joins use the cells of one grid.
 
 Alternatives considered: separate cells for each residual join. Most of these cells would be idle
 when a hub does not change.
@@ -143,7 +145,10 @@ class Grid:
         return {name: number for number, name in enumerate(self.shares.parts)}
 
     def groups(self, variable: str) -> list[HeavyGroup]:
-        """Return the groups of heavy values of a variable; the first is group number 1."""
+        """Return the groups of heavy values of a variable.
+
+        The code that applies a grid numbers them from 1 and uses 0 for light values.
+        """
         return [group for group in self.heavy if group.variable == variable]
 
     def home(self, atom: JoinAtom, coordinates: Mapping[str, Any]) -> Any:

@@ -74,7 +74,7 @@ def test_the_plan_lists_arrangements_once_with_their_views():
     text = circuit.explain()
     assert text.count("\narrangements\n") == 1
     lines = text.split("\narrangements\n")[1].splitlines()
-    assert any(re.fullmatch(r"  e\[1,0\] for paths  runs none; 0 bytes", line) for line in lines)
+    assert any(re.fullmatch(r"  e\[1,0\] for paths  no runs; 0 bytes", line) for line in lines)
 
 
 def test_an_unknown_name_is_its_own_name():

@@ -85,6 +85,7 @@ SETS = [
     "SELECT k + 1 AS kk, count(*) FROM t GROUP BY ROLLUP (kk)",
     "SELECT k, c, count(*) AS n FROM t GROUP BY ROLLUP (1, 2) HAVING count(*) > 2 AND "
     "grouping(k) = 0",
+    "SELECT k, c, count(*) FROM t GROUP BY GROUPING SETS ((1, 2), (1), ((2)), ())",
     "SELECT k, s, sum(a) FROM t GROUP BY ALL",
     "SELECT count(*), sum(a) FROM t GROUP BY ()",
     "SELECT k, count(*) FROM t WHERE a > 100 GROUP BY ROLLUP (k)",

@@ -86,7 +86,7 @@ def test_the_state_has_the_names_sizes_and_views_of_the_plan(tmp_path) -> None:
         assert values["dbsp_wcoj_arrangement_runs", *labels] == len(size.runs)
         for view in size.views:
             assert values["dbsp_wcoj_arrangement_needed_by", size.name, view] == 1
-        assert f"  {size.name} for {', '.join(size.views)}  runs " in plan
+        assert f"  {size.name} for {', '.join(size.views)}  {len(size.runs)} run" in plan
         assert values["dbsp_wcoj_disk_bytes", size.name] > 0
     assert values["dbsp_wcoj_dictionary_values", "text"] == 4  # three cities and Ulm
     assert values["dbsp_wcoj_dictionary_bytes", "text"] > 0

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from circuits import InputOptions, ProgramChangeError, compile_sql
 from streaming import ChangeOptions, MemoryTarget, Output, SchemaError, StateMismatchError
+from streaming.cli.state_inspection import inspect_state
+from streaming.distributed.rescaling import rescale_state
 from streaming.sink.view_sink import ViewSink
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
@@ -293,6 +295,30 @@ def test_targets_have_the_rows_of_a_fresh_load_after_changes_and_crashes(seed):
 
 
 # Seeds of schedules that have failed, or with many faults.
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", [*range(18), 1171])
 def test_schedules_of_changes_and_crashes(seed):
     play(seed)
+
+
+def test_a_state_whose_views_have_changed_is_rescaled_and_inspected(job):
+    run(job, PATHS, 0)
+    old = (job.state_dir / "views.json").read_bytes()
+    run(job, PATHS + COUNTS, 1)
+    (job.state_dir / "views.json").write_bytes(old)  # as after a crash
+    states = inspect_state(job.state_dir)["arrangements"]
+    assert any("counts" in entry["views"] for entry in states)
+    for cells in (2, None):
+        assert rescale_state(files(job), cells=cells).after == cells
+        manifest = read_manifest(files(job), 1)
+        assert manifest.link is not None and manifest.outputs.keys() == {"paths", "counts"}
+    run(job, PATHS + COUNTS, 1, 2)
+    for view, bag in expected(PATHS + COUNTS, 0, 1, 2).items():
+        assert job.rows(view) == bag, view
+
+
+def test_the_views_of_a_distributed_state_cannot_change(job):
+    run(job, PATHS, 0)
+    rescale_state(files(job), cells=2)
+    sink = job.sink(PATHS + COUNTS)
+    with pytest.raises(StateMismatchError, match=r"rescale .* --embedded"):
+        feed(sink, 1)

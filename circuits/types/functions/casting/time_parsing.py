@@ -3,19 +3,24 @@ r"""Parse columns of text as dates, timestamps and times, in the formats that Du
 ::
 
     date       blanks [-]Y+ sep M[M] sep D[D] [" (BC)"]      sep: one of - / \ and a blank
-    time       H+:M[M][:[S[S]][.digits]]                      24:00 is the midnight after the day
-    timestamp  date [("T" | blank) time [Z | +HH[:MM[:SS]] | " UTC"] blanks]
+    clock      H+:[M[M][:[S[S][.digits]]]]                    24:00 is the midnight after the day
+    zone       [blank] Z | [blank] +HH[:MM[:SS]] | blank UTC  the signs + and -, also GMT
+    time       blanks clock [blanks zone] blanks              only blanks clock if it has no seconds
+    timestamp  date [("T" | blank) blanks clock [zone] blanks]
     special    [-]infinity, [-]inf, epoch                     in upper or lower case
 
-Fractional digits beyond the unit of the result are cut off, as in DuckDB. Only a timestamp in
-seconds or milliseconds is rounded to its unit, after its digits beyond microseconds are cut off.
-The offset of a text shifts the result if the target type has a time zone, and is ignored if it has
-none. A text with a date and a time can be parsed as a date; its time must be valid and is then
-ignored.
+A timestamp in seconds or milliseconds is cut off after microseconds, and then rounded to its unit.
+Of all other results, fractional digits beyond the unit are cut off. DuckDB does the same.
+
+A text that is only a date may have blanks at its end if the result is a date; as a timestamp or a
+time, it is an error, as in DuckDB. The offset of a text shifts the result if the target type has a
+time zone, and is ignored if it has none. A text with a date and a time can be parsed as a date; its
+time must be valid and is then ignored.
 
 Deviations from DuckDB: the name of a zone other than UTC and GMT is an error (DuckDB accepts any
 word there, even ``PM``, and ignores it if the target type has no zone); a time followed by other
-words is an error; 24:00 is not accepted as a TIME, since Arrow's time types cannot represent it.
+words is an error; 24:00 is not accepted as a TIME, since Arrow's time types cannot represent it; a
+blank before Z or an offset is accepted for every type (DuckDB: not for TIMESTAMP WITH TIME ZONE).
 """
 
 from __future__ import annotations
@@ -45,11 +50,12 @@ Bools = npt.NDArray[np.bool_]
 
 _BLANK: Final = r"[ \t\n\v\f\r]"
 _TIME: Final = (
-    r"(?P<hour>\d{1,9}):(?:(?P<minute>\d{1,2})(?::(?P<second>\d{0,2})(?:\.(?P<fraction>\d*))?)?)?"
+    r"(?P<hour>\d{1,9}):"
+    r"(?:(?P<minute>\d{1,2})(?::(?:(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?)?)?"
 )
 _ZONE: Final = (
-    r"(?P<zone>Z|(?P<zone_sign>[+-])(?P<hours>\d{2})(?::?(?P<minutes>\d{2})(?::?(?P<seconds>\d{2}))?)?"
-    rf"|{_BLANK}(?:Z|(?i:utc|gmt)))?"
+    rf"(?P<zone>{_BLANK}?Z|{_BLANK}(?i:utc|gmt)|{_BLANK}?(?P<zone_sign>[+-])(?P<hours>\d{{2}})"
+    r"(?::?(?P<minutes>\d{2})(?::?(?P<seconds>\d{2}))?)?)?"
 )
 _DATE: Final = (
     rf"^{_BLANK}*(?P<sign>-?)(?P<year>\d{{1,9}})(?P<sep>[ /\\-])(?P<month>\d{{1,2}})"
@@ -59,7 +65,7 @@ _DATE: Final = (
 _TIMESTAMP: Final = (
     rf"{_DATE}(?P<time>(?:T|{_BLANK}){_BLANK}*{_TIME}{_ZONE}{_BLANK}*)?(?P<end>{_BLANK}*)$"
 )
-_TIME_OF_DAY: Final = rf"^{_BLANK}*{_TIME}{_ZONE}{_BLANK}*$"
+_TIME_OF_DAY: Final = rf"^{_BLANK}*{_TIME}(?P<after_time>{_BLANK}*{_ZONE}{_BLANK}*)$"
 _SPECIAL: Final = rf"(?i)^{_BLANK}*(?P<sign>-?)(?P<name>infinity|inf|epoch){_BLANK}*$"
 _ISO_DATE: Final = r"^\d{4}-\d\d-\d\d$"
 _ISO_TIMESTAMP: Final = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$"
@@ -104,7 +110,8 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
         is_valid &= ~has_offset | ((shifted > ticks_us) == (offset < 0)) | (offset == 0)
         is_valid &= np.abs(shifted) < INFINITE
         ticks_us = shifted
-        if target.tz != "UTC":  # Z and UTC are zones without an offset
+        if target.tz != "UTC":
+            # A text with Z or UTC has a zone, but no offset: its ticks are those of UTC.
             is_local = ~has_offset & ~parts.has("zone") & ~is_special
     ticks, fits = to_unit(ticks_us, "us", target.unit)
     if target.unit == "ns":
@@ -127,6 +134,7 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
     """
     parts = _Parts(values, _TIME_OF_DAY)
     micros, nanos, is_valid = _time_of_day(parts)
+    is_valid &= parts.has("second") | ~parts.has("after_time")
     timestamp_parts = _Parts(values, _TIMESTAMP)
     has_date = timestamp_parts.is_match & ~parts.is_match
     if has_date.any():
@@ -142,7 +150,7 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
         if target.unit == "ns"
         else valid_micros // (10**6 // PER_SECOND[target.unit])
     )
-    return from_ticks(ticks, target, pa.array(valid, mask=~valid))
+    return from_ticks(ticks, target, nulls_of=pa.array(valid, mask=~valid))
 
 
 def _parse_iso(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | None:
@@ -217,7 +225,7 @@ def _date_and_time(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
     days, is_valid = _days(parts)
     micros, nanos, is_valid_time = _time_of_day(parts)
     has_time = parts.has("time")
-    # Blanks at the end of a bare date belong to dates only.
+    # A date without a time is a timestamp only if no blanks follow it.
     is_valid &= np.where(has_time, is_valid_time, parts.text("end") == "")
     is_valid &= (days >= -MAX_TIMESTAMP_DAY) & (days <= MAX_TIMESTAMP_DAY)
     midnight = np.where(is_valid, days, 0) * DAY_US
