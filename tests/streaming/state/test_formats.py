@@ -1,0 +1,62 @@
+"""State directories that earlier versions wrote are opened, and those of newer ones are refused."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from streaming import StateMismatchError
+from streaming.sink.view_sink import ViewSink
+from streaming.state.checksums import decode_checked, encode_checked
+from streaming.state.directory_identity import FORMAT_VERSION
+from tests.support.state_formats import (
+    ALL,
+    FIXTURES,
+    STORED,
+    feed,
+    program,
+    tables_of,
+    write_fixture,
+)
+from tests.support.tables import bag_of
+
+FORMATS = sorted(int(path.name) for path in FIXTURES.iterdir())
+
+
+def check_views(sink: ViewSink) -> None:
+    fresh = program()
+    for number in range(ALL):
+        fresh.step(tables_of(number))
+    for view, table in fresh.views.items():
+        assert bag_of(sink.table(view)) == bag_of(table), view
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_state_of_each_format_goes_on(format, tmp_path):
+    shutil.copytree(FIXTURES / str(format), tmp_path / "state")
+    sink = ViewSink(program(), state_dir=tmp_path / "state")
+    for number in range(STORED - 1, ALL):  # the last stored micro-batch is replayed
+        feed(sink, number)
+    check_views(sink)
+    sink.close()
+
+
+def test_the_current_format_has_a_fixture(tmp_path):
+    assert FORMATS[-1] == FORMAT_VERSION, "run python -m tests.support.state_formats"
+    write_fixture(tmp_path / "state")
+    sink = ViewSink(program(), state_dir=tmp_path / "state")
+    for number in range(STORED, ALL):
+        feed(sink, number)
+    check_views(sink)
+    sink.close()
+
+
+def test_a_newer_format_is_refused_by_name(tmp_path):
+    shutil.copytree(FIXTURES / str(FORMATS[-1]), tmp_path / "state")
+    path = tmp_path / "state" / "state.json"
+    body = decode_checked(path.read_bytes(), "state.json")
+    path.write_bytes(encode_checked({**body, "format": FORMAT_VERSION + 1}))
+    sink = ViewSink(program(), state_dir=tmp_path / "state")
+    with pytest.raises(StateMismatchError, match=f"has format {FORMAT_VERSION + 1}, this version"):
+        feed(sink, STORED)
