@@ -79,6 +79,8 @@ def _read_sum(reader: AggregateReader) -> Expression:
     BIGINT is NUMERIC, so that a division keeps its fraction.
     """
     value = reader.apply_filter(_as_number(reader, reader.argument(0)))
+    if _is_interval(reader, value):
+        return _as_interval(reader, _sum_micros(reader, value))
     total = reader.aggregate("sum", value, distinct=reader.distinct)
     if reader.source.is_postgres and pa.types.is_int64(value.type):
         return reader.cast(total, pa.decimal128(38, 0))
@@ -104,6 +106,8 @@ def _read_try_sum(reader: AggregateReader) -> Expression:
 def _read_average(reader: AggregateReader) -> Expression:
     """Return the mean; in Spark, the mean of decimals is a decimal with four digits more."""
     value = reader.apply_filter(_as_number(reader, reader.argument(0)))
+    if _is_interval(reader, value):
+        return _mean_interval(reader, value)
     if not reader.is_spark or not pa.types.is_decimal(value.type):
         return reader.aggregate("avg", value, distinct=reader.distinct)
     total = reader.aggregate("sum", value, distinct=reader.distinct)
@@ -112,6 +116,35 @@ def _read_average(reader: AggregateReader) -> Expression:
     precision, scale = value.type.precision, value.type.scale
     target = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
     return reader.cast(reader.call("divide_ansi", total, divisor), target)
+
+
+def _is_interval(reader: AggregateReader, value: Expression) -> bool:
+    """Return whether a value is an interval in a dialect that adds them; DuckDB does not."""
+    adds_intervals = reader.is_spark or reader.source.is_postgres
+    return adds_intervals and bool(pa.types.is_duration(value.type))
+
+
+def _sum_micros(reader: AggregateReader, value: Expression) -> Expression:
+    micros = reader.call("micros_of_duration", value)
+    return reader.aggregate("sum", micros, distinct=reader.distinct)
+
+
+def _as_interval(reader: AggregateReader, micros: Expression) -> Expression:
+    return reader.call("duration_of_micros", micros, integer_literal(1))
+
+
+def _mean_interval(reader: AggregateReader, value: Expression) -> Expression:
+    """Return the mean of intervals in microseconds, rounded half away from zero."""
+    total = _sum_micros(reader, value)
+    count = reader.aggregate("count", value, distinct=reader.distinct)
+    divisor = reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
+    doubled = reader.call("multiply", reader.call("abs", total), integer_literal(2))
+    rounded = reader.call(
+        "int_divide_ansi",
+        reader.call("add", doubled, divisor),
+        reader.call("multiply", divisor, integer_literal(2)),
+    )
+    return _as_interval(reader, reader.call("multiply", rounded, reader.call("sign", total)))
 
 
 def _as_number(reader: AggregateReader, value: Expression) -> Expression:

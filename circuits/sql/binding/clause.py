@@ -22,8 +22,12 @@ from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import SYMBOLS, SqlSource
 from circuits.types import functions
 from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.functions.nested.lambdas import lambda_call
+from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = [
+    "FIRST_PARAMETER",
+    "LEVEL_COLUMNS",
     "NOW_ADVICE",
     "REFUSE_WINDOW",
     "WINDOW_ADVICE",
@@ -34,6 +38,9 @@ __all__ = [
     "is_aggregate",
 ]
 
+#: The column number of the first parameter of a lambda; each level adds ``LEVEL_COLUMNS``.
+FIRST_PARAMETER: Final = 1 << 40
+LEVEL_COLUMNS: Final = 100
 #: The functions that depend on the order of values.
 ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
 # The functions whose arguments, except conditions, get one type.
@@ -220,6 +227,28 @@ class Clause:
         if self.source.is_spark and name in _UNIFYING_FUNCTIONS:
             arguments = self._unify_times(node, arguments)
         return call_function(self.source, node, name, *arguments, type=type)
+
+    def field(self, node: exp.Expr, value: Expression, name: str) -> Expression:
+        """Return the field of a struct.
+
+        In dialect spark, also the value of a key of a map, and of a list of structs the list of
+        their fields.
+        """
+        literal = Literal(name, pa.string())
+        if self.source.is_spark and pa.types.is_map(value.type):
+            return self.call(node, "map_value", value, literal)
+        is_list_of_structs = is_list(value.type) and pa.types.is_struct(value.type.value_type)
+        if self.source.is_spark and is_list_of_structs:
+            level = len({column.index // LEVEL_COLUMNS for column in self.parameters.values()})
+            first = FIRST_PARAMETER + level * LEVEL_COLUMNS
+            part = self.field(node, Column(first, value.type.value_type), name)
+            with self.source.errors_at(node):
+                return lambda_call("list_transform", value, part, (first, first + 1))
+        if not pa.types.is_struct(value.type):
+            raise self.source.error(
+                node, f"{node.sql()!r}: a value of type {value.type} has no fields"
+            )
+        return self.call(node, "struct_field", value, literal)
 
     def _unify_times(
         self, node: exp.Expr, arguments: tuple[Expression, ...]

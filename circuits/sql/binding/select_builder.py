@@ -22,7 +22,6 @@ from circuits.plan.expressions import (
     Call,
     Column,
     Expression,
-    Literal,
     conjuncts,
     substitute,
 )
@@ -284,11 +283,7 @@ class SelectBuilder:
         self.source.allow_arguments(node, "this", "table", "db", "catalog")
         value = self.read_column(clause, column)
         for name in names[2 if column.table else 1 :]:
-            if not pa.types.is_struct(value.type):
-                raise self.source.error(
-                    node, f"{node.sql()!r}: a value of type {value.type} has no fields"
-                )
-            value = clause.call(node, "struct_field", value, Literal(name.name, pa.string()))
+            value = clause.field(node, value, name.name)
         return value
 
     def add_filter(self, node: exp.Expr, condition: Expression) -> None:

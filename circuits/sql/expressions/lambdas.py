@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, substitute
-from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.binding.clause import FIRST_PARAMETER, LEVEL_COLUMNS, Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.spark.lists import unless_null
 from circuits.types import functions
@@ -23,9 +23,6 @@ from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME", "read_comparator_sort", "read_comprehension"]
 
-# The column number of the first parameter of a lambda; each level of nesting adds LEVEL_COLUMNS.
-FIRST_PARAMETER: Final = 1 << 40
-LEVEL_COLUMNS: Final = 100
 # A lambda of two lists or of a map is rewritten to have one parameter, a struct. The number of this
 # column is that of the lambda's own first parameter plus STRUCT_COLUMN_OFFSET.
 STRUCT_COLUMN_OFFSET: Final = 50

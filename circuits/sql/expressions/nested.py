@@ -197,9 +197,7 @@ def _read_dot(clause: Clause, node: exp.Dot) -> Expression:
     if not isinstance(node.expression, exp.Identifier):
         raise clause.source.unsupported(node, "a function after a dot", "write f(x)")
     clause.source.allow_arguments(node.expression, "this", "quoted")
-    return clause.call(
-        node, "struct_field", clause.read(node.this), string_literal(node.expression.name)
-    )
+    return clause.field(node, clause.read(node.this), node.expression.name)
 
 
 def _read_array_slice(clause: Clause, node: exp.ArraySlice) -> Expression:

@@ -382,6 +382,7 @@ class _SelectReader:
         aliases: dict[Expression, str] = {}  # the alias that names a key, by its value
 
         def read_key(node: exp.Expr) -> int:
+            node = self._without_parentheses(node)
             if _is_number(node):
                 item = self._item_at_position(node)
                 if has_aggregate(item.node):
@@ -491,6 +492,7 @@ class _SelectReader:
 
     def _find_items(self, node: exp.Expr) -> list[_Item]:
         """Return the items that a position or a name in ORDER BY refers to."""
+        node = self._without_parentheses(node)
         if _is_number(node):
             return [self._item_at_position(node)]
         if isinstance(node, exp.Column) and not node.table:
@@ -522,6 +524,15 @@ class _SelectReader:
 
     def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
         return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
+
+    def _without_parentheses(self, node: exp.Expr) -> exp.Expr:
+        """Return a number in parentheses, which is a position, too; other nodes as they are."""
+        if not _is_number(node.unnest()):
+            return node
+        while isinstance(node, exp.Paren):
+            self.source.allow_arguments(node, "this")
+            node = node.this
+        return node
 
     def _value_over_groups(self, value: Expression) -> Expression:
         return self._over_groups(self.node, value)

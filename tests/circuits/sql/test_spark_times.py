@@ -1,12 +1,13 @@
-"""Dates, moments and local times next to each other in dialect spark; the zone is UTC."""
+"""Dates, moments, local times and intervals in dialect spark; the zone is UTC."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from circuits import compile_sql
+from circuits import SqlError, compile_sql
 
 SCHEMAS = {"t": "d DATE, ts TIMESTAMP, local TIMESTAMP_NTZ"}
 MIDNIGHT = datetime(2024, 1, 5)
@@ -34,7 +35,62 @@ def test_a_date_or_local_time_next_to_a_moment_is_a_moment(expression):
     assert circuit.step({"t": [ROW]})["view"].to_pylist() == [{"x": CASES[expression], "weight": 1}]
 
 
+# None for a text that Spark 4 does not read.
+MOMENTS = {
+    "10": 600,
+    "10:00": 600,
+    "10:00 ": 600,
+    "10:00:00 +02": 480,
+    "10:00:00   +02:00": 480,
+    "10:00:00. +2": 480,
+    "10:00:00  UTC": 600,
+    "10:00:00  UTC+2": 480,
+    "10:00:00  Europe/Paris": 540,
+    **dict.fromkeys(("10:", "10:00:", "10:00:Z", "10:00:.5", "10:00Z", "10:00 UTC", "10:00+02")),
+    **dict.fromkeys(("10:00 +02", "10:00 UTC+2", "10:00 Europe/Paris")),
+}
+
+
+@pytest.mark.parametrize("clock", MOMENTS)
+def test_a_text_is_the_moment_that_spark_reads(clock):
+    text, minutes = f"2020-01-01 {clock}", MOMENTS[clock]
+    query = "SELECT try_cast(a AS TIMESTAMP) AS ts, try_cast(a AS DATE) AS d FROM t"
+    circuit = compile_sql(query, {"t": "a STRING"}, dialect="spark")
+
+    (row,) = circuit.step({"t": [{"a": text}]})["view"].to_pylist()
+
+    start = datetime(2020, 1, 1, tzinfo=UTC)
+    assert row["ts"] == (None if minutes is None else start + timedelta(minutes=minutes))
+    assert row["d"] == start.date()
+
+
 def test_a_date_joins_the_moment_at_its_start():
     query = "SELECT a.d FROM t a JOIN t b ON a.d = b.ts WHERE a.d IN (SELECT ts FROM t)"
     circuit = compile_sql(query, SCHEMAS, dialect="spark")
     assert circuit.step({"t": [ROW]})["view"].to_pylist() == [{"d": ROW["d"], "weight": 1}]
+
+
+def test_intervals_have_a_sum_and_a_mean_which_is_rounded_half_away_from_zero():
+    query = "SELECT sum(b - a) AS s, avg(b - a) AS m, avg(a - b) AS n FROM t"
+    circuit = compile_sql(query, {"t": "a TIMESTAMP_NTZ, b TIMESTAMP_NTZ"}, dialect="spark")
+    rows: list[dict[str, Any]] = [
+        {"a": MIDNIGHT, "b": MIDNIGHT + timedelta(microseconds=micros)} for micros in (1, 2, 7)
+    ]
+    rows.append({"a": MIDNIGHT, "b": None})
+    circuit.step({"t": rows})
+    deleted = rows[2] | {"weight": -1}
+    after = circuit.step({"t": [deleted]})["view"].sort_by("weight").to_pylist()
+    micros = [(row["s"], row["m"], row["n"]) for row in after]
+    unit = timedelta(microseconds=1)
+    # 10 / 3 is 3, and 1.5 is 2; these are the results of Spark 4.
+    assert micros == [(10 * unit, 3 * unit, -3 * unit), (3 * unit, 2 * unit, -2 * unit)]
+
+
+def test_the_sum_of_intervals_is_that_of_postgres_too_but_not_of_duckdb():
+    schemas = {"t": "a TIMESTAMP_NTZ, b TIMESTAMP_NTZ"}
+    row = {"a": MIDNIGHT, "b": MIDNIGHT + timedelta(hours=2)}
+    circuit = compile_sql("SELECT sum(b - a) AS s FROM t", schemas, dialect="postgres")
+    delta = circuit.step({"t": [row, row]})["view"].to_pylist()
+    assert delta == [{"s": timedelta(hours=4), "weight": 1}]
+    with pytest.raises(SqlError, match="sum takes numbers"):
+        compile_sql("SELECT sum(b - a) AS s FROM t", schemas)

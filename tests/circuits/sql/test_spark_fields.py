@@ -1,0 +1,33 @@
+"""Fields of lists of structs, and keys of maps, after a dot in dialect spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from circuits import SqlError, compile_sql
+
+SCHEMAS = {"t": "l ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, INT>, n ARRAY<INT>"}
+ROW = {"l": [{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}], "m": [("k", 7)], "n": [1]}
+
+# The values are those of Spark 4.
+CASES = {
+    "l.x": [1, None, None],
+    "t.l.y": ["a", None, "b"],
+    "m.k": 7,
+    "m.other": None,
+    "filter(l, s -> s.x > 0).y": ["a"],
+    "transform(array(l), s -> s.x)": [[1, None, None]],
+    "array(named_struct('m', m)).m[0].k": 7,
+}
+
+
+@pytest.mark.parametrize("expression", CASES)
+def test_a_name_after_a_dot(expression):
+    circuit = compile_sql(f"SELECT {expression} AS r FROM t", SCHEMAS, dialect="spark")
+    assert circuit.step({"t": [ROW]})["view"].to_pylist() == [{"r": CASES[expression], "weight": 1}]
+
+
+@pytest.mark.parametrize(("expression", "dialect"), [("n.x", "spark"), ("l.x", "duckdb")])
+def test_a_value_without_fields_is_refused(expression, dialect):
+    with pytest.raises(SqlError, match="has no fields"):
+        compile_sql(f"SELECT {expression} FROM t", SCHEMAS, dialect=dialect)
