@@ -1,9 +1,10 @@
-"""Coded columns: the columns of traces that have codes of dictionaries.
+"""Coded columns: the columns of traces whose codes need a dictionary to decode them.
 
-A column of a trace has codes of one dictionary, or numbers that mean the same in every circuit::
+The codes of the other columns, such as integers and dates, mean the same in every circuit. There
+are two kinds of coded columns, by what a code stands for::
 
-    Codec     codes of values (`circuits.types.codecs.codec`)
-    RowIds    codes of rows of other columns (`circuits.runtime.operators.late_materialization`)
+    Codec     one value, such as a string (`circuits.types.codecs.codec`)
+    RowIds    the values of several columns (`circuits.runtime.operators.late_materialization`)
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ __all__ = ["RowIds", "coded_traces", "field_codecs", "operator_coded_columns"]
 
 
 class RowIds(NamedTuple):
-    """The codes of rows.
+    """A column of row ids: each code stands for a row of codes (late materialization).
 
     Attributes:
-        dictionary: The dictionary of the rows.
-        columns: The columns of the rows that have codes of values.
+        dictionary: The rows by their row ids.
+        columns: The columns of these rows that are coded themselves, by position.
     """
 
     dictionary: Interner
@@ -35,7 +36,7 @@ class RowIds(NamedTuple):
 
 
 def coded_traces(graph: Graph) -> dict[str, dict[int, Codec | RowIds]]:
-    """Return the coded columns of all traces that have any, by the names of the traces."""
+    """Return the coded columns of all traces that have any, by trace name and column position."""
     registry, codecs = graph.registry, graph.codecs
     traces: dict[str, dict[int, Codec | RowIds]] = {}
     for node in graph.nodes:
@@ -43,6 +44,7 @@ def coded_traces(graph: Graph) -> dict[str, dict[int, Codec | RowIds]]:
         if relation is not None:
             traces[relation] = {**field_codecs(node.plan.fields, codecs)}
             if isinstance(operator, RowIdEncodeOperator):
+                # Its result is the first columns of its input, then a row id for the other columns.
                 fields = graph.nodes[node.inputs[0]].plan.fields[operator.kept_count :]
                 row_ids = RowIds(operator.dictionary, field_codecs(fields, codecs))
                 traces[relation][operator.kept_count] = row_ids
@@ -52,16 +54,16 @@ def coded_traces(graph: Graph) -> dict[str, dict[int, Codec | RowIds]]:
 
 
 def operator_coded_columns(node: Node, codecs: Codecs) -> tuple[Mapping[int, Codec], ...]:
-    """Return, for each trace of a node's operator, the columns whose codes are of a dictionary."""
+    """Return the coded columns of each trace of a node's operator, by position."""
     if not len(getattr(node.operator, "traces", ())):
         return ()
     columns = getattr(node.operator, "coded_columns", None)
     if columns is not None:
         return tuple(columns)
-    # Distinct and similar operators store the rows of their input unchanged.
+    # The operator has one trace, with the columns of its result (DISTINCT, EMIT ON WINDOW CLOSE).
     return (field_codecs(node.plan.fields, codecs),)
 
 
 def field_codecs(fields: Fields, codecs: Codecs) -> dict[int, Codec]:
-    """Return the columns of these fields whose codes are of a dictionary."""
+    """Return the codecs of the fields whose codes need a dictionary, by position."""
     return dictionary_columns([codecs.codec(field.type) for field in fields])

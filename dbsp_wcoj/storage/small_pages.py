@@ -1,18 +1,18 @@
 """Memory in small pages, for arrays that are filled and freed a slice at a time.
 
 The system supplies the memory of a new array when it is first written, a page at a time, and fills
-the page with zeros. numpy asks for pages of 2 MB for arrays of at least 4 MB. These make searches
-faster, but a slice of a merge of some thousand rows writes to four sections of the result, each in
-another page, so it waits for 8 MB of zeros. That takes a millisecond, and 20 in a virtual machine
-that gets the pages from its host first. So the result of such a merge begins in pages of 4 KB, and
+the page with zeros. numpy asks for pages of 2 MB for arrays of at least 4 MB. Large pages make
+searches faster. But a large merge is done in slices, of some thousand rows each, and a slice writes
+to about four sections of the result (`dbsp_wcoj.kernels.storage.run_layout`). Each is in another
+page, so the slice may wait for 8 MB of zeros. That takes a millisecond, and 20 in a virtual machine
+that gets the pages from its host first. So the result of a merge begins in pages of 4 KB, and
 `allow_large_pages` lets the system replace them once the result is complete. Linux does so in a
 thread of the kernel (khugepaged).
 
-To free many small pages takes a millisecond for some 20 MB, so that is done in slices as well
+To free 20 MB of small pages takes about a millisecond, so that is done in slices as well
 (`SmallPages.release`).
 
-Cost: small pages take about 0.3 ms more for each megabyte than large ones, in proportion to the
-rows that are written.
+Cost: the first write to a megabyte takes about 0.3 ms longer than with large pages.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ class SmallPages:
 
     def __init__(self, words: int) -> None:
         self._words = words
-        # The array, once it is taken, and the bytes at the start that are freed already.
-        self._array: ref[Words] | None = None
-        self._released = 0
+        self._array: ref[Words] | None = None  # None before `take_array`
+        self._released = 0  # the number of bytes at the start that `release` has freed
         self._map: mmap.mmap | None = None
         if 8 * words < MIN_MAPPED_BYTES:
             return
@@ -69,9 +68,9 @@ class SmallPages:
         _advise(self._map, mmap.MADV_NOHUGEPAGE)
 
     def take_array(self) -> Words:
-        """Return the array, which keeps its memory alive; its words are 0 or undefined. Call once.
+        """Return the array, whose words are undefined. Call once.
 
-        The caller holds the only reference.
+        The memory lives as long as the array; this object has no reference to the array.
         """
         if self._map is None:
             return np.empty(self._words, np.int64)
@@ -85,9 +84,11 @@ class SmallPages:
             _advise(self._map, mmap.MADV_HUGEPAGE)
 
     def release(self, count: int) -> bool:
-        """Free up to ``count`` more bytes once nobody refers to the array; return whether all are.
+        """Free up to ``count`` more bytes, if nothing refers to the array any more.
 
-        Without this call all memory is freed at once, together with this object.
+        Returns:
+            True if all bytes are freed. Without calls of this method, they are freed at once,
+            together with this object.
         """
         memory = self._map
         if memory is None:

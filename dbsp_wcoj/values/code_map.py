@@ -4,11 +4,11 @@ A code is never used again for another string. So when strings are removed from 
 (`dbsp_wcoj.values.sweep`), the remaining ones keep their codes, and their positions no longer equal
 their codes. A code map is immutable; `dbsp_wcoj.kernels.values.sweep` describes its arrays.
 
-Memory: 8 bytes for each string that remains after a sweep, and 8 bytes for 64 of them.
+Memory: for the strings that remain after a sweep, 8 bytes each, and at most 8 bytes for every 64.
 
 Alternatives considered: giving the remaining strings new codes. Every run that contains their codes
 would have to be rewritten at the same moment, in memory and on disk, although readers of earlier
-versions still use the old codes. And using the codes of removed strings again: a reader of an
+versions still use the old codes. Or using the codes of removed strings again: a reader of an
 earlier version would see a wrong string.
 """
 
@@ -32,10 +32,11 @@ class CodeMap(NamedTuple):
     """The codes of the positions of an interner.
 
     Attributes:
-        codes: The codes of the first positions, ascending in each of two sequences.
-        sorted_count: The length of the first sequence.
-        directory: The first position for each range of codes.
-        shift: The logarithm of the number of codes of such a range.
+        codes: The codes of the first positions: those of the strings that a sweep copied in their
+            order, ascending; then those that came into use after it had passed them, ascending.
+        sorted_count: The number of codes in the first of these two sequences.
+        directory: The first position in that sequence for each range of codes.
+        shift: Each of these ranges has ``2 ** shift`` codes.
         next_code: The code of position ``len(codes)``; later codes are consecutive.
 
     >>> codes = CodeMap.of(np.array([3, 7]), 2, 10)
@@ -51,7 +52,7 @@ class CodeMap(NamedTuple):
 
     @staticmethod
     def of(codes: Int64Array, sorted_count: int, next_code: int) -> CodeMap:
-        """Return the map of listed codes, all of which are less than ``next_code``.
+        """Return the map whose first positions have these codes, all less than ``next_code``.
 
         Complexity:
             O(n / 64 · log n).
@@ -69,9 +70,10 @@ class CodeMap(NamedTuple):
         return not self.next_code
 
     def to_positions(self, codes: Int64Array) -> Int64Array:
-        """Return the position of each code, `UNKNOWN` for a removed one; negative codes unchanged.
+        """Return the position of each code; a negative code stays as it is.
 
-        A position may be beyond the last string.
+        The position of a removed code is `dbsp_wcoj.kernels.values.sweep.UNKNOWN`. That of a code
+        which no string has yet is beyond the last string.
         """
         positions = np.empty(len(codes), np.int64)
         sweep_kernels.to_positions(read_only_codes(codes), *self, positions)
@@ -89,8 +91,8 @@ class CodeMap(NamedTuple):
         sweep_kernels.to_codes(positions, self.codes, self.next_code)
 
     def count_before(self, code: int) -> int:
-        """Return the number of positions with codes below a code that is at least ``next_code``."""
-        return max(code - self.next_code, 0) + len(self.codes)
+        """Return the number of positions whose codes are below ``code``, at least ``next_code``."""
+        return code - self.next_code + len(self.codes)
 
 
 #: The map of an interner from which no string was removed.

@@ -2,11 +2,11 @@
 
 ::
 
-    state/  --clone-->  copy/        the newest version, under a new id, without published tables
+    state/  --clone-->  copy/        the newest version, with a new id, without files of outputs
 
-Files of a version never change, so the copy has hard links to them where both folders are on one
-file system, and copies elsewhere. Both directories can then go on independently: neither ever
-writes to such a file again, and removing a link does not touch the other.
+The files that a version lists never change. So the copy has hard links to them if both directories
+are on one file system, and copies of them otherwise. Jobs can then use both directories: neither
+job writes to such a file again, and removing it from one directory leaves it in the other.
 
 The copy has an id of its own, by which targets tell its rows from those of the original. Its views
 count as not published: a sink on the copy writes all rows of each view with its next micro-batch
@@ -54,12 +54,13 @@ class CloneResult:
 
 
 def clone_state(source: Path, target: Path, *, folders: Collection[str] = ()) -> CloneResult:
-    """Copy the newest version of a state directory that no process writes to.
+    """Copy the newest version of a state directory that no process writes to; the copy is durable.
 
     Args:
         source: The directory.
         target: The new directory; it must not exist, or be empty.
-        folders: Further folders to copy if they exist, such as Spark's checkpoint.
+        folders: The names of other folders of the source, such as Spark's checkpoint; those that
+            exist are copied, without links.
 
     Raises:
         StateError: The source has no version or is distributed, or the target is not empty.
@@ -109,8 +110,9 @@ def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[st
             copied += manifest.files[name].size
     for folder_name in folders:
         if (source / folder_name).is_dir():
-            shutil.copytree(source / folder_name, target / folder_name)
+            shutil.copytree(source / folder_name, target / folder_name, copy_function=_copy)
     copy = LocalFiles(str(target))
+    # The first version of a new history: no writer, no version before it, no change of views.
     new = replace(
         manifest,
         state_id=id,
@@ -125,7 +127,7 @@ def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[st
     for name, data in (
         (DEFINITION_FILE, read_small_file(files, definition_name(files, manifest))),
         (IDENTITY_FILE, encode_checked({**identity, "id": id})),
-        (manifest_name(manifest.batch_id), new.encode()),  # last: the copy has no version before
+        (manifest_name(manifest.batch_id), new.encode()),  # last: it makes the copy valid
     ):
         copy.write(name, [data])
         copy.sync(name)
@@ -139,6 +141,13 @@ def _link(source: Path, target: Path) -> bool:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copy2(source, target)
+        _copy(source, target)
         return False
     return True
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    """Copy a file, and make its bytes durable."""
+    shutil.copy2(source, target)
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())

@@ -9,8 +9,9 @@ becomes a column of the rows:
                                  order: ``x - n`` for ORDER BY x, ``x + n`` for ORDER BY x DESC
 ================================ =================================================================
 
-As in DuckDB, a negative offset fails its row, and so does NULL in ROWS; elsewhere NULL is the
-current row. If one bound of RANGE is computed, both are, so that they have one type.
+As in DuckDB, a row with a negative offset is an error. So is a row with a NULL offset in ROWS; in
+RANGE and GROUPS, its frame begins or ends at the current row. If one offset of RANGE is not
+constant, a constant offset of the other bound becomes a column, too: both need one type.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from circuits.types.functions.casting.coercion import unify
 
 __all__ = ["Bounds", "read_frame"]
 
-#: The start and the end of the frame of each row; None for a bound that is a constant.
+#: The columns for the start and the end of a frame; None for a bound that needs no column.
 Bounds: TypeAlias = tuple[Expression | None, Expression | None]
 
 _EXCLUSIONS: Final = {
@@ -55,18 +56,18 @@ def read_frame(
     clause: Clause,
     node: exp.Window,
     spec: exp.WindowSpec | None,
-    varying: tuple[SortKey, ...],
-    order: tuple[SortKey, ...],
+    varying_keys: tuple[SortKey, ...],
+    all_keys: tuple[SortKey, ...],
     order_by: exp.Order | None,
 ) -> tuple[Frame, Bounds, tuple[SortKey, ...]]:
-    """Return the frame of a window, its bounds that are no constants, and its sort keys.
+    """Return the frame of a window, the columns for its bounds, and its sort keys.
 
     Args:
         clause: The clause of the window.
         node: The window.
         spec: The frame as it is written; None for the default.
-        varying: The sort keys that are no constants.
-        order: All sort keys.
+        varying_keys: The sort keys that are not constants.
+        all_keys: All sort keys.
         order_by: The sort keys as they are written.
 
     Raises:
@@ -74,24 +75,26 @@ def read_frame(
         UnsupportedSqlError: A part of it is not supported.
     """
     if spec is None:
-        return Frame(), (None, None), varying
+        return Frame(), (None, None), varying_keys
     source = clause.source
     source.allow_arguments(spec, "kind", "start", "start_side", "end", "end_side", "exclude")
     mode = str(spec.args.get("kind")).lower()
     if mode not in ("rows", "range", "groups"):
-        raise source.unsupported(node, f"a frame of {mode.upper()}", "write ROWS or RANGE")
+        raise source.unsupported(node, f"a frame of {mode.upper()}", "write ROWS, RANGE or GROUPS")
     exclude = spec.args.get("exclude")
     exclusion = str(exclude.name if isinstance(exclude, exp.Expr) else exclude or "NO OTHERS")
     if exclusion.upper() not in _EXCLUSIONS:
         raise source.unsupported(node, f"EXCLUDE {exclusion}")
     sides = [str(spec.args.get(f"{name}_side") or "").upper() for name in ("start", "end")]
-    computed = {name for name in ("start", "end") if _is_computed(clause, spec.args.get(name))}
+    # The bounds that become columns: those that depend on the row; see above for RANGE.
+    computed = {name for name in ("start", "end") if _depends_on_row(clause, spec.args.get(name))}
     if computed and _SIDES[sides[0]] > _SIDES[sides[1]]:
         raise source.error(node, "the frame ends before it starts; exchange its bounds")
     if computed and mode == "range":
         computed = {name for name in ("start", "end") if isinstance(spec.args.get(name), exp.Expr)}
-    # A constant orders nothing, but the offset of a RANGE frame needs one column.
-    keys = varying or order
+    # A window without varying keys needs no order, except for an offset of RANGE: it is added to
+    # the one key, even if that is a constant.
+    keys = varying_keys or all_keys
     start, end = (
         None if name in computed else _read_bound(clause, node, spec, name, mode, keys)
         for name in ("start", "end")
@@ -112,17 +115,17 @@ def read_frame(
         end_shift,
     )
     if not computed:
-        return frame, (None, None), keys if mode == "range" and frame.has_offset else varying
+        return frame, (None, None), keys if mode == "range" and frame.has_offset else varying_keys
     if mode == "range":
         return frame, *_compute_values(clause, node, spec, computed, keys, order_by)
     bounds = [
         _compute_offset(clause, mode, spec.args[name], side) if name in computed else None
         for name, side in zip(("start", "end"), sides, strict=True)
     ]
-    return frame, (bounds[0], bounds[1]), varying
+    return frame, (bounds[0], bounds[1]), varying_keys
 
 
-def _is_computed(clause: Clause, bound: object) -> bool:
+def _depends_on_row(clause: Clause, bound: object) -> bool:
     """Return whether an offset depends on the row; such offsets do not exist in Spark."""
     return (
         isinstance(bound, exp.Expr)
@@ -167,7 +170,7 @@ def _compute_values(
         operator = exp.Sub if (side == "PRECEDING") != key.descending else exp.Add
         sides = (exp.Paren(this=part.copy()) for part in (ordered, bound))
         shifted = operator(**dict(zip(("this", "expression"), sides, strict=True)))
-        shifted.parent = bound.parent
+        shifted.parent = bound.parent  # for the place of an error
         values[name] = clause.read(shifted)
         source.mark_read(bound)
     with source.errors_at(node):
@@ -186,13 +189,13 @@ def _compute_values(
 
 
 def _failure(clause: Clause, node: exp.Expr, message: str, type_: pa.DataType) -> Expression:
-    """Return an expression of a type that fails for each row for which it is evaluated."""
+    """Return an expression that raises an error when it is evaluated; it has the given type."""
     error = clause.call(node, "raise_error", string_literal(message))
     return clause.call(node, "cast", error, type=type_)
 
 
 def _is_range_type(type_: pa.DataType) -> bool:
-    """Return whether the codes of a type, or the values of a float, ascend with its values."""
+    """Return whether an offset can be added: floats, and types whose codes are in value order."""
     is_number: bool = pa.types.is_integer(type_) or pa.types.is_floating(type_)
     is_code: bool = pa.types.is_decimal(type_) and type_.precision <= 18
     return is_number or is_code or bool(pa.types.is_temporal(type_))
@@ -206,6 +209,7 @@ def _read_bound(
     mode: str,
     order: tuple[SortKey, ...],
 ) -> int | float | MonthShift | None:
+    """Return a constant bound, negative before the current row; None if it is UNBOUNDED."""
     source = clause.source
     bound = spec.args.get(name)
     side = str(spec.args.get(f"{name}_side") or "").upper()
@@ -217,7 +221,7 @@ def _read_bound(
             raise source.error(node, f"a frame cannot {name} with UNBOUNDED {side}")
         return None
     sign = -1 if side == "PRECEDING" else 1
-    if isinstance(bound, exp.Interval) or mode == "range":
+    if mode == "range":
         offset = _range_offset(clause, node, bound, order)
         if isinstance(offset, MonthShift):
             return replace(offset, months=sign * offset.months, ticks=sign * offset.ticks)

@@ -12,11 +12,13 @@ A text that is compared without regard to case is compared in lower case::
     SELECT DISTINCT s COLLATE NOCASE, i    SELECT any_value(s), i FROM t GROUP BY lower(s), 2
     FROM t
 
-A column of a query with a collation would change comparisons in the queries that read it. So the
-last two forms are replaced in a statement that is a SELECT, and not in views and subqueries.
+A column with a collation passes it on to the queries that read the column, whose comparisons would
+change. No query reads a statement that is only a SELECT, so the last two forms are replaced there;
+in a CREATE VIEW or a subquery they are an error.
 
-Elsewhere (in a call of a function, in set operations) COLLATE would change later comparisons, or
-the value that stands for equal texts. There it is an error when it is read.
+In other places (arguments of functions, set operations) COLLATE would change comparisons of the
+result, or which of several equal texts is the result. The binder raises an error for each COLLATE
+that is not replaced here.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _KEYS: Final[dict[type[exp.Expr], str]] = {
 def replace_collations(tree: exp.Expr, *, dialect: str, is_spark: bool) -> exp.Expr:
     """Return a tree with functions in place of the collations of comparisons and keys.
 
-    A collation that cannot be replaced stays, and is an error when it is read.
+    A collation that cannot be replaced stays; the binder raises an error for it.
     """
     parts = _SPARK_PARTS if is_spark else _DUCKDB_PARTS
     if isinstance(tree, exp.Select):
@@ -70,6 +72,8 @@ def replace_collations(tree: exp.Expr, *, dialect: str, is_spark: bool) -> exp.E
             continue
         if any(node.args.get(name) for name in ("query", "unnest", "field")):
             continue  # x IN (SELECT ...)
+        if _has_letter_as_escape(node):
+            continue
         operands = [part for name in names for part in _as_list(node.args.get(name))]
         if any(_has_other_collation(part, collation) for part in operands):
             continue
@@ -97,8 +101,14 @@ def _replace_items(select: exp.Select, parts: dict[str, str], dialect: str) -> N
         for number, item in enumerate(items)
         if isinstance(item, exp.Collate) and _functions_of(item, parts)
     }
-    names = {select.expressions[number].alias.casefold() for number in collations}
-    if not collations or select.args.get("limit") or _compares(select, names):
+    # An item becomes one of its texts, without the collation. So no other part of the query may
+    # compare it by its alias: no other item or clause, nor an ORDER BY that decides the rows.
+    if not collations or select.args.get("limit") or select.args.get("offset"):
+        return
+    if any(
+        _names_alias(select, select.expressions[number], item)
+        for number, item in collations.items()
+    ):
         return
     keys = group.expressions if group is not None else []
     if distinct is not None and distinct.args.get("on") is None and group is None:
@@ -123,14 +133,29 @@ def _replace_items(select: exp.Select, parts: dict[str, str], dialect: str) -> N
         select.expressions[number].replace(exp.alias_(value, name, quoted=True))
 
 
-def _compares(select: exp.Select, names: set[str]) -> bool:
-    """Return whether HAVING or QUALIFY may name items of the list."""
-    clauses = [select.args[name] for name in ("having", "qualify") if select.args.get(name)]
-    columns = [column for clause in clauses for column in clause.find_all(exp.Column)]
-    return any(not column.table and column.name.casefold() in names for column in columns)
+def _names_alias(select: exp.Select, item: exp.Expr, collation: exp.Collate) -> bool:
+    """Return whether HAVING, QUALIFY or an item of the list may name the alias of an item."""
+    alias = item.alias.casefold()
+    parts = [select.args[name] for name in ("having", "qualify") if select.args.get(name)]
+    # In the list, a column comes before an alias of its name.
+    column = collation.this.unnest()
+    if not (isinstance(column, exp.Column) and column.name.casefold() == alias):
+        parts += select.expressions
+    columns = [column for part in parts for column in part.find_all(exp.Column)]
+    return any(not column.table and column.name.casefold() == alias for column in columns)
+
+
+def _has_letter_as_escape(like: exp.Expr) -> bool:
+    """Return whether a LIKE has an ESCAPE that its pattern in lower case may not contain."""
+    escape = like.parent
+    if not isinstance(escape, exp.Escape):
+        return False
+    character = escape.expression
+    return not isinstance(character, exp.Literal) or any(map(str.isalpha, character.name))
 
 
 def _sets_of(group: exp.Group) -> list[object]:
+    """Return the ROLLUP, CUBE and GROUPING SETS of a GROUP BY, as lists, and WITH TOTALS."""
     return [group.args.get(name) for name in ("rollup", "cube", "grouping_sets", "totals")]
 
 

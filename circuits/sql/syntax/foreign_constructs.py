@@ -1,8 +1,9 @@
 """Constructs of other engines that are not supported, found by their words.
 
-sqlglot reports them as an error of syntax at some word after them, or does not parse the statement.
-They are searched only in a statement that cannot be parsed, so a column may have any of these
-names.
+For most of them, sqlglot reports a syntax error at a later word. For some, it does not parse the
+statement, and returns it as a text. So that the error names the construct, `find_foreign_construct`
+looks for it in a statement that could not be parsed. Elsewhere, these words can be names of columns
+and tables. `created_object` looks at the first words of every statement, before it is parsed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ForeignConstruct(NamedTuple):
 _WINDOW_CLOSE: Final = "write EMIT ON WINDOW CLOSE; without it, a view emits every change"
 _GROUP_WINDOW: Final = "write GROUP BY TUMBLE(ts, INTERVAL '1' HOUR), HOP(...) or SESSION(...)"
 _CHANGES: Final = "write the query as CREATE VIEW or SELECT; the caller takes its changes"
-# The words at the start of a construct, and the advice. A number stands for any number.
+# The words at the start of a construct, and the advice. The word "0" stands for any number.
 _CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
     ("MATCH_RECOGNIZE", "("): (
         "compare neighbouring rows with lag() and lead() OVER (PARTITION BY ... ORDER BY ...), or "
@@ -55,14 +56,14 @@ _CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
     ("ADD", "JAR"): "pass functions of Python by functions={...}",
     ("CURSOR", "FOR"): _CHANGES,
 }
-# The same for words that are a construct at the start of a statement only.
+# Words that begin a construct only if they are the first of a statement, and the advice.
 _STATEMENTS: Final = {"SUBSCRIBE": _CHANGES, "TAIL": _CHANGES}
 _QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER)
 _MODIFIERS: Final = frozenset(
     {"OR", "REPLACE", "REFRESH", "UNIQUE", "DEFAULT", "IF", "NOT", "EXISTS", "TEMP", "TEMPORARY"}
 )
 _NO_EFFECT: Final = "leave it out: it has no effect on the rows of a view"
-# Advice for a CREATE of an object, by the first word of its kind.
+# Advice for CREATE of objects that are not supported, by the first word of the kind of object.
 _OBJECTS: Final = {
     "SOURCE": "list its columns, as in CREATE TABLE; the caller passes the rows",
     "STREAM": "list its columns, as in CREATE TABLE; the caller passes the rows",
@@ -102,7 +103,7 @@ def find_foreign_construct(tokens: Sequence[Token]) -> ForeignConstruct | None:
 
 
 def created_object(tokens: Sequence[Token]) -> ForeignConstruct | None:
-    """Return the object that a statement creates, if it has no rows; else None."""
+    """Return the CREATE of an object that is not supported; None for any other statement."""
     words = [_word(token) for token in tokens]
     if words[:1] != ["CREATE"]:
         return None

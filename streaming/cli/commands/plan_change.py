@@ -1,4 +1,7 @@
-"""The sub-command ``plan-change``: what a change of the views does to a state directory."""
+"""The sub-command ``plan-change``: what a change of the views does to a state directory.
+
+The *program* of a state directory is its views, inputs and options (`circuits.circuit_spec`).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ def plan_change(
 
     Raises:
         StateError: The directory has no version, or is distributed.
-        typer.Exit: The change would be refused.
+        typer.Exit: A job would need another option for the change: ``--allow-drop`` for what it
+            loses, ``--backfill`` for rows that new views need and the state does not keep.
     """
     files = open_files(str(state_dir))
     manifest = program_change.newest_version(files)
@@ -80,7 +84,11 @@ def _compile(
     dialect: str | None,
     functions: str | None,
 ) -> Circuit:
-    """Compile the new views over the old inputs, and those that are given or declared."""
+    """Compile the new views.
+
+    An input that the query declares or ``sources`` name has the options that are given there, and
+    the columns, if they are given there. Everything else of the inputs is as in the old program.
+    """
     if dialect is None:
         dialect = DUCKDB if old.source is None else old.source.dialect
     declarations = declarations_of(query, dialect)
@@ -102,7 +110,7 @@ def _compile(
         if given is not None:
             options[name] = given
 
-    def compiled(materialize: list[str]) -> Circuit:
+    def compile_with(materialize: list[str]) -> Circuit:
         return compile_query(
             query,
             schemas,
@@ -113,9 +121,10 @@ def _compile(
             input_options=options,
         )
 
-    first = compiled([])
-    names = [name for name in old.materialized if name in {*first.inputs, *first.plans}]
-    return compiled(names) if names else first
+    # Only the compiled circuit shows which of the old materialized relations still exist.
+    circuit = compile_with([])
+    names = [name for name in old.materialized if name in {*circuit.inputs, *circuit.plans}]
+    return compile_with(names) if names else circuit
 
 
 def _describe(change: ProgramChange, manifest: Manifest) -> dict[str, Any]:

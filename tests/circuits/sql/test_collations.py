@@ -16,6 +16,8 @@ QUERIES = [
     "SELECT s COLLATE NOCASE AS k, sum(i) AS n FROM t GROUP BY 1 HAVING s COLLATE NOCASE > 'A'",
     "SELECT s COLLATE NOCASE.NOACCENT AS k, max(i) AS n FROM t GROUP BY 1",
     "SELECT DISTINCT s COLLATE NOCASE AS k, i > 4 AS n FROM t",
+    "SELECT s COLLATE NOCASE AS s, count(s) AS n FROM t GROUP BY 1",
+    "SELECT s, i AS n FROM t WHERE s COLLATE NOCASE LIKE 'A!%' ESCAPE '!' OR s = 'b'",
 ]
 
 
@@ -58,9 +60,27 @@ def test_the_least_text_of_a_group_stands_for_it():
 
 
 def test_a_name_of_a_collated_item_in_another_clause_is_refused():
-    for clause in ("HAVING k = 'A'", "QUALIFY k = 'A'", "ORDER BY k LIMIT 1"):
+    clauses = "HAVING k = 'A'", "QUALIFY k = 'A'", "ORDER BY k LIMIT 1", "ORDER BY k OFFSET 1"
+    for clause in clauses:
         with pytest.raises(UnsupportedSqlError, match="COLLATE NOCASE here"):
             compile_sql(
                 f"SELECT s COLLATE NOCASE AS k, count(*) AS n FROM t GROUP BY 1 {clause}",
                 {"t": "s STRING"},
             )
+
+
+def test_a_name_of_a_collated_item_in_another_item_is_refused():
+    for query in (
+        "SELECT s COLLATE NOCASE AS k, k = 'ABC' AS n FROM t GROUP BY 1",
+        "SELECT DISTINCT s COLLATE NOCASE AS k, k = 'ABC' AS n FROM t",
+        "SELECT s COLLATE NOCASE AS k, rank() OVER (ORDER BY k) AS n FROM t GROUP BY 1",
+    ):
+        with pytest.raises(UnsupportedSqlError, match="COLLATE NOCASE here"):
+            compile_sql(query, {"t": "s STRING"})
+
+
+@pytest.mark.parametrize("negation", ["", "NOT "])
+def test_a_letter_as_the_escape_of_a_pattern_without_regard_to_case_is_refused(negation):
+    query = f"SELECT s FROM t WHERE s COLLATE NOCASE {negation}LIKE 'XX%a' ESCAPE 'X'"
+    with pytest.raises(UnsupportedSqlError, match="COLLATE NOCASE here"):
+        compile_sql(query, {"t": "s STRING"})

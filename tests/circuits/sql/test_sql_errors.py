@@ -257,6 +257,15 @@ UNSUPPORTED = [
         "1.5 PRECEDING",
         "this number of rows in a frame",
     ),
+    *(
+        (
+            f"SELECT sum(a) OVER (ORDER BY d {mode} BETWEEN INTERVAL 1 DAY PRECEDING AND CURRENT "
+            "ROW) AS n FROM t",
+            "sum(a)",
+            "number of rows in a frame",
+        )
+        for mode in ("ROWS", "GROUPS")
+    ),
     (
         "SELECT sum(a) OVER (ORDER BY c RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) AS n FROM t",
         "1",

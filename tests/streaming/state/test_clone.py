@@ -62,10 +62,21 @@ def test_files_are_copied_where_links_are_impossible(job, tmp_path, monkeypatch)
     def fail(source, target):
         raise OSError(18, "Invalid cross-device link")
 
+    durable, fsync = set(), os.fsync
+
+    def record(file):
+        durable.add(os.fstat(file).st_ino)
+        fsync(file)
+
+    (job.state_dir / "checkpoint").mkdir()
+    (job.state_dir / "checkpoint" / "metadata").write_text("{}")
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", fail)
-        result = clone_state(job.state_dir, tmp_path / "copy")
+        patched.setattr(os, "fsync", record)
+        result = clone_state(job.state_dir, tmp_path / "copy", folders=["checkpoint"])
     assert (result.linked_bytes, result.copied_bytes > 0) == (0, True)
+    copied = [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]
+    assert {path.stat().st_ino for path in copied} <= durable
     copy = Job(tmp_path / "copy")
     run(copy, PATHS, 2, materialize=["paths"])
     assert copy.rows("paths") == expected(PATHS, 0, 1, 2)["paths"]
