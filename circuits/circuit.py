@@ -760,9 +760,11 @@ columns 'nmae'; the relation needs name, age and may have weight
         integrals: dict[str, Integrate],
         committed: CircuitVersion,
     ) -> None:
+        sweeper = DictionarySweeper(graph)
+        if sweeper.sweep_loaded(committed):
+            committed = committed.with_dictionaries()
         self.codecs, self.graph, self._integrals = codecs, graph, integrals
-        self._committed = committed
-        self._sweeper = DictionarySweeper(graph)
+        self._committed, self._sweeper = committed, sweeper
         self._version += 1
         self._is_state_undefined = self._has_commit_failed = self._is_ended = False
 

@@ -50,16 +50,17 @@ class CircuitVersion:
         rows: The number of rows that each operator has emitted in all steps.
         seconds: The seconds that each operator has taken in all steps.
         traces: A version of each trace, by name.
+        shared: The arrays of each dictionary, by name.
     """
 
     # A plain class, because building a frozen dataclass takes a microsecond longer in each step.
     __slots__ = (
         "_arrangement_drops",
-        "_shared",
         "graph",
         "lengths",
         "rows",
         "seconds",
+        "shared",
         "steps",
         "traces",
         "value_count",
@@ -71,11 +72,11 @@ class CircuitVersion:
         self.steps = graph.steps
         self.watermarks = graph.watermarks
         dictionaries = graph.registry.dictionaries
-        self._shared = {name: entry.share() for name, entry in dictionaries.items()}
+        self.shared = {name: entry.share() for name, entry in dictionaries.items()}
         self.lengths: Mapping[str, int] = {
-            name: shared.next_code for name, shared in self._shared.items()
+            name: shared.next_code for name, shared in self.shared.items()
         }
-        self.value_count = sum([shared.size for shared in self._shared.values()])
+        self.value_count = sum([shared.size for shared in self.shared.values()])
         self.rows = graph.rows
         self.seconds = graph.seconds
         self.traces = traces
@@ -119,12 +120,12 @@ class CircuitVersion:
 
     def codecs(self) -> Codecs:
         """Return codecs for one reader; the codes that it adds for new values are private."""
-        return self.graph.codecs.overlay(self._shared)
+        return self.graph.codecs.overlay(self.shared)
 
     def dictionaries(self) -> dict[str, CodedStrings]:
         """Return the values of each dictionary that has any; O(bytes)."""
         return {
             name: InternerOverlay(shared).arena()
-            for name, shared in self._shared.items()
+            for name, shared in self.shared.items()
             if shared.size
         }

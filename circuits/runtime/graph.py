@@ -143,6 +143,8 @@ class Graph:
         state_bounds: The frontiers of the nodes, and which rows of the state are dropped; None if
             no input has lateness.
         drop_limits: As `GraphStep.drop_limits`, of the last committed step of this graph.
+        values_after_sweep: The number of values in all dictionaries after the last sweep
+            (`circuits.state.dictionary_sweep`).
         rows: The number of rows that each node has emitted in all steps; empty before the first
             step. A commit replaces the list, so a reader may keep it.
         seconds: The seconds that each node has taken in all steps; a list like ``rows``.
@@ -163,6 +165,7 @@ class Graph:
     retained: set[int] = field(default_factory=set)
     state_bounds: StateBounds | None = None
     drop_limits: Mapping[object, int] = field(default_factory=dict)
+    values_after_sweep: int = 0
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
     observer: Callable[[int], object] | None = None

@@ -37,7 +37,7 @@ from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
-from dbsp_wcoj.values.interner import Interner
+from dbsp_wcoj.values.interner import Interner, InternerArrays
 
 __all__ = [
     "State",
@@ -60,6 +60,8 @@ class StateStep:
         compacted: The traces whose weights are so large that their runs must be merged into one.
         dictionaries: The values of each dictionary beyond the stored length.
         watermarks: The watermarks of the inputs after the step.
+        values_after_sweep: The number of values in all dictionaries after the last sweep
+            (`circuits.state.dictionary_sweep`).
         plans: The plans of the joins, as lists, dicts, numbers and strings. It is the same object
             as in the previous step, unless a join was planned again.
     """
@@ -71,7 +73,12 @@ class StateStep:
     dictionaries: Mapping[str, CodedStrings]
     watermarks: Mapping[str, int]
     plans: object
+    values_after_sweep: int
     _graph: Graph = field(repr=False)
+
+    def dictionary(self, name: str) -> InternerArrays:
+        """Return all values of a dictionary, including those of the step; O(1)."""
+        return self._graph.registry.dictionaries[name].share()
 
     def runs_before(self, name: str, order: ColumnOrder) -> tuple[Run, ...]:
         """Return the runs of an arrangement before the step, oldest first.
@@ -99,6 +106,7 @@ class State:
         plans: As `StateStep.plans`; None if the joins are to be planned from statistics.
         lengths: The number of codes of each dictionary, including removed ones; by default, up to
             the last code of its values.
+        values_after_sweep: As `StateStep.values_after_sweep`.
     """
 
     steps: int
@@ -107,6 +115,7 @@ class State:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     plans: object = None
     lengths: Mapping[str, int] = field(default_factory=dict)
+    values_after_sweep: int = 0
 
     @staticmethod
     def empty() -> State:
@@ -139,6 +148,7 @@ def step_state(step: GraphStep, stored_lengths: Mapping[str, int]) -> StateStep:
         dictionaries=_new_values(graph, stored_lengths),
         watermarks=step.watermarks,
         plans=graph.registry.plans,
+        values_after_sweep=graph.values_after_sweep,
         _graph=graph,
     )
 
@@ -156,6 +166,7 @@ def whole_state(graph: Graph) -> StateStep:
         dictionaries=_new_values(graph, {}),
         watermarks=graph.watermarks,
         plans=graph.registry.plans,
+        values_after_sweep=graph.values_after_sweep,
         _graph=graph,
     )
 
@@ -195,6 +206,7 @@ def load_state(graph: Graph, state: State) -> None:
                 raise SnapshotError(f"trace {name!r}: {error}") from error
         graph.registry.resume(state.plans)
     graph.steps = state.steps
+    graph.values_after_sweep = state.values_after_sweep
     graph.watermarks = dict(state.watermarks)
 
 
@@ -216,8 +228,6 @@ def _check_names(graph: Graph, state: State) -> None:
 def _fill(dictionary: Interner, name: str, state: State) -> None:
     """Load the strings of a dictionary, with their codes."""
     parts = state.dictionaries[name]
-    if not parts:
-        return
     strings = parts[0] if len(parts) == 1 else concatenate_strings(parts)
     try:
         dictionary.load(strings, state.lengths.get(name, 0))

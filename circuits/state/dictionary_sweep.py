@@ -24,7 +24,9 @@ Every commit does a part of the work, in proportion to the values that the step 
 least `MIN_WORK`. A sweep begins when a share of all values is new (`MAX_NEW_SHARE`), and the codes
 that it has to mark are at most `MARKS_PER_NEW_VALUE` times as many. So the work for each new value
 is O(1) amortised, there is none if no value is new, and the memory of removed values is at most a
-share of that of the live ones and of the traces.
+share of that of the live ones and of the traces. The number of values after the last sweep is part
+of the state, so that frequent restarts do not delay the next one: a sweep that is due when a state
+is loaded is done at once.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from circuits.types.codecs.codec import Codec
 from circuits.types.codecs.decimals import WideDecimals
 from circuits.types.codecs.nested import Nested
 from circuits.types.codecs.strings import Strings
-from dbsp_wcoj import Trace
+from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.values.interner import Interner
 from dbsp_wcoj.values.sweep import Sweep
 from dbsp_wcoj.zset import Int64Array
@@ -55,7 +57,7 @@ MIN_NEW_VALUES: Final = 1 << 14
 MAX_NEW_SHARE: Final = 0.5
 MARKS_PER_NEW_VALUE: Final = 16
 # Work of a commit: for each new value, and for each commit.
-WORK_PER_VALUE: Final = 32
+WORK_PER_VALUE: Final = 16
 MIN_WORK: Final = 4096
 # Codes that are marked at a time.
 _CODES_PER_SLICE: Final = 2048
@@ -75,12 +77,14 @@ class DictionarySweeper:
         self._graph = graph
         self._sweep: Iterator[int] | None = None
         self._sweeps: dict[str, Sweep] = {}
-        # The number of values after the last sweep, and the one at which the next one may be due.
-        self._values_after_sweep = 0
-        self._due_at = MIN_NEW_VALUES
+        # The number of values at which the next sweep may be due.
+        self._due_at = _next_due(graph.values_after_sweep)
         # The values that were added or kept again, at the last commit.
         self._values_before = 0
         self._has_replaced = False
+        # True until the first sweep ends. Stored runs are merged later than runs in memory, so many
+        # of their rows may cancel each other. The first sweep marks the codes of their sum only.
+        self._is_first = True
 
     def advance(self, version: CircuitVersion) -> bool:
         """Do a part of a sweep, after a commit; return True if a dictionary has other arrays now.
@@ -112,6 +116,17 @@ class DictionarySweeper:
             self.abandon()
         return self._has_replaced
 
+    def sweep_loaded(self, version: CircuitVersion) -> bool:
+        """Do a whole sweep, if one is due, after a state was loaded; return as `advance`.
+
+        Complexity:
+            O(1) if no sweep is due, else O(rows of the traces + values).
+        """
+        has_replaced = self.advance(version)
+        while self._sweep is not None:
+            has_replaced |= self.advance(version)
+        return has_replaced
+
     def abandon(self) -> None:
         """Stop a running sweep; the next one is due when the number of values has doubled."""
         for dictionary in self._graph.registry.dictionaries.values():
@@ -124,17 +139,18 @@ class DictionarySweeper:
             len(columns) * self._graph.traces[name].rows
             for name, columns in coded_traces(self._graph).items()
         )
-        due_at = self._values_after_sweep + marks // MARKS_PER_NEW_VALUE
+        due_at = self._graph.values_after_sweep + marks // MARKS_PER_NEW_VALUE
         self._due_at = max(self._due_at, due_at)
         return values >= due_at
 
     def _end(self) -> None:
         self._sweep = None
+        self._is_first = False
         self._sweeps.clear()
         dictionaries = self._graph.registry.dictionaries.values()
         values = sum(dictionary.string_count for dictionary in dictionaries)
-        self._values_after_sweep = values
-        self._due_at = values + max(MIN_NEW_VALUES, int(values * MAX_NEW_SHARE))
+        self._graph.values_after_sweep = values
+        self._due_at = _next_due(values)
 
     def _run(self, version: CircuitVersion) -> Iterator[int]:
         """Sweep all dictionaries; yield after each part how much work it was."""
@@ -169,12 +185,21 @@ class DictionarySweeper:
             trace = version.trace(name)
             if trace.is_empty:
                 continue
+            arrangement = trace.arrangements[0]
+            runs = list(arrangement.spine.runs)
+            if self._is_first:
+                yield from _sum_runs(runs)
             for column, codes in columns.items():
-                marker = markers.marker(codes)
+                level, marker = arrangement.order.index(column), markers.marker(codes)
                 if marker is not None:
-                    for values in _column_values(trace, column):
+                    for values in [run.level_values(level) for run in runs]:
                         for first in range(0, len(values), _CODES_PER_SLICE):
                             yield marker(values[first : first + _CODES_PER_SLICE])
+
+
+def _next_due(values_after_sweep: int) -> int:
+    """Return the number of values at which the next sweep may be due."""
+    return values_after_sweep + max(MIN_NEW_VALUES, int(values_after_sweep * MAX_NEW_SHARE))
 
 
 class _Markers:
@@ -246,8 +271,12 @@ def _mark_values(sweep: Sweep, codes: Int64Array) -> int:
     return len(codes)
 
 
-def _column_values(trace: Trace, column: int) -> Iterator[Int64Array]:
-    """Return the values of a column in each run; a value may occur several times."""
-    arrangement = min(trace.arrangements, key=lambda entry: entry.order.index(column))
-    level = arrangement.order.index(column)
-    return (run.level_values(level) for run in arrangement.spine.runs)
+def _sum_runs(runs: list[Run]) -> Iterator[int]:
+    """Replace runs by their sum, a part at a time; yield how many rows were merged."""
+    while len(runs) > 1:
+        runs.sort(key=lambda run: -run.rows)
+        merge, merged = Merge(runs[-2], runs[-1]), None
+        while merged is None:
+            yield _CODES_PER_SLICE
+            merged = merge.work(_CODES_PER_SLICE)
+        runs[-2:] = [merged] if merged.rows else []

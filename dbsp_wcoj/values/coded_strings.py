@@ -41,6 +41,6 @@ def concatenate_strings(parts: Sequence[CodedStrings]) -> CodedStrings:
     offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
     return CodedStrings(
         np.concatenate([np.zeros(1, np.int64), *offsets]),
-        np.concatenate([part.data[: part.offsets[-1]] for part in parts]),
-        np.concatenate([part.codes for part in parts]),
+        np.concatenate([np.empty(0, np.uint8), *(p.data[: p.offsets[-1]] for p in parts)]),
+        np.concatenate([np.empty(0, np.int64), *(part.codes for part in parts)]),
     )

@@ -86,6 +86,13 @@ class SlotsCopy:
         self.cleared = 0
         self.copied = 0
 
+    def clear(self, count: int) -> int:
+        """Do the work of ``count`` inserted strings on clearing; return the rest of ``count``."""
+        first = self.cleared
+        self.cleared = min(first + CLEARED_SLOTS * count, len(self.slots))
+        self.slots[first : self.cleared] = 0
+        return count - -(-(self.cleared - first) // CLEARED_SLOTS)
+
     def advance(
         self,
         bounds: npt.NDArray[np.int64],
@@ -94,10 +101,7 @@ class SlotsCopy:
         count: int,
     ) -> bool:
         """Do the work of ``count`` inserted strings; return whether all strings are inserted."""
-        first = self.cleared
-        self.cleared = min(first + CLEARED_SLOTS * count, len(self.slots))
-        self.slots[first : self.cleared] = 0
-        count -= -(-(self.cleared - first) // CLEARED_SLOTS)
+        count = self.clear(count)
         if self.cleared < len(self.slots):
             return False
         stop = min(self.copied + count, size)

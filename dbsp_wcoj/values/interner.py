@@ -87,6 +87,11 @@ class InternerArrays(NamedTuple):
         """The code of the next string."""
         return self.code_map.to_code(self.size)
 
+    @property
+    def byte_count(self) -> int:
+        """The number of bytes of all strings."""
+        return int(self.bounds[self.size])
+
 
 class Interner:
     """A dictionary of byte strings, or of rows of ``words`` int64 values.

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.kernels.values import sweep as sweep_kernels
 from dbsp_wcoj.values.code_map import CodeMap, read_only_codes
-from dbsp_wcoj.values.growth import Table
+from dbsp_wcoj.values.growth import SlotsCopy, Table
 
 __all__ = ["Sweep", "SweepResult"]
 
@@ -141,6 +141,9 @@ class Sweep:
         self._find_passed()
         target, code_map = self._target, self._code_map
         assert target is not None
+        work = target.clear_slots(work)
+        if not target.is_cleared:
+            return 0
         while work > 0:
             first = target.size
             target.size, remaining = sweep_kernels.copy_live(
@@ -220,7 +223,7 @@ class _Target:
         slot_count = 64
         while slot_count * 7 < 16 * capacity:
             slot_count *= 2
-        self.slots = np.zeros(slot_count, np.int64)
+        self._slots = SlotsCopy(slot_count)
         self.bounds = np.empty(capacity + 1, np.int64)
         self.bounds[0] = 0
         self.arena = np.empty(length + length // 8 + _FREE_BYTES, np.uint8)
@@ -228,6 +231,20 @@ class _Target:
         self.size = 0
         #: The number of strings that were copied in the order of their codes.
         self.sorted_count = 0
+
+    @property
+    def slots(self) -> Int64Array:
+        """The hash table."""
+        return self._slots.slots
+
+    @property
+    def is_cleared(self) -> bool:
+        """Return whether the hash table is cleared, so that strings can be copied."""
+        return self._slots.cleared == len(self.slots)
+
+    def clear_slots(self, work: int) -> int:
+        """Clear a part of the hash table; return the work that was not needed."""
+        return self._slots.clear(work)
 
     def add_slots(self, first: int) -> None:
         """Add the strings from position ``first`` on to the hash table."""
@@ -271,7 +288,8 @@ class _Target:
         self.arena[:end] = arena[:end]
         self.codes = np.empty(2 * len(codes), np.int64)
         self.codes[: self.size] = codes[: self.size]
-        self.slots = np.zeros(2 * len(self.slots), np.int64)
+        self._slots = SlotsCopy(2 * len(self.slots))
+        self._slots.clear(len(self.slots))
         self.add_slots(0)
 
 

@@ -13,7 +13,13 @@ larger merges to the compactor::
 Nothing depends on when a compaction ends, or if it ever does: the sum of the parts is the same
 before and after. Files never change, and the parts of a running compaction are not removed, because
 the current manifest names them. After a crash no manifest names the new file, and the next start
-removes it. A compaction that fails for want of space or memory is tried again later. Large files
+removes it.
+
+The values that were removed from a dictionary in memory are still in its parts. So the compactor
+also writes the remaining values of a dictionary to one part, which takes the place of all its
+parts. It reads them from memory, from arrays that do not change (`dbsp_wcoj.values.overlay`).
+
+A compaction that fails for want of space or memory is tried again later. Large files
 that no version names any more are removed in the background, too: to free the blocks of a file of
 200 MB takes a tenth of a second.
 
@@ -32,19 +38,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.values.coded_strings import concatenate_strings
+from dbsp_wcoj.values.interner import InternerArrays
+from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StreamingError
 from streaming.state.files import Files
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, encode_segment, string_part
-from streaming.state.segment_references import SegmentReference, StateKey, find_full_level
+from streaming.state.segment_references import (
+    SegmentReference,
+    StateKey,
+    find_full_level,
+    has_removed_values,
+)
 
 __all__ = ["CompactedPart", "Compactor", "PartGroup"]
 
@@ -120,6 +133,8 @@ class Compactor:
         self._task: _Task | None = None
         self._thread: RunningThread | None = None
         self._steps_to_wait = 0
+        # True if the next task is to write a dictionary again.
+        self._must_rewrite = False
         # The files to remove, and the thread that removes others.
         self._unused_files: list[str] = []
         self._removal: RunningThread | None = None
@@ -173,8 +188,34 @@ class Compactor:
             self._due.add(task.group.key)
             self._stop(keep_file=task.file in manifest.files)
         self._steps_to_wait = max(self._steps_to_wait - 1, 0)
-        if self._task is None and self._due and not self._steps_to_wait:
+        if self._task is None and self._due and not self._steps_to_wait and not self._must_rewrite:
             self._start(manifest, file)
+
+    def rewrite_dictionaries(
+        self,
+        manifest: Manifest,
+        dictionaries: Mapping[str, InternerArrays],
+        file_name: Callable[[], str],
+    ) -> None:
+        """Write a dictionary again of which many values were removed, unless a compaction runs.
+
+        Args:
+            manifest: The current version, whose step is committed.
+            dictionaries: The values of each dictionary.
+            file_name: Returns an unused name, for the result.
+        """
+        self._must_rewrite = False
+        for name, values in dictionaries.items():
+            references = manifest.dictionaries.get(name, ())
+            is_current = manifest.dictionary_lengths.get(name) == values.next_code
+            if not is_current or not has_removed_values(references, values.size, values.byte_count):
+                continue
+            group = PartGroup((name, None), references)
+            if self._task is None and not self._steps_to_wait:
+                reader = PartReader(self._files, {})
+                self._run_task(_Task(self._files, reader, group, file_name(), values))
+            elif self._task is None or self._task.group.key != group.key:
+                self._must_rewrite = True
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that no version names, in the background; errors are logged."""
@@ -217,7 +258,9 @@ class Compactor:
             return
         group = min(groups, key=lambda group: sum(part.size for part in group.references))
         checksums = {part.file: manifest.files[part.file] for part in group.references}
-        task = _Task(self._files, PartReader(self._files, checksums), group, file)
+        self._run_task(_Task(self._files, PartReader(self._files, checksums), group, file))
+
+    def _run_task(self, task: _Task) -> None:
         thread = self._run(task.run)
         if thread is None:
             self._steps_to_wait = STEPS_AFTER_FAILURE
@@ -255,9 +298,23 @@ class _Task:
         must_stop: Set to stop it.
         result: The result; None until it is finished.
         error: The error that ended it.
+
+    Args:
+        files: The directory.
+        reader: Reads the parts.
+        group: The parts to merge.
+        file: The name of the file of the result.
+        values: The values that remain of the parts of a dictionary; None to read the parts.
     """
 
-    def __init__(self, files: Files, reader: PartReader, group: PartGroup, file: str) -> None:
+    def __init__(
+        self,
+        files: Files,
+        reader: PartReader,
+        group: PartGroup,
+        file: str,
+        values: InternerArrays | None = None,
+    ) -> None:
         self.group = group
         self.file = file
         self.must_stop = threading.Event()
@@ -265,13 +322,15 @@ class _Task:
         self.error: BaseException | None = None
         self._files = files
         self._reader: PartReader | None = reader
+        self._values = values
 
     def run(self) -> None:
         """Merge the parts, and write and sync the file of the result."""
         reader, self._reader = self._reader, None
+        values, self._values = self._values, None
         assert reader is not None
         try:
-            self.result = self._compact(reader)
+            self.result = self._compact(reader, values)
         except BaseException as error:
             self.error = error
             self.remove_file()
@@ -288,9 +347,12 @@ class _Task:
         with contextlib.suppress(OSError, StreamingError):
             self._files.remove(self.file)
 
-    def _compact(self, reader: PartReader) -> CompactedPart:
+    def _compact(self, reader: PartReader, values: InternerArrays | None) -> CompactedPart:
         key, references = self.group.key, self.group.references
-        if key[1] is None:
+        if values is not None:
+            remaining = InternerOverlay(values).arena()
+            rows, part = values.size, string_part(name_of_parts(key), remaining)
+        elif key[1] is None:
             strings = []
             for reference in references:
                 strings.append(reader.read_strings(key, reference))

@@ -124,6 +124,7 @@ class Manifest:
         owner: The token of the writer.
         parent: The checksum of the previous version's manifest; None for the first version, or
             if an earlier release wrote it.
+        values_after_sweep: The number of values in all dictionaries after the last sweep.
         link: The change of the views; None if the previous version has the same views.
         checksum: The checksum of this manifest, if it was read from a file.
     """
@@ -146,6 +147,7 @@ class Manifest:
     epoch: int = 0
     owner: str = ""
     parent: int | None = None
+    values_after_sweep: int = 0
     link: ProgramLink | None = None
     checksum: int = field(default=0, compare=False)
 
@@ -223,6 +225,7 @@ class Manifest:
             "epoch": self.epoch,
             "owner": self.owner,
             "parent": self.parent,
+            "values_after_sweep": self.values_after_sweep,
         }
         if self.cells is not None:
             body["cells"] = self.cells.to_json()
@@ -304,6 +307,7 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
         epoch=parse_count(body.get("epoch", 0)),
         owner=parse_text(body.get("owner", "")),
         parent=None if body.get("parent") is None else parse_count(body["parent"]),
+        values_after_sweep=parse_count(body.get("values_after_sweep", 0)),
         link=_parse_link(*body["link"]) if "link" in body else None,
         checksum=checksum,
     )

@@ -16,6 +16,10 @@ This is tiering (O'Neil et al., "The Log-Structured Merge-Tree", Acta Informatic
 lazy merging of Bigtable). The list of runs in memory (the spine) merges earlier, because each
 look-up searches all runs. A file is read only at a restart, so writing less is more important.
 Hence the parts on disk differ from the runs in memory, and only their sums are equal.
+
+When values are removed from a dictionary in memory (`circuits.state.dictionary_sweep`), its parts
+still have them. They are replaced by one part with the remaining values (`has_removed_values`). If
+the process ends before, the values are loaded again, and the next sweep removes them.
 """
 
 from __future__ import annotations
@@ -30,10 +34,13 @@ __all__ = [
     "StateKey",
     "count_merged_parts",
     "find_full_level",
+    "has_removed_values",
     "merge_counts",
 ]
 
 LEVEL_FANOUT: Final = 8
+# A dictionary is written again if at least one in this many of its values, or bytes, was removed.
+MIN_REMOVED_SHARE: Final = 4
 
 #: The name of an arrangement's relation and its column order; or the name of a dictionary and None.
 StateKey = tuple[str, tuple[int, ...] | None]
@@ -54,6 +61,26 @@ class SegmentReference:
     position: int
     rows: int
     size: int
+
+
+def has_removed_values(references: Sequence[SegmentReference], count: int, byte_count: int) -> bool:
+    """Return whether to write a dictionary again, because many of its values were removed.
+
+    Args:
+        references: The parts of the dictionary.
+        count: The number of values that remain of those in the parts.
+        byte_count: Their bytes.
+
+    >>> part = SegmentReference("a", 0, rows=100, size=2000)
+    >>> has_removed_values([part], 90, 500), has_removed_values([part], 70, 500)
+    (False, True)
+    """
+    stored = sum(reference.rows for reference in references)
+    # A remaining value has 16 bytes for its end and its code, and its own bytes.
+    size = sum(reference.size for reference in references)
+    removed, removed_bytes = stored - count, size - 16 * count - byte_count
+    share = MIN_REMOVED_SHARE
+    return removed > 0 and (share * removed >= stored or share * removed_bytes >= size)
 
 
 def size_level(rows: int) -> int:

@@ -293,8 +293,7 @@ class Store:
                 self._describe_circuit()
             except OSError as error:  # the next start writes the files
                 log.warning("the new views are not in %s yet: %s", self.files.location, error)
-        compacted_file = f"{DATA}/{batch_id:020}-{self._unique_name()}-0.arrow"
-        self._compactor.after_commit(manifest, writer.due_keys, compacted_file)
+        self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._is_open = True
         return self._summarize(manifest, outputs)
 
@@ -311,6 +310,16 @@ class Store:
     def confirm_commit(self) -> None:
         """Record that the circuit has committed the last written step."""
         self._is_loaded = True
+        manifest = self._current
+        assert manifest is not None
+        self._compactor.rewrite_dictionaries(
+            manifest,
+            self.circuit.committed.shared,
+            lambda: self._compacted_file(manifest.batch_id),
+        )
+
+    def _compacted_file(self, batch_id: int) -> str:
+        return f"{DATA}/{batch_id:020}-{self._unique_name()}-0.arrow"
 
     def load_newest(self) -> None:
         """Load the newest version, whether this sink or another one wrote it.

@@ -108,6 +108,7 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
         watermarks=manifest.watermarks,
         plans=manifest.plans,
         lengths=manifest.dictionary_lengths,
+        values_after_sweep=manifest.values_after_sweep,
     )
 
 

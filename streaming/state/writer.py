@@ -22,6 +22,7 @@ import pyarrow as pa
 from circuits.state.circuit_state import StateStep
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
+from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
 from streaming.state.files import Bytes, Files
@@ -29,7 +30,12 @@ from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, encode_segment, string_part
-from streaming.state.segment_references import SegmentReference, StateKey, merge_counts
+from streaming.state.segment_references import (
+    SegmentReference,
+    StateKey,
+    has_removed_values,
+    merge_counts,
+)
 
 __all__ = ["Writer"]
 
@@ -121,10 +127,13 @@ class Writer:
         for key in list(self._references):
             if key[1] is not None and key not in arrangements:
                 del self._references[key]
-        for name, strings in state.dictionaries.items():
-            if len(strings.codes):
+        stored = [name for name, order in self._references if order is None]
+        for name in dict.fromkeys([*stored, *state.dictionaries]):
+            strings = self._values_to_write(state, name)
+            if strings is not None and len(strings.codes):
                 self._add_dictionary(name, strings)
-                self.dictionary_lengths[name] = int(strings.codes[-1]) + 1
+                length = self.dictionary_lengths.get(name, 0)
+                self.dictionary_lengths[name] = max(length, int(strings.codes[-1]) + 1)
         self._rewrite_small_segments()
         self._write_parts()
 
@@ -186,6 +195,7 @@ class Writer:
             dictionary_lengths=self.dictionary_lengths,
             watermarks=state.watermarks,
             plans=state.plans,
+            values_after_sweep=state.values_after_sweep,
             digests=digests,
             outputs=outputs,
             dead_letters=dead_letters,
@@ -297,6 +307,21 @@ class Writer:
             strings = concatenate_strings([*old_strings, strings])
             del references[-count:]
         references.append(self._stage_part(string_part(name, strings), len(strings.codes)))
+
+    def _values_to_write(self, state: StateStep, name: str) -> CodedStrings | None:
+        """Return the new values of a dictionary; or all, if many of its values were removed."""
+        new = state.dictionaries.get(name)
+        references = self._references.get((name, None))
+        if self._compactor is not None or not references:
+            return new
+        values = state.dictionary(name)
+        count, byte_count = values.size, values.byte_count
+        if new is not None:
+            count, byte_count = count - len(new.codes), byte_count - len(new.data)
+        if not has_removed_values(_as_references(references), count, byte_count):
+            return new
+        references.clear()
+        return InternerOverlay(values).arena()
 
     def _count_merged_parts(
         self, key: StateKey, references: Sequence[StagedReference], new_rows: int, new_bytes: int

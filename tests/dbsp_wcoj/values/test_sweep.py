@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.values.coded_strings import CodedStrings
+from dbsp_wcoj.values.growth import CLEARED_SLOTS
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from dbsp_wcoj.values.overlay import InternerOverlay
 from tests.dbsp_wcoj.values.test_interner import offsets_and_bytes, split_strings
@@ -198,3 +199,22 @@ def test_memory_and_work_follow_the_live_strings():
     fresh.append(*offsets_and_bytes(split_strings(*interner.gather(np.array(live)))))
     assert largest <= 3.5 * window
     assert interner.nbytes <= 4 * fresh.nbytes + (1 << 16)
+
+
+def test_the_new_hash_table_is_cleared_in_slices_before_strings_are_copied():
+    """The first write to new memory takes time, and strings are anywhere in the table."""
+    interner, work = Interner(), 100
+    codes = interner.intern(*offsets_and_bytes([b"string %d" % n for n in range(20_000)]))
+    sweep = interner.begin_sweep()
+    sweep.mark(codes[::2])
+    slices, cleared = 0, 0
+    while not interner.advance_sweep(work)[0]:
+        target = sweep._target
+        if target is not None:
+            assert target._slots.cleared - cleared <= CLEARED_SLOTS * work
+            cleared = target._slots.cleared
+            assert target.is_cleared or target.size == 0
+            slices += 1
+    assert slices > len(interner._slots) / (CLEARED_SLOTS * work)
+    interner._check()
+    assert interner.string_count == 10_000
