@@ -191,9 +191,9 @@ def check_allowed(
             "goes on with renames={new name: old name}"
         )
     if change.missing:
-        first = min(change.missing)
+        first, reasons = min(change.missing), "; ".join(change.missing.values())
         raise ProgramChangeError(
-            f"state directory {files.location}: {'; '.join(change.missing.values())}: give the rows once as "
+            f"state directory {files.location}: {reasons}: give the rows once as "
             f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{first!r}: frame}}), "
             f"--backfill {first}=FILE on the command line; "
             'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
