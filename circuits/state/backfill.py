@@ -8,9 +8,10 @@ the nodes on this way are computed::
     new view v = join(e, f)      e, f: rows that other joins read    ->  one first step of the join
     new view w = count(v)        v is materialized                   ->  one first step of the count
 
-Rows of an input are adapted to its new columns: a wider type is cast, a new nullable column is
-NULL. Columns that no computed node reads are left out, so an input of which the state has only some
-columns may be enough.
+An input that the old program did not have is empty, unless the caller gives rows. Rows of an input
+are adapted to its new columns: a wider type is cast, a new nullable column is NULL. Columns that no
+computed node reads are left out, so an input of which the state has only some columns may be
+enough.
 """
 
 from __future__ import annotations
@@ -126,9 +127,11 @@ class Backfill:
         Raises:
             ProgramChangeError: Rows do not fit the new columns of their input.
         """
-        contents = {position: tables[name] for position, name in self.tables.items()}
+        nodes = self._graph.nodes
+        contents = {position: nodes[position].empty for position in self._columns}
+        contents |= {position: tables[name] for position, name in self.tables.items()}
         for position, stored in self.stored.items():
-            node = self._graph.nodes[position]
+            node = nodes[position]
             rows = stored.rows()
             if node.is_input:
                 rows = self._adapted(position, stored, rows, codecs)
@@ -161,9 +164,8 @@ class Backfill:
         self._columns[position] = columns
         old_position = self._old_inputs.get(node.name)
         candidates = [] if old_position is None else self._kept.find_columns(old_position)
-        reason = "the state of the old program has no rows of it"
+        reason = "its old views do not keep whole rows of it"
         if old_position is not None:
-            reason = "its old views do not keep whole rows of it"
             for stored in candidates:
                 reason = self._reason_against(position, old_position, stored)
                 if not reason:
@@ -172,6 +174,8 @@ class Backfill:
         if node.name in self._given:
             self.tables[position] = node.name
             return
+        if old_position is None:
+            return  # a new input: all its rows are still to come
         names = tuple(fields[column].name for column in sorted(columns))
         self.missing.append(MissingRows(node.name, names, reason))
 

@@ -191,11 +191,11 @@ def check_allowed(
             "goes on with renames={new name: old name}"
         )
     if change.missing:
-        names = sorted(text.split("'")[1] for text in change.missing)
+        first, reasons = min(change.missing), "; ".join(change.missing.values())
         raise ProgramChangeError(
-            f"state directory {files.location}: {'; '.join(change.missing)}: give the rows once as "
-            f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{names[0]!r}: frame}}), "
-            f"--backfill {names[0]}=FILE on the command line; "
+            f"state directory {files.location}: {reasons}: give the rows once as "
+            f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{first!r}: frame}}), "
+            f"--backfill {first}=FILE on the command line; "
             'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
             "for later views"
         )

@@ -35,6 +35,35 @@ def test_a_date_or_local_time_next_to_a_moment_is_a_moment(expression):
     assert circuit.step({"t": [ROW]})["view"].to_pylist() == [{"x": CASES[expression], "weight": 1}]
 
 
+# None for a text that Spark 4 does not read.
+MOMENTS = {
+    "10": 600,
+    "10:00": 600,
+    "10:00 ": 600,
+    "10:00:00 +02": 480,
+    "10:00:00   +02:00": 480,
+    "10:00:00. +2": 480,
+    "10:00:00  UTC": 600,
+    "10:00:00  UTC+2": 480,
+    "10:00:00  Europe/Paris": 540,
+    **dict.fromkeys(("10:", "10:00:", "10:00:Z", "10:00:.5", "10:00Z", "10:00 UTC", "10:00+02")),
+    **dict.fromkeys(("10:00 +02", "10:00 UTC+2", "10:00 Europe/Paris")),
+}
+
+
+@pytest.mark.parametrize("clock", MOMENTS)
+def test_a_text_is_the_moment_that_spark_reads(clock):
+    text, minutes = f"2020-01-01 {clock}", MOMENTS[clock]
+    query = "SELECT try_cast(a AS TIMESTAMP) AS ts, try_cast(a AS DATE) AS d FROM t"
+    circuit = compile_sql(query, {"t": "a STRING"}, dialect="spark")
+
+    (row,) = circuit.step({"t": [{"a": text}]})["view"].to_pylist()
+
+    start = datetime(2020, 1, 1, tzinfo=UTC)
+    assert row["ts"] == (None if minutes is None else start + timedelta(minutes=minutes))
+    assert row["d"] == start.date()
+
+
 def test_a_date_joins_the_moment_at_its_start():
     query = "SELECT a.d FROM t a JOIN t b ON a.d = b.ts WHERE a.d IN (SELECT ts FROM t)"
     circuit = compile_sql(query, SCHEMAS, dialect="spark")

@@ -18,6 +18,7 @@ import pytest
 
 from circuits import compile_sql
 from circuits.errors import SqlError
+from dbsp_wcoj import WeightOverflowError
 from tests.oracles.duckdb_mirror import Mirror
 
 ROWS = 80
@@ -232,3 +233,34 @@ def test_lists_in_dialect_spark_leave_nulls_out_and_are_empty_without_values():
     first, second = circuit.step({"t": rows})["view"].sort_by("k").to_pylist()
     assert first == {"k": 1, "l": [3, 3], "s": [3], "g": [3, 3], "weight": 1}
     assert second == {"k": 2, "l": [], "s": [], "g": [], "weight": 1}
+
+
+W = 2**62
+
+
+@pytest.mark.parametrize("column", ["x", "s"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{1: W, 3: -W}, {2: W}],
+        [{number: W if number % 2 else -W for number in range(1, 8)}],
+    ],
+)
+def test_a_percentile_of_more_values_than_int64_holds_is_an_error(column, steps):
+    query = f"SELECT quantile_disc({column}, 0.75) AS q FROM t"
+    circuit = compile_sql(query, {"t": "x BIGINT, s STRING"})
+    deltas = [
+        [{"x": x, "s": str(x), "weight": weight} for x, weight in step.items()] for step in steps
+    ]
+    for delta in deltas[:-1]:
+        circuit.step({"t": delta})
+    with pytest.raises(WeightOverflowError, match="scale the weights"):
+        circuit.step({"t": deltas[-1]})
+
+
+def test_percentiles_of_groups_whose_weights_together_exceed_int64_are_right():
+    query = "SELECT g, quantile_disc(s, 0.75) AS q, quantile_cont(g, 1.0) AS r FROM t GROUP BY g"
+    circuit = compile_sql(query, {"t": "g BIGINT, s STRING"})
+    rows = [{"g": g, "s": s, "weight": W - (s == "b")} for g in range(4) for s in "ab"]
+    view = circuit.step({"t": rows})["view"].to_pylist()
+    assert view == [{"g": g, "q": "b", "r": float(g), "weight": 1} for g in range(4)]

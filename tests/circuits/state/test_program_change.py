@@ -178,15 +178,17 @@ def test_a_recursion_is_computed_or_taken_over_as_a_whole():
 # Inputs
 
 
-def test_a_new_input_starts_empty_if_its_rows_are_given_or_none():
+def test_a_new_input_is_empty_unless_its_rows_are_given():
     schemas = {**E, "f": "id bigint, t string"}
     text = PATHS + "CREATE VIEW named AS SELECT e.name, f.t FROM e JOIN f ON e.src = f.id"
-    old = loaded(PATHS, E)
-    with pytest.raises(ProgramChangeError, match=r"input 'f'.*columns \(id, t\) so far"):
-        change(old, compile_sql(text, schemas))
+    new = compile_sql(text, schemas)
+    assert change(loaded(PATHS, E), new) == {"named": Counter()}
+    assert step_bags(new, {"f": [{"id": 1, "t": "x"}]})["named"] == Counter({("a", "x"): 1})
     given = {"f": pa.table({"id": [2], "t": ["x"]})}
     new = compile_sql(text, schemas)
-    assert change(old, new, given) == {"named": Counter({("b", "x"): 1, (None, "x"): 1})}
+    assert change(loaded(PATHS, E), new, given) == {
+        "named": Counter({("b", "x"): 1, (None, "x"): 1})
+    }
 
 
 def test_rows_that_are_not_kept_are_named_and_can_be_given():

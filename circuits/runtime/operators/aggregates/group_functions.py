@@ -24,15 +24,17 @@ from circuits.runtime.operators.ordered_rows import first_positions
 from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codec
 from circuits.types.functions.exact_integers import distance
+from dbsp_wcoj import WeightOverflowError
 from dbsp_wcoj.limits import WORD_BYTES, Budget
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows", "RankedGroups"]
+__all__ = ["GROUP_FUNCTIONS", "GroupFunction", "GroupedRows", "RankedGroups", "size_overflow"]
 
 # The maximum number of values that a group adds to one text or list: a value of weight w is added
 # w times.
 _MAX_COPIES: Final = 2**31 - 1
+_MAX_INT64: Final = 2.0**63
 
 
 class RankedGroups(Protocol):
@@ -101,8 +103,16 @@ class GroupedRows:
 
     @cached_property
     def sizes(self) -> Int64Array:
-        """The sum of the weights of each group that has values."""
+        """The sum of the weights of each group that has values.
+
+        Raises:
+            WeightOverflowError: A sum does not fit in int64.
+        """
         sizes: Int64Array = np.add.reduceat(self.weights, self.starts)
+        # A sum that has wrapped around is far from the sum of the weights as floats.
+        approximate = np.add.reduceat(self.weights.astype(np.float64), self.starts)
+        if (np.abs(approximate - sizes) > _MAX_INT64).any():
+            raise size_overflow(self.call)
         return sizes
 
     def fill_all_groups(self, codes: Int64Array) -> Int64Array:
@@ -113,13 +123,15 @@ class GroupedRows:
 
     def at_ranks(self, ranks: Int64Array) -> Int64Array:
         """Return the code at a rank, from 0, of each group that has values."""
-        # A rank among the values of all groups is the rank in the group, plus the weights of the
-        # groups before it. The value is the first one up to which the weights exceed this rank.
-        weights_before_groups = np.cumsum(self.sizes) - self.sizes
+        # The first value of the group up to which the weights exceed the rank. Sums over several
+        # groups may wrap around; their differences within a group are right.
+        counts = np.diff(np.append(self.starts, len(self.groups)))
         weights_up_to_values = np.cumsum(self.weights)
-        positions = np.searchsorted(
-            weights_up_to_values, weights_before_groups + ranks, side="right"
+        weights_before_groups = np.cumsum(self.sizes) - self.sizes
+        is_before = weights_up_to_values - np.repeat(weights_before_groups, counts) <= np.repeat(
+            ranks, counts
         )
+        positions = self.starts + np.add.reduceat(is_before.astype(np.int64), self.starts)
         codes: Int64Array = self.codes[positions]
         return codes
 
@@ -134,6 +146,14 @@ class GroupedRows:
             self.budget.add_bytes(3 * WORD_BYTES * int(self.sizes.sum()))
         positions = np.repeat(np.arange(len(self.groups)), self.weights)
         return self.groups[positions], positions
+
+
+def size_overflow(call: AggregateCall) -> WeightOverflowError:
+    """Return the error for a group whose weights are more than int64 holds."""
+    return WeightOverflowError(
+        f"the positive weights in a group of {call.name} add up to more than int64 holds "
+        f"({2**63 - 1}); scale the weights"
+    )
 
 
 @dataclass(frozen=True)
@@ -168,6 +188,14 @@ def _fraction(rows: RankedGroups) -> float:
     return float(rows.call.options[0])
 
 
+def _whole(numbers: np.ndarray, limits: Int64Array) -> Int64Array:
+    """Return whole floats as integers up to the limits; a float may be rounded beyond int64."""
+    is_within = numbers < _MAX_INT64
+    return np.minimum(np.where(is_within, numbers, 0).astype(np.int64), limits) + np.where(
+        is_within, 0, limits
+    )
+
+
 def _quantile_disc(rows: RankedGroups) -> Int64Array:
     """The first value at which the share of values up to it reaches the fraction."""
     sizes = rows.sizes
@@ -176,7 +204,7 @@ def _quantile_disc(rows: RankedGroups) -> Int64Array:
     values_after = sizes - sizes * _fraction(rows)
     nearest = np.rint(values_after)
     is_whole = abs(values_after - nearest) <= 1e-9 * np.maximum(nearest, 1)
-    count_after = np.where(is_whole, nearest, np.floor(values_after)).astype(np.int64)
+    count_after = _whole(np.where(is_whole, nearest, np.floor(values_after)), sizes)
     ranks = np.maximum(1, sizes - count_after) - 1
     return rows.fill_all_groups(rows.at_ranks(ranks))
 
@@ -186,8 +214,8 @@ def _quantile_cont(rows: RankedGroups) -> Int64Array:
     rank = (rows.sizes - 1) * _fraction(rows)  # seldom whole: between the low and the high rank
     low_rank = np.floor(rank)
     share = rank - low_rank
-    low_codes = rows.at_ranks(low_rank.astype(np.int64))
-    high_codes = rows.at_ranks(np.ceil(rank).astype(np.int64))
+    low_codes = rows.at_ranks(_whole(low_rank, rows.sizes - 1))
+    high_codes = rows.at_ranks(_whole(np.ceil(rank), rows.sizes - 1))
     data_type = rows.codec.type
     if pa.types.is_floating(data_type):
         dtype = np.dtype(f"f{data_type.bit_width // 8}")

@@ -24,11 +24,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Final
 
 import numpy as np
 
 from circuits.plan.nodes import AggregateCall, Fields, Order
-from circuits.runtime.operators.aggregates.group_functions import GROUP_FUNCTIONS, GroupedRows
+from circuits.runtime.operators.aggregates.group_functions import (
+    GROUP_FUNCTIONS,
+    GroupedRows,
+    size_overflow,
+)
 from circuits.runtime.operators.aggregates.ranked_rows import RankedRows
 from circuits.runtime.operators.ordered_rows import OrderedRows
 from circuits.runtime.operators.row_order import RowOrder
@@ -39,6 +44,10 @@ from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["OrderedAggregate", "state_key"]
+
+
+# A size below it, plus a change of at most as much, wraps around to a negative number.
+_SIZE_LIMIT: Final = 2**63
 
 
 def state_key(call: AggregateCall) -> object:
@@ -123,15 +132,32 @@ class OrderedAggregate:
 
         Returns:
             The codes, shape ``(calls, 2 n)``, and the staged changes.
+
+        Raises:
+            WeightOverflowError: The positive weights of a group leave int64.
         """
         if isinstance(self._rows, OrderedRows):
             return self._rows.read_results(delta, groups, partial(self.results, budget=budget))
+        self._check_weights(delta)
         old, new, staged = self._rows.prepare(delta)
         codes = [self._results_by_rank(search, groups) for search in (old, new)]
         return np.concatenate(codes, axis=1), staged
 
+    def _check_weights(self, delta: ZSet) -> None:
+        """Refuse a step that may change the size of a group by more than int64 holds."""
+        weights = delta.weight_array
+        if np.abs(weights.astype(np.float64)).sum() < _SIZE_LIMIT:
+            return
+        starts = self._order.group_starts(delta.row_array)
+        magnitudes = np.add.reduceat(np.abs(weights.astype(object)), starts)  # exact
+        if (magnitudes > _SIZE_LIMIT).any():
+            raise size_overflow(self.calls[0])
+
     def _results_by_rank(self, search: RankSearch, groups: Int64Array) -> Int64Array:
         sizes = search.sizes(groups)
+        # `_check_weights` has bounded the change, so a size that leaves int64 is negative.
+        if (sizes < 0).any():
+            raise size_overflow(self.calls[0])
         codes = []
         for call, function, result_codec in zip(
             self.calls, self._functions, self._result_codecs, strict=True

@@ -2,9 +2,10 @@
 
 The parsers (`circuits.types.functions.casting.time_parsing`,
 `circuits.types.functions.casting.text_parsing`) read the notation of DuckDB. Spark also reads dates
-without a day or month, a sign ``+``, control characters around a text, and zones such as ``UTC+8``
-and ``Europe/Paris``. It does not read ``infinity``, other separators than ``-``, and integers with
-a fraction or an exponent; such a text is changed into one that no parser accepts.
+without a day or month, an hour alone, a sign ``+``, control characters around a text, and zones
+such as ``UTC+8`` and ``Europe/Paris``. It does not read ``infinity``, other separators than ``-``,
+a zone after a clock without seconds, and integers with a fraction or an exponent; such a text is
+changed into one that no parser accepts.
 
 Cost: one regular expression over the column finds the texts that need no change. The others run
 over the remaining texts. The zone of a region is computed in Python, once per distinct text.
@@ -39,11 +40,20 @@ _DATE_REPLACEMENTS: Final = (
     (r"^(\d{4})$", r"\1-01-01"),
     (r"^(\d{4}-\d{1,2})$", r"\1-01"),
     # An offset loses the name before it: 10:00 UTC+8 becomes 10:00+8.
-    (_TIME_END + r" ?(?:UTC|GMT|UT)([+-]\d)", r"\1\2"),
+    (_TIME_END + r" *(?:UTC|GMT|UT)([+-]\d)", r"\1\2"),
     # The hours of an offset get two digits: 10:00+8 becomes 10:00+08.
-    (_TIME_END + r" ?([+-])(\d)(:|$)", r"\1\20\3\4"),
+    (_TIME_END + r" *([+-])(\d)(:|$)", r"\1\20\3\4"),
     # Infinity, years BC, and the separators / and \ are no dates in Spark.
     (r"^(-?(?i:inf(?:inity)?)|.*\((?i:bc)\).*|\d+[ /\\].*|[^T ]*[/\\].*)$", r"no date: \1"),
+)
+# The notation of a clock, after these replacements; a date ignores its clock.
+_CLOCK_REPLACEMENTS: Final = (
+    (r"^([^T ]+[T ]\d{1,2})$", r"\1:00"),
+    # One blank before a zone is enough.
+    (_TIME_END + r" {2,}", r"\1 "),
+    # No digits after a colon, or a zone after a clock without seconds: no timestamps in Spark.
+    (r"^([^T ]+[T ]\d{1,2}:(?:\d{1,2}:)?(?:[^\d].*)?)$", r"no timestamp: \1"),
+    (r"^([^T ]+[T ]\d{1,2}:\d{1,2}[^\d:].*)$", r"no timestamp: \1"),
 )
 _COMMON_INTEGER: Final = r"^[+-]?\d+$"
 _REGION: Final = r"[A-Za-z]+/[A-Za-z_/]+"
@@ -51,7 +61,7 @@ _REGION: Final = r"[A-Za-z]+/[A-Za-z_/]+"
 
 def _replace_region(text: str) -> str:
     """Replace the name of the region at the end of a time by its offset from UTC."""
-    match = re.fullmatch(rf"(.*?\d) ?({_REGION})", text)
+    match = re.fullmatch(rf"(.*?\d) *({_REGION})", text)
     if match is None:
         return text
     try:
@@ -76,17 +86,22 @@ def _replace_uncommon(common: str, replace: Callable[[pa.Array], pa.Array]) -> K
 
 def _replace_dates(texts: pa.Array) -> pa.Array:
     """Leave out the part of a text after its date: Spark ignores it, whatever it is."""
-    return pc.replace_substring_regex(_replace_timestamps(texts), _DATE_AND_TIME, r"\1")
+    return _replace_patterns(texts, *_DATE_REPLACEMENTS, (_DATE_AND_TIME, r"\1"))
 
 
 def _replace_timestamps(texts: pa.Array) -> pa.Array:
-    for pattern, replacement in _DATE_REPLACEMENTS:
-        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    texts = _replace_patterns(texts, *_DATE_REPLACEMENTS, *_CLOCK_REPLACEMENTS)
     has_region = pc.match_substring_regex(texts, f"{_REGION}$")
     if not pc.any(has_region).as_py():
         return texts
     with_offsets = map_distinct(texts.filter(has_region), _replace_region, _TEXT)
     return pc.replace_with_mask(texts, has_region, with_offsets)
+
+
+def _replace_patterns(texts: pa.Array, *replacements: tuple[str, str]) -> pa.Array:
+    for pattern, replacement in replacements:
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    return texts
 
 
 def _replace_integers(texts: pa.Array) -> pa.Array:
