@@ -190,8 +190,8 @@ class ProgramChange:
         )
 
     @property
-    def missing(self) -> list[str]:
-        """Why the change cannot be applied: one message per input whose rows are not kept."""
+    def missing(self) -> dict[str, str]:
+        """By the input whose rows are not kept: why the change cannot be applied."""
         missing: dict[str, list[str]] = {}
         reasons: dict[str, str] = {}
         for backfill in (self._backfill, self._old_views):
@@ -199,11 +199,11 @@ class ProgramChange:
                 columns = missing.setdefault(rows.input, [])
                 columns += [column for column in rows.columns if column not in columns]
                 reasons.setdefault(rows.input, rows.reason)
-        return [
-            f"input {name!r}: new or changed views need the rows of its columns "
+        return {
+            name: f"input {name!r}: new or changed views need the rows of its columns "
             f"({', '.join(columns)}) so far, and {reasons[name]}"
             for name, columns in missing.items()
-        ]
+        }
 
     @property
     def given_inputs(self) -> set[str]:
@@ -265,7 +265,7 @@ class ProgramChange:
             is not read, unless a new join needs it in another order.
         """
         if self.missing:
-            raise ProgramChangeError("; ".join(self.missing))
+            raise ProgramChangeError("; ".join(self.missing.values()))
         old, graph = self.old, self._graph
         codecs = old.codecs
         self._reuse.share_row_ids()
@@ -447,12 +447,6 @@ class ProgramChange:
             if old_checked is None or watermark is None:
                 continue
             if _event_time(self.old, name) != _event_time(self.new, name):
-                if self.old.graph.state_bounds is not None:
-                    raise ProgramChangeError(
-                        f"input {name!r}: the column of its event time changes, and state before "
-                        "its watermark has been dropped: keep the column, or start with a new "
-                        "state directory"
-                    )
                 continue
             delay, old_delay = checked.expiry_delay, old_checked.expiry_delay
             if delay is not None and old_delay is None:

@@ -332,10 +332,6 @@ class AggregateReader:
         options: tuple[Any, ...] = (),
     ) -> Expression:
         """Return the value of a primitive aggregate."""
-        if function in ("min", "max"):
-            self.source.refuse_nested_order_in_spark(
-                self.function, arguments[0].type, f"{function}()"
-            )
         with self.source.errors_at(self.function):
             type_ = functions.aggregate_type(function, *(value.type for value in arguments))
         return self._register(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregation.aggregate_reader import AggregateDefinition, AggregateReader, Read
+from circuits.sql.binding.nested_order import has_order_key, order_key, value_of_key
 from circuits.sql.binding.ordering import SortKey
 from circuits.sql.expressions.casts import spark_text
 from circuits.sql.expressions.literals import NULL, integer_literal
@@ -66,7 +67,8 @@ def _best_reader(*, is_max: bool) -> Read:
         filters = (
             reader.filter_arguments(by) if reader.is_spark else reader.filter_arguments(by, value)
         )
-        order = SortKey(by, is_max, False)
+        has_key = reader.is_spark and has_order_key(by.type)
+        order = SortKey(order_key(by) if has_key else by, is_max, False)
         if reader.argument_count == 3:
             return _read_first_values(reader, 2, value, filters, order)
         return reader.aggregate("first", value, *filters, order=(order,))
@@ -79,6 +81,10 @@ def _extremes_reader(function: str) -> Read:
 
     def read(reader: AggregateReader) -> Expression:
         value = reader.argument(0)
+        if reader.argument_count == 1 and reader.is_spark and has_order_key(value.type):
+            key = reader.aggregate(function, reader.apply_filter(order_key(value)))
+            return value_of_key(key, value.type)
+        reader.source.refuse_nested_order_in_spark(reader.function, value.type, f"{function}()")
         if reader.argument_count == 1:
             return reader.aggregate(function, reader.apply_filter(value))
         if reader.is_spark:

@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
+from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import SYMBOLS, SqlSource
 from circuits.types import functions
@@ -43,6 +44,14 @@ FIRST_PARAMETER: Final = 1 << 40
 LEVEL_COLUMNS: Final = 100
 #: The functions that depend on the order of values.
 ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
+# Functions whose value is another one in each call.
+_RANDOM_FUNCTIONS: Final = frozenset(
+    (
+        *("gen_random_uuid", "monotonically_increasing_id", "nextval", "rand", "randn", "random"),
+        *("randstr", "setseed", "shuffle", "uniform", "uuid", "uuidv4", "uuidv7"),
+    )
+)
+_COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge"})
 # The functions whose arguments, except conditions, get one type.
 _UNIFYING_FUNCTIONS: Final = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "same"} | {"case", "coalesce", "greatest", "least"}
@@ -215,10 +224,16 @@ class Clause:
     ) -> Expression:
         """Return a call of a function; errors point to ``node``.
 
-        In dialect spark, an order of nested values is an error, because NULL within them has
-        another place there.
+        In dialect spark, an order of nested lists is an error, because NULL within them has
+        another place there; comparisons compare order keys.
         """
-        if name in ORDERING_FUNCTIONS or name.startswith("list_sort"):
+        if name in _COMPARISONS and self.source.is_spark:
+            arguments = tuple(
+                order_key(part) if has_order_key(part.type) else part for part in arguments
+            )
+        if (name in ORDERING_FUNCTIONS and name not in _COMPARISONS) or name.startswith(
+            "list_sort"
+        ):
             for argument in arguments:
                 ordered_type = argument.type
                 if name.startswith("list_") and is_nested(ordered_type):
@@ -278,6 +293,10 @@ class Clause:
         """Return advice that names similar functions; empty if the node is not a function."""
         if not _is_function_call(node):
             return ""
+        if self.source.name_in_text(node).lower() in _RANDOM_FUNCTIONS:
+            return (
+                "its value would differ when the rows are deleted; compute it before, as a column"
+            )
         names = sorted(self.readers.function_names(is_spark=self.source.is_spark))
         similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
         if similar:

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Order
+from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.source import SqlSource
 
 __all__ = ["Limit", "SortKey", "order_columns", "read_limit", "read_order", "read_position"]
@@ -60,7 +61,10 @@ def read_order(
             sort_keys += [SortKey(column, descending, nulls_first) for column in columns]
             continue
         value = read(key.this)
-        source.refuse_nested_order_in_spark(key, value.type, "ORDER BY")
+        if source.is_spark and has_order_key(value.type):
+            value = order_key(value)
+        else:
+            source.refuse_nested_order_in_spark(key, value.type, "ORDER BY")
         sort_keys.append(SortKey(value, descending, nulls_first))
     return tuple(sort_keys)
 

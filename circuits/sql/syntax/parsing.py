@@ -41,7 +41,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.sql.syntax.array_subqueries import replace_array_subqueries
 from circuits.sql.syntax.collations import replace_collations
 from circuits.sql.syntax.function_templates import TEMPLATES, replace_templates
-from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT, replace_intervals
+from circuits.sql.syntax.interval_syntax import (
+    INTERVAL_TEXT,
+    distribute_intervals,
+    replace_intervals,
+)
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.method_calls import replace_method_calls
 from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
@@ -120,7 +124,11 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
         parse_template = partial(_parse_expression, dialect=_dialect("duckdb"))
         trees = [tree and replace_templates(tree, parse_template) for tree in trees]
     return [
-        replace_collations(rewrite_tree(tree), dialect=dialect_name, is_spark=is_spark_dialect)
+        replace_collations(
+            distribute_intervals(rewrite_tree(tree)),
+            dialect=dialect_name,
+            is_spark=is_spark_dialect,
+        )
         if tree is not None
         else None
         for tree in trees

@@ -152,7 +152,7 @@ def _describe(change: ProgramChange, manifest: Manifest) -> dict[str, Any]:
         "rows_to_read": change.rows_to_read,
         "seconds": round(change.estimated_seconds, 3),
         "losses": change.losses,
-        "missing": change.missing,
+        "missing": list(change.missing.values()),
     }
 
 

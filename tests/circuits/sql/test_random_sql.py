@@ -88,6 +88,12 @@ ONCE_WRONG = [
     "SELECT t.a, u.a FROM t JOIN u ON t.s COLLATE NOCASE = u.s",
     "SELECT t.a, count(DISTINCT u.s COLLATE NOCASE) AS n FROM t LEFT JOIN u ON u.s = t.s COLLATE "
     "NOCASE GROUP BY t.a",
+    "SELECT v.d + CASE b WHEN 1 THEN INTERVAL 1 MONTH WHEN 2 THEN INTERVAL '1 year 2 days' ELSE "
+    "INTERVAL (b) DAY END AS x, CASE WHEN b > 1 THEN INTERVAL (b) MONTH END + v.d AS y, "
+    "d - IF(b > 1, INTERVAL 1 QUARTER, NULL) AS z FROM v",
+    "SELECT max(t.ts - (CASE WHEN t.k THEN INTERVAL '1 mon' ELSE to_years(b) END)) AS m "
+    "FROM t WHERE t.ts + CASE WHEN a > 1 THEN INTERVAL 1 MONTH ELSE INTERVAL 5 SECOND END > "
+    "TIMESTAMP '2020-01-01 00:00:08'",
     "SELECT [(SELECT max(u.a) FROM u WHERE u.s = t.s), t.b] AS l, [(SELECT max(a) FROM u)] FROM t",
 ]
 

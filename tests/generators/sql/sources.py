@@ -61,6 +61,8 @@ class Sources(Aggregates):
             scope[:] = [Column(f"{alias}.d{i}", c.kind) for i, c in enumerate(scope)]
             return inner
         depth = depth if self.chance(20) else 0
+        if self.dialect == "spark" and kind != "JOIN":
+            depth = 0  # Spark takes NULL NOT IN (SELECT ...) as true in ON of an outer join
         return f"{text} {kind} {other} ON {self.join_condition(scope, added, depth)}"
 
     def table(self, depth: int) -> tuple[str, list[Column]]:
