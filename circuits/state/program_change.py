@@ -110,7 +110,7 @@ class ProgramChange:
             input cannot change.
 
     >>> from circuits import compile_sql
-    >>> schemas = {"e": "src bigint, dst bigint"}
+    >>> schemas = {"e": "src bigint not null, dst bigint not null"}
     >>> join = "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;"
     >>> old = compile_sql(join, schemas)
     >>> step = old.step({"e": [{"src": 1, "dst": 2}, {"src": 2, "dst": 3}]})
