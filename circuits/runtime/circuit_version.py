@@ -118,6 +118,10 @@ class CircuitVersion:
         trace_names = self.graph.registry.relations
         return {node_name: self.trace(name) for node_name, name in trace_names.items()}
 
+    def rows_in_runs(self) -> dict[str, int]:
+        """Return the rows in the runs of each trace; a row that is in two runs counts twice."""
+        return {name: version.rows for name, version in self.traces.items()}
+
     def codecs(self) -> Codecs:
         """Return codecs for one reader; the codes that it adds for new values are private."""
         return self.graph.codecs.overlay(self.shared)

@@ -444,14 +444,14 @@ def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
 def _plan_cycle(environment: Environment, trees: list[exp.Expr]) -> list[_View]:
     """Return the views of statements that name each other, or of one that names itself."""
     source = environment.source
-    for tree in trees:
-        if _view_name(tree) not in source.recursive_views:
-            others = ", ".join(repr(_view_name(other)) for other in trees)
-            raise source.error(
-                tree.this,
-                f"the views {others} name each other; write CREATE RECURSIVE VIEW to make "
-                "them a recursion",
-            )
+    names = [_view_name(tree) for tree in trees]
+    # In Feldera, only one view of a cycle is declared to be recursive.
+    if not source.recursive_views.intersection(names):
+        raise source.error(
+            trees[0].this,
+            f"the views {', '.join(map(repr, names))} name each other; write CREATE RECURSIVE "
+            "VIEW to make them a recursion",
+        )
     equations = []
     for tree in trees:
         target, column_names = _read_create_view(source, tree)

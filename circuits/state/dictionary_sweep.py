@@ -55,10 +55,10 @@ __all__ = ["DictionarySweeper"]
 
 # A sweep is due if at least so many values, and this share of the remaining ones, are new.
 MIN_NEW_VALUES: Final = 1 << 14
-MAX_NEW_SHARE: Final = 0.5
+MAX_NEW_SHARE: Final = 0.25
 MARKS_PER_NEW_VALUE: Final = 16
 # Work of a commit: for each new value, and for each commit.
-WORK_PER_VALUE: Final = 16
+WORK_PER_VALUE: Final = 32
 MIN_WORK: Final = 4096
 # Codes that are marked at a time.
 _CODES_PER_SLICE: Final = 2048

@@ -455,12 +455,6 @@ class ProgramChange:
             if old_checked is None or watermark is None:
                 continue
             if _event_time(self.old, name) != _event_time(self.new, name):
-                if self.old.graph.state_bounds is not None:
-                    raise ProgramChangeError(
-                        f"input {name!r}: the column of its event time changes, and state before "
-                        "its watermark has been dropped: keep the column, or start with a new "
-                        "state directory"
-                    )
                 continue
             delay, old_delay = checked.expiry_delay, old_checked.expiry_delay
             if delay is not None and old_delay is None:

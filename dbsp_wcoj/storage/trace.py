@@ -617,6 +617,13 @@ class TraceVersion:
         self._trace: Trace | None = None
 
     @property
+    def rows(self) -> int:
+        """The number of rows of all runs; a row that is in two runs counts twice. O(runs)."""
+        for _, (runs, tail) in self._snapshot:
+            return sum([run.rows for run in runs]) + (0 if tail is None else tail[2])
+        return 0
+
+    @property
     def trace(self) -> Trace:
         """A trace of these rows, read-only and shared by all readers."""
         trace = self._trace

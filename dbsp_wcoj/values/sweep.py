@@ -48,7 +48,9 @@ _MIN_REMOVED_SHARE: Final = 4
 # Marks are counted in slices of this size. Counting so many is as much work as copying one string.
 _STRINGS_PER_COUNT: Final = 1 << 14
 _COUNTS_PER_WORK: Final = 8
-# Of the new arrays, at least so much is free at first.
+# The new arrays have room for so many times the remaining strings, and for some more. Before that,
+# the next sweep is usually due, so that they do not grow (`dbsp_wcoj.values.growth`).
+_CAPACITY: Final = 1.6
 _FREE_STRINGS: Final = 1024
 _FREE_BYTES: Final = 1 << 14
 
@@ -167,6 +169,7 @@ class Sweep:
             target.grow(int(np.diff(bounds[: size + 1]).max()))
         if self._cursors.tolist() == [code_map.sorted_count, len(code_map.codes), size]:
             target.append(np.concatenate([*self._passed, _NO_POSITIONS]), code_map, bounds, arena)
+            target.codes = target.codes[: target.size].copy()
             self._is_copied = True
         return work
 
@@ -222,14 +225,14 @@ class _Target:
     """The arrays that the remaining strings are copied to."""
 
     def __init__(self, strings: int, length: int) -> None:
-        capacity = strings + strings // 8 + _FREE_STRINGS
+        capacity = int(strings * _CAPACITY) + _FREE_STRINGS
         slot_count = 64
-        while slot_count * 7 < 16 * capacity:
+        while slot_count < 2 * capacity:
             slot_count *= 2
         self._slots = SlotsCopy(slot_count)
         self.bounds = np.empty(capacity + 1, np.int64)
         self.bounds[0] = 0
-        self.arena = np.empty(length + length // 8 + _FREE_BYTES, np.uint8)
+        self.arena = np.empty(int(length * _CAPACITY) + _FREE_BYTES, np.uint8)
         self.codes = np.empty(capacity, np.int64)
         self.size = 0
         #: The number of strings that were copied in the order of their codes.

@@ -226,7 +226,6 @@ def _describe_manifest(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:
             "order": None,
             "kind": "dictionary",
             **_count_segments(segments),
-            "rows": manifest.dictionary_lengths.get(name, 0),
         }
         for name, segments in manifest.dictionaries.items()
     ]

@@ -177,8 +177,16 @@ def _state_metrics(state: CircuitVersion) -> Iterator[Metric]:
 def _dictionary_metrics(state: CircuitVersion) -> Iterator[Metric]:
     names = StateNames(state.graph)
     dictionaries = state.graph.registry.dictionaries
-    lengths = {names.name(name): length for name, length in state.lengths.items()}
-    yield _gauges("dictionary_values", "Values of a dictionary", "dictionary", lengths)
+    values = {names.name(name): shared.size for name, shared in state.shared.items()}
+    yield _gauges("dictionary_values", "Values of a dictionary", "dictionary", values)
+    codes = {names.name(name): length for name, length in state.lengths.items()}
+    text = "Values that a dictionary has ever had"
+    yield _gauges("dictionary_codes", text, "dictionary", codes)
+    swept = GaugeMetricFamily(
+        f"{PREFIX}_values_after_sweep", "Values of all dictionaries after the last sweep"
+    )
+    swept.add_metric([], state.graph.values_after_sweep)
+    yield swept
     sizes = {names.name(name): dictionary.nbytes for name, dictionary in dictionaries.items()}
     yield _gauges("dictionary_bytes", "Bytes of a dictionary in memory", "dictionary", sizes)
 

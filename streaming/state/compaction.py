@@ -17,7 +17,10 @@ removes it.
 
 The values that were removed from a dictionary in memory are still in its parts. So the compactor
 also writes the remaining values of a dictionary to one part, which takes the place of all its
-parts. It reads them from memory, from arrays that do not change (`dbsp_wcoj.values.overlay`).
+parts. It reads them from memory, from arrays that do not change (`dbsp_wcoj.values.overlay`). In
+the same way, rows that cancel each other stay in parts of equal size for long, because a level is
+merged when it is full. If the parts of an arrangement have many more rows than its runs in memory,
+all of them are merged.
 
 A compaction that fails for want of space or memory is tried again later. Large files
 that no version names any more are removed in the background, too: to free the blocks of a file of
@@ -65,6 +68,10 @@ __all__ = ["CompactedPart", "Compactor", "PartGroup"]
 ROWS_PER_SLICE: Final = 1 << 20
 # After a compaction has failed, the next one starts after this many micro-batches.
 STEPS_AFTER_FAILURE: Final = 64
+# All parts of an arrangement are merged if they have this many times the rows that are in memory,
+# and so many more.
+MAX_STORED_ROWS_RATIO: Final = 1.5
+MIN_REMOVED_ROWS: Final = 1 << 14
 
 log = logging.getLogger(__name__)
 
@@ -191,20 +198,47 @@ class Compactor:
         if self._task is None and self._due and not self._steps_to_wait and not self._must_rewrite:
             self._start(manifest, file)
 
-    def rewrite_dictionaries(
+    def reclaim_space(
+        self,
+        manifest: Manifest,
+        dictionaries: Mapping[str, InternerArrays],
+        rows: Mapping[str, int],
+        file_name: Callable[[], str],
+    ) -> None:
+        """Write a dictionary or arrangement again of which much was removed.
+
+        While a compaction runs, this only keeps `after_commit` from starting another one.
+
+        Args:
+            manifest: The current version, whose step is committed.
+            dictionaries: The values of each dictionary.
+            rows: The number of rows in memory of each trace.
+            file_name: Returns an unused name, for the result.
+        """
+        self._must_rewrite = False
+        self._rewrite_dictionaries(manifest, dictionaries, file_name)
+        for name, orders in manifest.traces.items():
+            for order, references in orders.items():
+                stored = sum(part.rows for part in references)
+                if stored > MAX_STORED_ROWS_RATIO * rows.get(name, stored) + MIN_REMOVED_ROWS:
+                    self._rewrite_rows(manifest, PartGroup((name, order), references), file_name)
+
+    def _rewrite_rows(
+        self, manifest: Manifest, group: PartGroup, file_name: Callable[[], str]
+    ) -> None:
+        if self._task is None and not self._steps_to_wait:
+            checksums = {part.file: manifest.files[part.file] for part in group.references}
+            reader = PartReader(self._files, checksums)
+            self._run_task(_Task(self._files, reader, group, file_name()))
+        elif self._task is None or self._task.group.key != group.key:
+            self._must_rewrite = True
+
+    def _rewrite_dictionaries(
         self,
         manifest: Manifest,
         dictionaries: Mapping[str, InternerArrays],
         file_name: Callable[[], str],
     ) -> None:
-        """Write a dictionary again of which many values were removed, unless a compaction runs.
-
-        Args:
-            manifest: The current version, whose step is committed.
-            dictionaries: The values of each dictionary.
-            file_name: Returns an unused name, for the result.
-        """
-        self._must_rewrite = False
         for name, values in dictionaries.items():
             references = manifest.dictionaries.get(name, ())
             is_current = manifest.dictionary_lengths.get(name) == values.next_code

@@ -35,6 +35,7 @@ from circuits.state.program_change import ProgramChange
 from circuits.state.registry import is_row_ids
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
+from streaming.state.directory_identity import find_identity
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
 from streaming.state.verified_files import read_state
@@ -110,11 +111,13 @@ def plan_change(
     """Compare the program of a version with that of a circuit; load the version, change nothing.
 
     Raises:
-        StateMismatchError: The old program cannot be compiled again, or cannot be compared.
+        StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the
+            directory has another format.
         StateDamagedError: The version is damaged.
         ProgramChangeError: The options do not fit the programs.
     """
     old = Circuit(read_program(files, manifest, circuit.spec.functions))
+    find_identity(files, old)  # raises: the directory has another format
     try:
         old.load(read_state(files, manifest))
     except DbspWcojError as error:

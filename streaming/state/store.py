@@ -312,9 +312,11 @@ class Store:
         self._is_loaded = True
         manifest = self._current
         assert manifest is not None
-        self._compactor.rewrite_dictionaries(
+        version = self.circuit.committed
+        self._compactor.reclaim_space(
             manifest,
-            self.circuit.committed.shared,
+            version.shared,
+            version.rows_in_runs(),
             lambda: self._compacted_file(manifest.batch_id),
         )
 

@@ -44,6 +44,13 @@ FIRST_PARAMETER: Final = 1 << 40
 LEVEL_COLUMNS: Final = 100
 #: The functions that depend on the order of values.
 ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
+# Functions whose value is another one in each call.
+_RANDOM_FUNCTIONS: Final = frozenset(
+    (
+        *("gen_random_uuid", "monotonically_increasing_id", "nextval", "rand", "randn", "random"),
+        *("randstr", "setseed", "shuffle", "uniform", "uuid", "uuidv4", "uuidv7"),
+    )
+)
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge"})
 # The functions whose arguments, except conditions, get one type.
 _UNIFYING_FUNCTIONS: Final = frozenset(
@@ -286,6 +293,10 @@ class Clause:
         """Return advice that names similar functions; empty if the node is not a function."""
         if not _is_function_call(node):
             return ""
+        if self.source.name_in_text(node).lower() in _RANDOM_FUNCTIONS:
+            return (
+                "its value would differ when the rows are deleted; compute it before, as a column"
+            )
         names = sorted(self.readers.function_names(is_spark=self.source.is_spark))
         similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
         if similar:

@@ -158,8 +158,17 @@ def unify_columns(
             )
     types = []
     for index in range(len(first.fields)):
+        column_types = [plan.fields[index].type for plan in plans]
+        if source.is_spark and any(
+            pa.types.is_timestamp(type) and type.tz for type in column_types
+        ):
+            # In Spark, the common type of TIMESTAMP_NTZ and TIMESTAMP is TIMESTAMP.
+            column_types = [
+                pa.timestamp("us", "UTC") if pa.types.is_timestamp(type) else type
+                for type in column_types
+            ]
         with source.errors_at(node):
-            types.append(functions.common_type([plan.fields[index].type for plan in plans]))
+            types.append(functions.common_type(column_types))
     names = tuple(field.name for field in first.fields)
     return [_rename_and_cast(source, node, plan, names, types) for plan in plans]
 

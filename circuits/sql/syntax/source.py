@@ -112,6 +112,8 @@ NO_COMMA_AFTER: Final = (
 #: The schemas of tables without the name of a schema, in DuckDB, PostgreSQL and Spark.
 DEFAULT_SCHEMAS: Final = ("main", "public", "default")
 
+# The words after DECLARE of a recursive view in Feldera.
+_RECURSIVE_VIEW: Final = re.compile(r"\s+RECURSIVE\s+VIEW\b", re.IGNORECASE)
 # The words after EXECUTE before the statements of a set in Flink.
 _STATEMENT_SET: Final = re.compile(r"\s*STATEMENT\s+SET\s+BEGIN\b", re.IGNORECASE)
 
@@ -205,6 +207,9 @@ class SqlSource:
                 if words and token.text.upper() == "EXECUTE":
                     blanks = " " * (words.end() - token.start)
                     text = text[: token.start] + blanks + text[words.end() :]
+                # The same after DECLARE in PostgreSQL's dialects.
+                if token.text.upper() == "DECLARE" and _RECURSIVE_VIEW.match(text, token.end + 1):
+                    text = f"{text[: token.start]}CREATE {text[token.end + 1 :]}"
             return tokens if text == self.text else list(sqlglot.tokenize(text, self.dialect))
         except (SqlglotError, *_PARSER_BUGS) as error:
             raise self._unreadable_text_error(error) from None

@@ -147,11 +147,10 @@ def _created_kind(tokens: list[Token]) -> int | None:
 
 
 def _name_recursive_views(tokens: list[Token], result: StatementWords) -> list[Token]:
-    is_declaration = [_word(tokens, index) for index in range(3)] == [
-        "DECLARE",
-        "RECURSIVE",
-        "VIEW",
-    ]
+    words = [_word(tokens, index) for index in range(max(3, len(tokens)))]
+    # `SqlSource.tokenize` writes CREATE for DECLARE in some dialects.
+    is_declaration = words[0] in ("DECLARE", "CREATE") and words[1:3] == ["RECURSIVE", "VIEW"]
+    is_declaration = is_declaration and "AS" not in words
     kept: list[Token] = []
     for index, token in enumerate(tokens):
         is_recursive = _word(tokens, index) == "RECURSIVE" and _word(tokens, index + 1) == "VIEW"

@@ -78,7 +78,7 @@ def measure(
     }
     registry = state.graph.registry
     dictionaries = {
-        names.name(name): Part(len(dictionary), dictionary.nbytes)
+        names.name(name): Part(dictionary.string_count, dictionary.nbytes)
         for name, dictionary in registry.dictionaries.items()
         if len(dictionary)
     }

@@ -278,6 +278,13 @@ UNSUPPORTED = [
 ]
 
 
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@pytest.mark.parametrize("function", ["uuid()", "random()", "RAND(5)"])
+def test_an_error_says_why_random_functions_are_not_supported(function, dialect):
+    with pytest.raises(UnsupportedSqlError, match="would differ when the rows are deleted"):
+        compile_sql(f"SELECT {function} AS r FROM t", {"t": "a INT"}, dialect=dialect)
+
+
 @pytest.mark.parametrize(("text", "word", "words"), UNSUPPORTED)
 def test_an_unsupported_construct_is_named_with_its_place(text, word, words):
     with pytest.raises(UnsupportedSqlError) as caught:

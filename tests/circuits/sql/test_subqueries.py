@@ -334,6 +334,14 @@ def test_views_may_be_used_before_they_are_defined():
 def test_views_that_read_each_other_are_an_error_unless_they_are_recursive():
     with pytest.raises(SqlError, match="'v', 'z' name each other; write CREATE RECURSIVE VIEW"):
         compile_sql("CREATE VIEW v AS SELECT a FROM z; CREATE VIEW z AS SELECT a FROM v", SCHEMAS)
+    text = (
+        "DECLARE RECURSIVE VIEW v (a INT); CREATE VIEW z AS SELECT a - 1 AS a FROM v WHERE a > 0;"
+    )
+    text += "CREATE VIEW v AS SELECT a FROM t UNION SELECT a FROM z"
+    for dialect in ("duckdb", "postgres", "spark"):
+        views = compile_sql(text, {"t": "a INT"}, dialect=dialect).step({"t": [{"a": 2}]})
+        assert sorted(views["v"]["a"].to_pylist()) == [0, 1, 2]
+        assert sorted(views["z"]["a"].to_pylist()) == [0, 1]
     with pytest.raises(SqlError, match="no rows to begin with"):
         compile_sql("CREATE RECURSIVE VIEW v AS SELECT a FROM v", SCHEMAS)
     with pytest.raises(UnsupportedSqlError, match="an aggregate over the recursive 'v'"):

@@ -490,3 +490,11 @@ def test_windows_of_dates_and_of_single_rows_are_what_spark_answers(query):
     view = circuit.step({"e": changes})["view"].to_pylist()
     assert sorted(tuple(map(plain, row.values()))[:-1] for row in view) == SPARK_WINDOWS[query]
     assert all(row["weight"] == -1 for row in view)
+
+
+def test_in_spark_the_union_of_times_with_and_without_a_zone_has_a_zone():
+    query = "SELECT date_trunc('hour', ts) AS x FROM e UNION SELECT ts FROM e"
+    circuit = compile_sql(query, {"e": "ts TIMESTAMP_NTZ"}, dialect="spark")
+    view = circuit.step({"e": [{"ts": datetime(2020, 1, 1)}, {"ts": datetime(2020, 1, 1, 1, 2)}]})
+    times = sorted(view["view"]["x"].to_pylist())
+    assert times == [datetime(2020, 1, 1, *hour, tzinfo=UTC) for hour in [(0,), (1,), (1, 2)]]

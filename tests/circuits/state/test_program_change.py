@@ -396,6 +396,15 @@ def test_a_changed_retention_holds_from_the_next_step_on(old_days, new_days, lat
     assert published == Counter({(day, 1): 1 for day in kept})
 
 
+def test_an_input_may_lose_its_retention_and_keep_other_options():
+    old = compile_sql(BY_KEY, TIMED, input_options=retained(10, keep="all"))
+    old.step(timed(1, 5, 14))
+    strict = {"e": InputOptions(strict=True, keep="all")}
+    new = compile_sql(BY_KEY, TIMED, input_options=strict)
+    assert change(old, new) == {}
+    assert step_bags(new, timed(1, 30)) == {"v": Counter({(1, 1): 1, (30, 1): 1})}
+
+
 def test_given_rows_that_are_older_than_the_retention_are_left_out():
     old = compile_sql(
         BY_KEY, TIMED, input_options={"e": InputOptions(lateness=Lateness("at", "1 day"))}

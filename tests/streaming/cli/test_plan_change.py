@@ -10,6 +10,8 @@ import pytest
 from circuits import compile_sql
 from streaming import ChangeOptions, StateMismatchError, ViewSink
 from streaming.cli.arguments.checks import check_usable
+from streaming.state.checksums import decode_checked, encode_checked
+from streaming.state.directory_identity import FORMAT_VERSION, IDENTITY_FILE
 from tests.streaming.cli.test_commands import run, run_error
 from tests.streaming.state.test_program_change import COUNTS, PATHS, Job, expected, feed
 from tests.streaming.state.test_program_change import run as run_job
@@ -69,6 +71,14 @@ def test_plan_change_needs_a_version_and_a_query(tmp_path: Path, job: Job) -> No
     (tmp_path / "empty").mkdir()
     assert "has no version" in run_error("plan-change", tmp_path / "empty", PATHS)
     assert "error" in run_error("plan-change", job.state_dir, "SELECT x FROM unknown")
+
+
+def test_plan_change_refuses_a_directory_of_another_format(job: Job) -> None:
+    path = job.state_dir / IDENTITY_FILE
+    body = decode_checked(path.read_bytes(), str(path))
+    path.write_bytes(encode_checked({**body, "format": FORMAT_VERSION - 1}))
+    message = run_error("plan-change", job.state_dir, PATHS + COUNTS)
+    assert f"has format {FORMAT_VERSION - 1}, this version reads {FORMAT_VERSION}" in message
 
 
 def test_a_run_that_drops_state_needs_the_option(job: Job) -> None:

@@ -10,6 +10,7 @@ from circuits import compile_sql
 from circuits.state import dictionary_sweep
 from dbsp_wcoj.values import sweep
 from streaming import ViewSink
+from streaming.state import compaction
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
 from streaming.state.reader import load
@@ -159,6 +160,21 @@ def test_the_compactor_writes_dictionaries_again(tmp_path, polls):
     assert bag_of(restarted.table("e")) == rows_after(150)["r"]
 
 
+def test_parts_with_rows_that_cancel_are_merged(tmp_path, small_limits):
+    small_limits.setattr(compaction, "MIN_REMOVED_ROWS", 100)
+    files = CountedFiles(tmp_path)
+    sink, most = open_sink(files), 0
+    with files.threads(1):
+        for number in range(150):
+            sink(Frame(tables_of_step(number)["r"], "q"), number)
+            parts = newest_parts(files)
+            most = max(most, *(sum(p.rows for p in ps) for k, ps in parts.items() if k[1]))
+        sink.close()
+    # 200 rows are live, and the runs in memory have up to twice as many.
+    assert most <= compaction.MAX_STORED_ROWS_RATIO * 2 * 200 + 100 + 3 * 40
+    assert bag_of(open_sink(files).table("e")) == rows_after(150)["r"]
+
+
 def test_a_dictionary_without_live_values_leaves_no_part_and_uses_no_code_again(tmp_path):
     files = CountedFiles(tmp_path)
     sink = open_sink(files)
@@ -187,11 +203,16 @@ def test_a_value_that_returns_before_its_file_is_written_again_is_loaded_once(
     files = CountedFiles(tmp_path)
     sink = open_sink(files)
     rows = pa.table({"k": ["x", "y"], "v": ["x", "y"]})
-    weights = [pa.array(np.full(2, weight)) for weight in (1, -1, 1)]
     with files.threads(10**6):
-        for number, weight in enumerate(weights):
-            sink(Frame(rows.append_column("weight", weight), "q"), number)
-    assert stored_values(files)["text"] == 4
+        for number in range(60):
+            changed = rows.slice(0, 0) if 1 < number < 59 else rows
+            others = pa.table({"k": [f"k{number}"] * 10, "v": ["x1"] * 10})
+            weights = [-1 if number == 1 else 1] * changed.num_rows + [1] * others.num_rows
+            table = pa.concat_tables([changed, others]).append_column("weight", [weights])
+            sink(Frame(table, "q"), number)
+    assert sink.circuit.graph.codecs.interners["text"].string_count == 63
+    assert stored_values(files)["text"] == 65
     reader = open_sink(files)
-    assert bag_of(reader.table("e")) == {("x", "x"): 1, ("y", "y"): 1}
+    expected = {("x", "x"): 1, ("y", "y"): 1} | {(f"k{n}", "x1"): 10 for n in range(60)}
+    assert bag_of(reader.table("e")) == expected
     assert_same_snapshot(reader.circuit, sink.circuit)
