@@ -1,9 +1,9 @@
 """Backfill: compute state that is not stored, from rows that are.
 
-All rows of a node, with all its columns, are taken from the state of the old program if an equal node of it has them
-(`circuits.state.reuse`, `circuits.state.kept_rows`). Otherwise the node is computed from the rows
-of its inputs, as in a first step (`Graph.backfill`), and so on down to the input relations. Only
-the nodes on this way are computed::
+All rows of a node, with all its columns, are taken from the state of the old program if an equal
+node of it has them (`circuits.state.reuse`, `circuits.state.kept_rows`). Otherwise the node is
+computed from the rows of its inputs, as in a first step (`Graph.backfill`), and so on down to the
+input relations. Only the nodes on this way are computed::
 
     new view v = join(e, f)      e, f: rows that other joins read    ->  one first step of the join
     new view w = count(v)        v is materialized                   ->  one first step of the count
@@ -222,9 +222,7 @@ class Backfill:
         fields = self._reuse.old.nodes[old_position].plan.fields
         return {field.name: column for column, field in enumerate(fields)}
 
-    def _adapted(
-        self, position: int, rows: ZSet, columns: Sequence[Field], codecs: Codecs
-    ) -> ZSet:
+    def _adapted(self, position: int, rows: ZSet, columns: Sequence[Field], codecs: Codecs) -> ZSet:
         """Return rows with other columns as rows of an input; columns are found by name."""
         node = self._graph.nodes[position]
         if tuple(columns) == tuple(node.plan.fields):

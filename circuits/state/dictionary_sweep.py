@@ -84,7 +84,8 @@ class DictionarySweeper:
         self._values_before = 0
         self._has_replaced = False
         # True until the first sweep ends. The runs of a loaded state may have many rows that cancel
-        # each other, because stored runs are merged less often than runs in memory. The first sweep marks the codes of their sum only.
+        # each other, because stored runs are merged less often than runs in memory. The first sweep
+        # marks the codes of their sum only.
         self._is_first = True
 
     def advance(self, version: CircuitVersion) -> bool:

@@ -8,9 +8,10 @@
     rows behind a row id           the shared trace of late materialization, decoded
     some columns of an input       the rows of a map that only selects columns
 
-Results of joins and aggregates are not kept as such, unless a view that has them is materialized.
-A trace from which rows before a watermark are dropped (`circuits.runtime.state_bounds`) does not count. Neither
-does a materialized view over an input with ``on_expiry="keep"``: it has results of expired rows.
+Results of joins and aggregates are not kept as such, unless a view that has them is materialized. A
+trace from which rows before a watermark are dropped (`circuits.runtime.state_bounds`) does not
+count. Neither does a materialized view over an input with ``on_expiry="keep"``: it has results of
+expired rows.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def selected_columns(node: Node) -> tuple[int, ...] | None:
 
 
 def _depend_on(graph: Graph, inputs: Sequence[str]) -> set[int]:
-    """Return the positions of the nodes that depend on some inputs; the inputs themselves are not among them."""
+    """Return the positions of the nodes that depend on some inputs, but not of these inputs."""
     reached: set[int] = set()
     roots = {i for i, node in enumerate(graph.nodes) if node.is_input and node.name in inputs}
     for position, node in enumerate(graph.nodes):

@@ -17,13 +17,14 @@ replaced    all its rows; a view of this name was published before, with other c
 new         all its rows
 ==========  ====================================================================================
 
-A change that drops a view, the copy of a materialized view, or rows of an input that the
-new state does not have, loses something that no later change can bring back. `ProgramChange.losses` names these.
+A change that drops a view, the copy of a materialized view, or rows of an input that the new state
+does not have, loses something that no later change can bring back. `ProgramChange.losses` names
+these.
 
-Event time: the watermark of an input stays if its event time is the same column. If its retention
-gets shorter than before, with a lateness, the watermark goes back by the difference, so that the
-rows before the new limit expire in the next step as in any other. Rows that have expired do not
-come back with a longer retention.
+Event time: the watermark of an input stays if its event time is the same column. It goes back if
+rows are kept for a shorter time after it: so the limit of expiry stays, and rows that the shorter
+retention no longer keeps expire when the watermark next advances. Rows that have expired do not
+come back with a longer one.
 
 Alternative considered: evaluate every new view by its non-incremental form and load the result. But
 the state of an operator is more than its result. A step over all rows from an empty state computes
@@ -180,7 +181,7 @@ class ProgramChange:
 
     @property
     def has_same_inputs(self) -> bool:
-        """True if both programs have equal inputs and read equal columns: rows have one checksum."""
+        """True if both programs have equal inputs, and so equal checksums of their rows."""
         old, new = self.old, self.new
         return (
             old.inputs.keys() == new.inputs.keys()

@@ -16,8 +16,8 @@ So an input with another column changes only the state of the operators that rea
 whole rows. If the old graph has a node of that hash, both nodes have equal rows, and the new one
 takes over its state.
 
-A trace from which rows before a watermark have been dropped (`circuits.runtime.state_bounds`) is taken over only
-if the new graph drops rows by the same bound.
+A trace from which rows before a watermark have been dropped (`circuits.runtime.state_bounds`) is
+taken over only if the new graph drops rows by the same bound.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ Readers still have the old arrays, which do not change. If few strings are remov
 copied, because that would save little memory.
 
 Order: the strings are copied in the order of their codes, so that binary search in the codes of the
-new arrays finds the position of a code. A string that is encoded again after the copy has passed its
-place is appended at the end, in a second ascending sequence (`dbsp_wcoj.kernels.values.sweep`).
+new arrays finds the position of a code. A string that is encoded again after the copy has passed
+its place is appended at the end, in a second ascending sequence (`dbsp_wcoj.kernels.values.sweep`).
 
-Cost: O(1) for each mark. The copy costs O(1) for each string, and for each 64 bytes of a string. The
-end of a sweep takes O(strings that were encoded again, and remaining strings / 64). Memory: a byte for each string
-while it runs, and the new arrays.
+Cost: O(1) for each mark. The copy costs O(1) for each string, and for each 64 bytes of a string.
+The end of a sweep takes O(strings that were encoded again, and remaining strings / 64). Memory: a
+byte for each string while it runs, and the new arrays.
 
 Source: garbage collection with a snapshot at the beginning (Yuasa, "Real-time garbage collection on
 general-purpose machines", Journal of Systems and Software 11(3), 1990). Alternative considered:

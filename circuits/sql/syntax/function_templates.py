@@ -39,8 +39,9 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "generate_subscripts": (("a", "d"), "unnest(generate_series(1, len(a)))"),
     "trim_array": (
         ("a", "n"),
-        "CASE WHEN n < 0 OR n > len(a) THEN error('trim_array: the number of elements to trim must "
-        "be from 0 to the length of the array') ELSE list_slice(a, 1, len(a) - n) END",
+        "list_slice(a, 1, len(a) - CASE WHEN n < 0 OR n > len(a) THEN CAST(error('trim_array: the "
+        "number of elements to trim must be from 0 to the length of the array') AS BIGINT) "
+        "ELSE n END)",
     ),
     # Aggregates
     "entropy": (
