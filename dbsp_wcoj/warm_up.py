@@ -82,7 +82,7 @@ def _warm_up_interners() -> None:
     names.prefixes(codes)
     names.hashes(codes)
     names.begin_sweep().mark(codes[1:])
-    names.advance_sweep(work=10)
+    names.advance_sweep(work=100_000)
     names.gather(names.find(np.array([3, 6]), text))
     names.intern(np.array([0, 3, 6]), text)
     names.truncate(2)

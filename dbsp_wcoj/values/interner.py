@@ -382,7 +382,7 @@ class Interner:
         >>> codes = names.intern(np.array([0, 3, 6, 9]), text)
         >>> names.begin_sweep().mark(codes[1:2]).tolist()
         [1]
-        >>> names.advance_sweep(work=100)[0]
+        >>> names.advance_sweep(work=100_000)[0]
         True
         >>> names.find(np.array([0, 3, 6, 9]), text).tolist(), len(names), names.string_count
         ([-1, 1, -1], 3, 1)

@@ -94,7 +94,8 @@ class Writer(Sources):
             text, kinds = self.group_by_window()
         else:
             columns = [self.expression(scope, 2) for _ in range(self.pick([1, 2, 2, 3]))]
-            if depth and self.chance(12):
+            # In Spark, IN (SELECT ...) as a value is false in place of NULL.
+            if depth and self.chance(12) and self.dialect == "duckdb":
                 columns.append(Column(self.exists(scope, depth), "bool"))
                 self.count("subquery as a value")
             distinct = ""
@@ -224,6 +225,8 @@ class Writer(Sources):
         choice = self.pick(["exists", "exists", "in", "quantified", "row in", "scalar"])
         choice = "in" if choice == "quantified" and self.dialect == "spark" else choice
         negated = self.pick(["", "", "NOT "])
+        if choice in ("in", "row in") and self.dialect == "spark":
+            negated = ""  # Spark takes NULL NOT IN (SELECT ...) as true beside OR
         kind = self.pick(sorted({c.kind for c in scope} & set(ORDERED)) or ["int"])
         if choice == "scalar":
             self.outer = before

@@ -18,7 +18,10 @@ from unittest.mock import patch
 import pytest
 
 from circuits.circuit import Circuit
+from circuits.state import dictionary_sweep
+from dbsp_wcoj.values import sweep
 from streaming import BatchOrderError, ReplayError, StateDamagedError, StateLockedError
+from streaming.state import compaction
 from streaming.state import store as store_module
 from streaming.state import verified_files as verified_module
 from streaming.state.manifest import MANIFESTS, manifest_name
@@ -54,6 +57,20 @@ def test_no_crash_loses_or_duplicates_a_row_of_a_long_stream(case):
             played += 1
         if played == 8:
             break
+
+
+@pytest.mark.parametrize("min_work", [1, 10, 300])
+def test_no_crash_loses_or_duplicates_a_row_while_dictionaries_are_swept(min_work, monkeypatch):
+    monkeypatch.setattr(dictionary_sweep, "MIN_NEW_VALUES", 0)
+    monkeypatch.setattr(dictionary_sweep, "MAX_NEW_SHARE", 0)
+    monkeypatch.setattr(dictionary_sweep, "MARKS_PER_NEW_VALUE", 10**9)
+    monkeypatch.setattr(dictionary_sweep, "MIN_WORK", min_work)
+    monkeypatch.setattr(sweep, "_MIN_REMOVED_SHARE", 10**9)
+    monkeypatch.setattr(compaction, "MIN_REMOVED_ROWS", 0)
+    for seed in seeds(30):
+        assert play(seed).outcome == "done"
+    for seed in seeds(6):
+        assert play(seed, long=True).outcome == "done"
 
 
 @pytest.mark.slow
