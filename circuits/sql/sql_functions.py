@@ -9,10 +9,13 @@ planned; a call in FROM by a subquery. So a function costs what its body costs::
     CREATE MACRO recent(d, n := 7) AS TABLE SELECT * FROM orders WHERE day > d - n;
     FROM recent(DATE '2026-01-31') r        FROM (SELECT * FROM orders WHERE day > ... - 7) r
 
-A name in a body must have one meaning. A column that is no parameter needs a subquery around it; a
-parameter with the name of a column of this subquery, and an argument whose columns this subquery
-might have, are errors. (DuckDB would read such an argument as a column of the subquery, Spark would
-read such a parameter as the column.)
+A name in a body must have one meaning:
+
+- A body without a subquery has no columns, only parameters.
+- In a body with a subquery, a parameter must not have the name of a column of its tables. (Spark
+  would read the column.)
+- An argument of such a body must not have a column that could be one of its tables. (DuckDB would
+  read the column of the table.) The name of another table before the column makes it unambiguous.
 
 An error in a replaced call points to the call.
 """
@@ -35,10 +38,10 @@ from circuits.sql.syntax.source import IN_FUNCTION, SqlSource
 
 __all__ = ["check_parameters", "expand_functions", "is_function"]
 
-#: The most nodes of the syntax tree of a call that is replaced.
+#: The most nodes of the syntax tree that replaces a call.
 MAX_NODES: Final = 10_000
-# A key of ``meta`` of a statement: the subqueries of the functions that it calls.
-_SUBQUERIES: Final = "subqueries_of_functions"
+# A key of ``meta`` of a statement: its calls of functions whose bodies read tables.
+_CALLS: Final = "calls_of_functions"
 _IGNORED_PROPERTIES: Final = (
     exp.TemporaryProperty,
     exp.StabilityProperty,
@@ -49,8 +52,8 @@ _IGNORED_PROPERTIES: Final = (
 _KINDS: Final = ("FUNCTION", "MACRO")
 
 
-class _Subquery(NamedTuple):
-    """A call of a function whose body reads tables."""
+class _CallThatReads(NamedTuple):
+    """A call of a function whose body reads tables, for `check_parameters`."""
 
     offset: int
     function: str
@@ -94,7 +97,7 @@ def expand_functions(
 
     Args:
         statements: The statements, whose trees are changed.
-        readers: The readers of the functions that exist.
+        readers: The table of the functions that exist already, whose names are taken.
     """
     functions: dict[str, _Function] = {}
     for source, tree in statements:
@@ -130,15 +133,15 @@ def check_parameters(source: SqlSource, tree: exp.Expr, scans: Mapping[str, Plan
         tree: A statement whose calls are replaced.
         scans: The relations that it can name.
     """
-    subqueries: Iterable[_Subquery] = tree.meta.get(_SUBQUERIES, ())
-    for subquery in subqueries:
+    calls: Iterable[_CallThatReads] = tree.meta.get(_CALLS, ())
+    for call in calls:
         for name, scan in scans.items():
             columns = {field.name.casefold() for field in scan.fields}
-            for parameter in sorted(subquery.parameters & columns):
-                if name.casefold() in subquery.tables:
+            for parameter in sorted(call.parameters & columns):
+                if name.casefold() in call.tables:
                     raise source.error_at(
-                        subquery.offset,
-                        f"parameter {parameter!r} of {subquery.function}() has the name of a "
+                        call.offset,
+                        f"parameter {parameter!r} of {call.function}() has the name of a "
                         f"column of {name!r}; rename the parameter",
                     )
 
@@ -165,18 +168,19 @@ def _read_function(source: SqlSource, tree: exp.Create, readers: ReaderTable) ->
             returned = part.this if isinstance(part.this, exp.DataType) else None
             columns = tuple(part.this.expressions) if is_table else ()
     if isinstance(body, exp.MacroOverloads):
+        is_after_as = False
         forms = [
             (part.expressions, part.this, bool(part.args.get("is_table")))
             for part in body.expressions
         ]
     else:
+        # A text after AS is a body in another language, or the name of a class of Java.
+        is_after_as = tree.kind == "FUNCTION" and not isinstance(body, exp.Return)
         body = body.this if isinstance(body, exp.Return) else body
         forms = [(target.expressions, body, is_table)]
     signatures = []
     for parts, value, is_query in forms:
-        if isinstance(value, exp.Heredoc | exp.Block) or (
-            isinstance(value, exp.Literal) and isinstance(body, exp.Literal) and value.is_string
-        ):
+        if isinstance(value, exp.Heredoc | exp.Block) or (is_after_as and value.is_string):
             raise _unsupported(source, tree, "with a body in another language")
         parameters = tuple(_read_parameter(source, part) for part in parts)
         tree_of_body = _body(value, returned, is_query)
@@ -262,9 +266,10 @@ class _Expansion:
 
     def __init__(self, functions: Mapping[str, _Function]) -> None:
         self._functions = functions
-        # The functions whose bodies are being expanded, to find a recursion, and the parameters of
-        # the last one: its calls check the arguments that replace them.
+        # The functions whose bodies are being expanded, to find a recursion.
         self._active: list[str] = []
+        # The parameters of the innermost of these. In its calls they are no columns, so
+        # `_check_columns` accepts them.
         self._parameters: set[str] = set()
         self._bodies: dict[tuple[str, int], exp.Expr] = {}
 
@@ -282,7 +287,7 @@ class _Expansion:
 
     @staticmethod
     def _name_item(source: SqlSource, call: exp.Anonymous) -> None:
-        """Give the item of a SELECT list with a call the name that it has without the function."""
+        """Name an item of a SELECT list after its text, because the call in it is replaced."""
         item: exp.Expr = call
         while item.parent is not None and not isinstance(item.parent, exp.Select):
             item = item.parent
@@ -318,10 +323,10 @@ class _Expansion:
                 call, f"the body of {function.name}() with these arguments is too large"
             )
         if tables:
-            subquery = _Subquery(
+            reading = _CallThatReads(
                 call.meta.get("start", 0), function.name, frozenset(arguments), frozenset(tables)
             )
-            tree.meta.setdefault(_SUBQUERIES, []).append(subquery)
+            tree.meta.setdefault(_CALLS, []).append(reading)
         if not is_table or parent is None:
             call.replace(body)
             return
@@ -349,9 +354,11 @@ class _Expansion:
             self._parameters = {parameter.name for parameter in signature.parameters}
             # In parentheses, so that the root is no call.
             root = exp.Paren(this=signature.body.copy())
-            self.expand(function.source, root)
-            self._parameters = outer_parameters
-            self._active.pop()
+            try:
+                self.expand(function.source, root)
+            finally:
+                self._parameters = outer_parameters
+                self._active.pop()
             self._bodies[key] = root.this
         return self._bodies[key]
 
@@ -384,7 +391,7 @@ def _bind_arguments(
 
 
 def _check_aggregate(source: SqlSource, name: str, argument: exp.Expr) -> None:
-    """Refuse an aggregate, which would be one of the subquery of a body."""
+    """Refuse an aggregate as an argument: the subquery of the body would compute it."""
     if has_aggregate(argument) or argument.find(exp.Window) is not None:
         raise source.unsupported(
             argument,
@@ -459,7 +466,7 @@ def _substitute(
 
 
 def _query_of(function: str, signature: _Signature, body: exp.Expr) -> exp.Expr:
-    """Return the body of a function of rows, with the columns of RETURNS TABLE."""
+    """Return the body of a table function as a query with the columns of RETURNS TABLE."""
     if not signature.columns:
         return body
     names = [exp.to_identifier(f"column {n}", quoted=True) for n in range(len(signature.columns))]

@@ -1,17 +1,17 @@
 """Backfill: compute state that is not stored, from rows that are.
 
-The whole rows of a node are taken from the state of the old program if an equal node of it has them
-(`circuits.state.reuse`, `circuits.state.kept_rows`). Otherwise the node is computed from the rows
-of its inputs, as in a first step (`Graph.backfill`), and so on down to the input relations. Only
-the nodes on this way are computed::
+All rows of a node, with all its columns, are taken from the state of the old program if an equal
+node of it has them (`circuits.state.reuse`, `circuits.state.kept_rows`). Otherwise the node is
+computed from the rows of its inputs, as in a first step (`Graph.backfill`), and so on down to the
+input relations. Only the nodes on this way are computed::
 
     new view v = join(e, f)      e, f: rows that other joins read    ->  one first step of the join
     new view w = count(v)        v is materialized                   ->  one first step of the count
 
 An input that the old program did not have is empty, unless the caller gives rows. Rows of an input
 are adapted to its new columns: a wider type is cast, a new nullable column is NULL. Columns that no
-computed node reads are left out, so an input of which the state has only some columns may be
-enough.
+computed node reads are left out. So an input can be used even if the state has only some of its
+columns.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class Backfill:
         reuse: The equal nodes of the old graph, which has its state, and of the new graph, which
             has none.
         kept: The rows in the state of the old graph.
-        required: The positions of the new nodes whose whole rows are needed.
+        required: The positions of the new nodes of which all rows are needed.
         computed: The positions of the new nodes that have to be computed, because their state is
             new.
-        given: The inputs whose rows the caller has, and which the state may lack.
+        given: The columns of the rows that the caller has, by the name of the input.
 
     Attributes:
         stored: The rows to read from the old state, by the position of the new node.
-        tables: The inputs to read from the caller, by position.
-        missing: The rows that neither has.
+        tables: The names of the inputs to read from the caller, by position.
+        missing: The rows that neither the old state nor the caller has.
 
     Complexity:
         O(nodes); nothing is read before `run`.
@@ -80,7 +80,7 @@ class Backfill:
         kept: KeptRows,
         required: Collection[int],
         computed: Collection[int],
-        given: Collection[str] = (),
+        given: Mapping[str, Sequence[Field]] | None = None,
     ) -> None:
         self._reuse = reuse
         self._kept = kept
@@ -88,7 +88,7 @@ class Backfill:
         self._old_inputs = {
             node.name: position for position, node in enumerate(reuse.old.nodes) if node.is_input
         }
-        self._given = given
+        self._given = given or {}
         self._computed = set(computed)
         self._needed: set[int] = set()
         self.stored: dict[int, StoredRows] = {}
@@ -116,11 +116,11 @@ class Backfill:
         """The number of rows to read from the state."""
         return sum(stored.trace.rows for stored in self.stored.values())
 
-    def run(self, tables: Mapping[str, ZSet], codecs: Codecs, now: int | None) -> GraphStep:
+    def run(self, rows_given: Mapping[str, ZSet], codecs: Codecs, now: int | None) -> GraphStep:
         """Compute the rows; the step is not committed.
 
         Args:
-            tables: The rows of the inputs in ``tables``, by name.
+            rows_given: The rows of the inputs in ``tables``, by the name of the input.
             codecs: The codecs of both graphs.
             now: The time of the rows, if a node reads it.
 
@@ -129,12 +129,16 @@ class Backfill:
         """
         nodes = self._graph.nodes
         contents = {position: nodes[position].empty for position in self._columns}
-        contents |= {position: tables[name] for position, name in self.tables.items()}
+        for position, name in self.tables.items():
+            rows, columns = rows_given[name], self._given[name]
+            contents[position] = self._adapted(position, rows, columns, codecs)
         for position, stored in self.stored.items():
             node = nodes[position]
             rows = stored.rows()
             if node.is_input:
-                rows = self._adapted(position, stored, rows, codecs)
+                old_fields = self._reuse.old.nodes[self._old_inputs[node.name]].plan.fields
+                columns = [old_fields[column] for column in stored.columns]
+                rows = self._adapted(position, rows, columns, codecs)
             contents[position] = rows
         return self._graph.backfill(contents, self._needed, now)
 
@@ -162,6 +166,7 @@ class Backfill:
         fields = node.plan.fields
         columns = read_columns(self._graph.nodes, required, position, self._readers)
         self._columns[position] = columns
+        names = tuple(fields[column].name for column in sorted(columns))
         old_position = self._old_inputs.get(node.name)
         candidates = [] if old_position is None else self._kept.find_columns(old_position)
         reason = "its old views do not keep whole rows of it"
@@ -172,11 +177,14 @@ class Backfill:
                     self.stored[position] = stored
                     return
         if node.name in self._given:
-            self.tables[position] = node.name
-            return
+            given_names = {field.name for field in self._given[node.name]}
+            absent = [name for name in names if name not in given_names]
+            if not absent:
+                self.tables[position] = node.name
+                return
+            reason = f"the given rows do not have {', '.join(absent)}"
         if old_position is None:
             return  # a new input: all its rows are still to come
-        names = tuple(fields[column].name for column in sorted(columns))
         self.missing.append(MissingRows(node.name, names, reason))
 
     @property
@@ -214,19 +222,20 @@ class Backfill:
         fields = self._reuse.old.nodes[old_position].plan.fields
         return {field.name: column for column, field in enumerate(fields)}
 
-    def _adapted(self, position: int, stored: StoredRows, rows: ZSet, codecs: Codecs) -> ZSet:
-        """Return rows of the old input with the columns of the new one."""
+    def _adapted(self, position: int, rows: ZSet, columns: Sequence[Field], codecs: Codecs) -> ZSet:
+        """Return rows with other columns as rows of an input; columns are found by name."""
         node = self._graph.nodes[position]
-        old_position = self._old_inputs[node.name]
-        old_fields = self._reuse.old.nodes[old_position].plan.fields
-        old_columns = self._old_columns(old_position)
+        if tuple(columns) == tuple(node.plan.fields):
+            return rows
+        indices = {field.name: index for index, field in enumerate(columns)}
         codes = np.full((len(node.plan.fields), len(rows)), NULL)
         for column in self._columns[position]:
             field = node.plan.fields[column]
-            old_column = old_columns.get(field.name)
-            if old_column is not None:
-                old_codes = rows.row_array[stored.columns.index(old_column)]
-                codes[column] = _cast(node.name, old_codes, old_fields[old_column], field, codecs)
+            index = indices.get(field.name)
+            if index is not None:
+                codes[column] = _cast(
+                    node.name, rows.row_array[index], columns[index], field, codecs
+                )
         return consolidated_rows(codes, rows.weight_array.copy())
 
 
@@ -251,7 +260,7 @@ def _cast(name: str, codes: np.ndarray, old: Field, new: Field, codecs: Codecs) 
 
 
 def check_kept_rows(name: str, checked: CheckedInput, rows: ZSet) -> None:
-    """Check that rows which an input has already fit its new options.
+    """Check that the kept rows of an input fit its new options.
 
     Raises:
         ProgramChangeError: A key has several rows, or a strict input has negative weights.

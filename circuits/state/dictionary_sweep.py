@@ -21,8 +21,9 @@ These hold codes between steps:
 Everything else uses codes only during a step, or uses them without decoding them.
 
 Every commit does a part of the work, in proportion to the values that the step has added, and at
-least `MIN_WORK`. A sweep begins when a share of all values is new (`MAX_NEW_SHARE`), and the codes
-that it has to mark are at most `MARKS_PER_NEW_VALUE` times as many. So the work for each new value
+least `MIN_WORK`. A sweep begins when the number of new values is at least a share of the
+remaining ones (`MAX_NEW_SHARE`), and there are at most `MARKS_PER_NEW_VALUE` codes to mark for each
+new value. So the work for each new value
 is O(1) amortised, there is none if no value is new, and the memory of removed values is at most a
 share of that of the live ones and of the traces. The number of values after the last sweep is part
 of the state, so that frequent restarts do not delay the next one: a sweep that is due when a state
@@ -79,11 +80,12 @@ class DictionarySweeper:
         self._sweeps: dict[str, Sweep] = {}
         # The number of values at which the next sweep may be due.
         self._due_at = _next_due(graph.values_after_sweep)
-        # The values that were added or kept again, at the last commit.
+        # At the last commit: the number of values, and of those that the sweep has kept again.
         self._values_before = 0
         self._has_replaced = False
-        # True until the first sweep ends. Stored runs are merged later than runs in memory, so many
-        # of their rows may cancel each other. The first sweep marks the codes of their sum only.
+        # True until the first sweep ends. The runs of a loaded state may have many rows that cancel
+        # each other, because stored runs are merged less often than runs in memory. The first sweep
+        # marks the codes of their sum only.
         self._is_first = True
 
     def advance(self, version: CircuitVersion) -> bool:
@@ -128,7 +130,7 @@ class DictionarySweeper:
         return has_replaced
 
     def abandon(self) -> None:
-        """Stop a running sweep; the next one is due when the number of values has doubled."""
+        """Stop a running sweep; the next one is due after as many new values as if it had ended."""
         for dictionary in self._graph.registry.dictionaries.values():
             dictionary.abandon_sweep()
         self._end()
@@ -247,7 +249,8 @@ class _Markers:
 
     def _nested_marker(self, coding: Nested) -> Marker:
         sweep = self._sweeps[id(coding.dictionary)]
-        # Values of several types may have one code, and different parts.
+        # Values of different types may have one code, but their parts have other codecs. So each
+        # type has its own marks, from which follows whether the parts of a value are marked.
         marks = sweep.new_marks()
         parts = self._part_markers(dict(enumerate(cast(tuple[Codec, ...], coding.parts))))
 

@@ -1,16 +1,17 @@
-"""Kept rows: the whole rows of nodes of a graph that its state contains.
+"""Kept rows: the nodes of a graph of which the state has all rows, and where they are.
 
 ::
 
     a node that a join reads       the shared trace of its rows
     a materialized relation        the trace of its `Integrate`
     DISTINCT, EXCEPT               the trace of the rows that go in
-    a row id                       the shared trace of the encoded rows, decoded
+    rows behind a row id           the shared trace of late materialization, decoded
     some columns of an input       the rows of a map that only selects columns
 
-Results of joins and aggregates are not kept as such, unless a view that has them is materialized.
-A trace from which old rows are dropped (`circuits.runtime.state_bounds`) does not count. Neither
-does a materialized view over an input with ``on_expiry="keep"``: it has results of expired rows.
+Results of joins and aggregates are not kept as such, unless a view that has them is materialized. A
+trace from which rows before a watermark are dropped (`circuits.runtime.state_bounds`) does not
+count. Neither does a materialized view over an input with ``on_expiry="keep"``: it has results of
+expired rows.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ __all__ = ["KeptRows", "StoredRows"]
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The whole rows of a node, or some of its columns, in a trace.
+    """All rows of a node, with all or some of its columns, in a trace.
 
     Attributes:
         name: The name of the trace.
         trace: The trace.
-        columns: The columns of the node that are kept, in the order of the rows.
+        columns: The positions, in the node, of the columns that ``rows`` returns, in their order.
         rows: Reads the rows, with these columns; O(rows).
     """
 
@@ -51,7 +52,7 @@ class StoredRows:
 
 
 class KeptRows:
-    """Finds the whole rows of the nodes of a graph in its state.
+    """Finds all rows of the nodes of a graph in its state.
 
     Args:
         graph: A graph with its state.
@@ -63,13 +64,13 @@ class KeptRows:
         for position, node in enumerate(graph.nodes):
             for i in node.inputs:
                 self._readers.setdefault(i, []).append(position)
-        self._has_expired_results = _depend_on(
+        self._nodes_with_expired_results = _depend_on(
             graph,
             [name for name, input in graph.checked_inputs.items() if input.keeps_results],
         )
 
     def find(self, position: int) -> StoredRows | None:
-        """Return the whole rows of a node; None if the state does not have them."""
+        """Return all rows of a node; None if the state does not have them."""
         graph, node = self._graph, self._graph.nodes[position]
         if node.is_nested:
             return None
@@ -84,7 +85,7 @@ class KeptRows:
         return None
 
     def find_columns(self, position: int) -> Sequence[StoredRows]:
-        """Return the rows of an input that the state has, whole or with some of its columns."""
+        """Return where the state has the rows of an input, with all or some of its columns."""
         whole = self.find(position)
         found = [] if whole is None else [whole]
         for reader in self._readers.get(position, ()):
@@ -101,7 +102,7 @@ class KeptRows:
         if node.is_nested:
             return None
         if isinstance(operator, Integrate):
-            if position in self._has_expired_results and reader not in graph.retained:
+            if position in self._nodes_with_expired_results and reader not in graph.retained:
                 return None
             return self._stored(position, operator_trace(node.state_name, 0))
         if isinstance(operator, DistinctOperator):
@@ -142,7 +143,7 @@ def selected_columns(node: Node) -> tuple[int, ...] | None:
 
 
 def _depend_on(graph: Graph, inputs: Sequence[str]) -> set[int]:
-    """Return the positions of the nodes that depend on some inputs, without the inputs."""
+    """Return the positions of the nodes that depend on some inputs, but not of these inputs."""
     reached: set[int] = set()
     roots = {i for i, node in enumerate(graph.nodes) if node.is_input and node.name in inputs}
     for position, node in enumerate(graph.nodes):

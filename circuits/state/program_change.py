@@ -17,20 +17,23 @@ replaced    all its rows; a view of this name was published before, with other c
 new         all its rows
 ==========  ====================================================================================
 
-A change that drops a view, the copy of a materialized view, or rows of an input that no other state
-has, loses something that no later change can bring back. `ProgramChange.losses` names these.
+A change that drops a view, the copy of a materialized view, or rows of an input that the new state
+does not have, loses something that no later change can bring back. `ProgramChange.losses` names
+these.
 
-Event time: the watermark of an input stays if its event time is the same column. Rows that a
-shorter retention no longer keeps expire when the watermark next advances. Rows that have expired do
-not come back with a longer one.
+Event time: the watermark of an input stays if its event time is the same column. It goes back if
+rows are kept for a shorter time after it: so the limit of expiry stays, and rows that the shorter
+retention no longer keeps expire when the watermark next advances. Rows that have expired do not
+come back with a longer one.
 
 Alternative considered: evaluate every new view by its non-incremental form and load the result. But
-the state of an operator is more than its result, and a first step computes both.
+the state of an operator is more than its result. A step over all rows from an empty state computes
+both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
@@ -39,6 +42,7 @@ import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.errors import ProgramChangeError
+from circuits.plan.nodes import Field
 from circuits.runtime.graph import NOW, Graph, watermark_of
 from circuits.state.backfill import Backfill, check_kept_rows
 from circuits.state.kept_rows import KeptRows
@@ -77,7 +81,7 @@ class TraceChange:
     Attributes:
         name: Its name (`circuits.state.registry`), in the old program if it is dropped.
         action: "reuse", "backfill" or "drop".
-        rows: The rows that it has in the old state; None if it is computed.
+        rows: The number of its rows in the old state; None if it is computed.
         bytes: Their size in memory or in mapped files; None if it is computed.
     """
 
@@ -96,8 +100,8 @@ class ProgramChange:
         published: The views of the old program that have published their rows; by default its
             outputs.
         renames: By the name of a view of the new program, its name in the old program.
-        given: The inputs whose rows the caller has, as of the state; they are read if the state
-            does not have them.
+        given: The inputs whose rows the caller has, as they are after the last step of ``old``.
+            They are read only if the state does not have them.
 
     Attributes:
         old: As given.
@@ -110,7 +114,7 @@ class ProgramChange:
             input cannot change.
 
     >>> from circuits import compile_sql
-    >>> schemas = {"e": "src bigint, dst bigint"}
+    >>> schemas = {"e": "src bigint not null, dst bigint not null"}
     >>> join = "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;"
     >>> old = compile_sql(join, schemas)
     >>> step = old.step({"e": [{"src": 1, "dst": 2}, {"src": 2, "dst": 3}]})
@@ -177,7 +181,7 @@ class ProgramChange:
 
     @property
     def has_same_inputs(self) -> bool:
-        """True if both programs encode the same rows of the inputs in the same way."""
+        """True if both programs have equal inputs, and so equal checksums of their rows."""
         old, new = self.old, self.new
         return (
             old.inputs.keys() == new.inputs.keys()
@@ -248,7 +252,7 @@ class ProgramChange:
         """Give the new circuit its state; the old one accepts no more steps.
 
         Args:
-            tables: The rows of the inputs in ``given_inputs``, as of the state.
+            tables: The rows of the inputs in ``given_inputs``, with the columns of the new program.
             now: The time in microseconds since 1970, if views of the new program read ``now()``,
                 and none of the old program did.
 
@@ -348,7 +352,7 @@ class ProgramChange:
             if view.kind not in ("unchanged", "renamed")
         }
         computed: set[int] = set()
-        fixpoints = {
+        fixpoints = {  # the position of the recursion, by that of each node inside it
             inner: position
             for position, circuit in graph.nested_circuits.items()
             for inner in (*circuit.references, *circuit.order)
@@ -368,7 +372,12 @@ class ProgramChange:
                 computed.add(position)
             if self._is_new(relation):
                 required.add(position)
-        return Backfill(self._reuse, self._kept, required, computed, self._given)
+        return Backfill(self._reuse, self._kept, required, computed, self._given_columns)
+
+    @property
+    def _given_columns(self) -> dict[str, Sequence[Field]]:
+        """The columns of the rows that the caller gives: those of the new program."""
+        return {name: self.new.inputs[name].fields for name in self._given}
 
     def _is_new(self, name: str) -> bool:
         trace = self._graph.traces.get(name)
@@ -387,7 +396,7 @@ class ProgramChange:
             return Backfill(self._reuse, self._kept, (), ())
         reuse = Reuse(self.old.graph, self._old_graph)
         required = {self._old_graph.views[name] for name in changed if name is not None}
-        return Backfill(reuse, self._kept, required, (), self._given)
+        return Backfill(reuse, self._kept, required, (), self._given_columns)
 
     def _old_view_rows(self, zsets: Mapping[str, ZSet], now: int | None) -> dict[str, ZSet]:
         if self._old_views.is_empty:
@@ -426,7 +435,7 @@ class ProgramChange:
                 check_kept_rows(name, checked, rows)
 
     def _plan_joins(self) -> None:
-        """Plan the joins: those that are taken over as before, with their arrangements."""
+        """Plan the joins; those that are taken over get the plans that they had before."""
         registry, old_plans = self._graph.registry, self.old.graph.registry.plans
         joins = dict(registry.plans["joins"])
         if old_plans["formula"] == registry.plans["formula"]:
@@ -455,7 +464,7 @@ class ProgramChange:
                     "would never expire: start with a new state directory"
                 )
             if delay is not None and old_delay is not None:
-                # Rows expire from the limit of the last step on.
+                # The next step deletes the rows from the old limit of expiry to the new one.
                 watermark = min(watermark, watermark - old_delay + delay)
             watermarks[watermark_of(name)] = watermark
         return watermarks

@@ -16,8 +16,8 @@ So an input with another column changes only the state of the operators that rea
 whole rows. If the old graph has a node of that hash, both nodes have equal rows, and the new one
 takes over its state.
 
-A trace from which old rows have been dropped (`circuits.runtime.state_bounds`) is taken over only
-if the new graph drops rows by the same bound.
+A trace from which rows before a watermark have been dropped (`circuits.runtime.state_bounds`) is
+taken over only if the new graph drops rows by the same bound.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Reuse:
         self.new = new
         self._old_inputs = {node.name: node for node in old.nodes if node.is_input}
         self._hashes: list[str | None] = [None] * len(new.nodes)
-        # Inputs with other columns, and filters over them: the hash in the old graph, and the
-        # columns that the old node has too.
+        # Inputs whose columns are not those of the old input, and filters over them: the hash of
+        # the old node, and the columns that both have.
         self._narrowed: dict[int, tuple[str, ColumnMap]] = {}
         for position, node in enumerate(new.nodes):
             if not node.is_nested:
@@ -82,7 +82,7 @@ class Reuse:
 
     @property
     def joins(self) -> dict[str, str]:
-        """The name of the state of the equal old join, by that of the new join."""
+        """By the state name of a new join: the state name of the equal old join."""
         joins = self.new.registry.joins
         return {
             self.new.nodes[position].state_name: self.old.nodes[old_position].state_name
@@ -166,7 +166,8 @@ class Reuse:
     ) -> str | None:
         """Return the old hash of a map over an input whose columns have changed.
 
-        A filter has the columns of its input, so it has no old hash; record its maps' input.
+        A filter has the same changed columns as its input, so it equals no old node. The hash of
+        the old filter is recorded, for the maps over it.
         """
         expressions = plan.expressions if isinstance(plan, Map) else (plan.predicate,)
         if not set().union(*map(columns_of, expressions)) <= columns.keys():
@@ -214,7 +215,7 @@ class Reuse:
 
 
 def is_partial(graph: Graph, position: int) -> bool:
-    """Return True if old rows of a node are dropped from the trace that joins read."""
+    """Return True if the trace that joins read does not have all rows of a node any more."""
     return _bound_of_relation(graph, position) is not None
 
 

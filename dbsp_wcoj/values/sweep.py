@@ -14,13 +14,13 @@ marking from a snapshot at the beginning.
 Readers still have the old arrays, which do not change. If few strings are removed, nothing is
 copied, because that would save little memory.
 
-Order: the strings are copied in the order of their codes, so that the codes of the new positions
-ascend, and binary search finds them. A string that is encoded again after the copy has passed its
-place is appended at the end, in a second ascending sequence (`dbsp_wcoj.kernels.values.sweep`).
+Order: the strings are copied in the order of their codes, so that binary search in the codes of the
+new arrays finds the position of a code. A string that is encoded again after the copy has passed
+its place is appended at the end, in a second ascending sequence (`dbsp_wcoj.kernels.values.sweep`).
 
-Cost: O(1) per mark, and per string and 64 bytes of the interner for the copy; the end of a sweep
-takes O(strings that were encoded again, and remaining strings / 64). Memory: a byte for each string
-while it runs, and the new arrays.
+Cost: O(1) for each mark. The copy costs O(1) for each string, and for each 64 bytes of a string.
+The end of a sweep takes O(strings that were encoded again, and remaining strings / 64). Memory: a
+byte for each string while it runs, and the new arrays.
 
 Source: garbage collection with a snapshot at the beginning (Yuasa, "Real-time garbage collection on
 general-purpose machines", Journal of Systems and Software 11(3), 1990). Alternative considered:
@@ -45,7 +45,7 @@ Int64Array = npt.NDArray[np.int64]
 
 # Strings are copied if at least one in this many strings, or bytes, is removed.
 _MIN_REMOVED_SHARE: Final = 4
-# Counting marks: so many at a time, and so many cost as much work as copying a string.
+# Marks are counted in slices of this size. Counting so many is as much work as copying one string.
 _STRINGS_PER_COUNT: Final = 1 << 14
 _COUNTS_PER_WORK: Final = 8
 # The new arrays have room for so many times the remaining strings, and for some more. Before that,
@@ -59,9 +59,10 @@ class SweepResult(NamedTuple):
     """The result of a sweep.
 
     Attributes:
-        table: The arrays of the remaining strings; None if no string is removed.
-        code_map: Their codes.
-        size: The number of remaining strings.
+        table: The arrays of the remaining strings; None if nothing was copied, because too few
+            strings would be removed.
+        code_map: The codes of these strings, or of the interner if nothing was copied.
+        size: The number of strings in ``table``; 0 if it is None.
     """
 
     table: Table | None
@@ -70,7 +71,7 @@ class SweepResult(NamedTuple):
 
 
 class Sweep:
-    """The sweep of an interner, whose methods say how it is used.
+    """The sweep of an interner: `mark` its live codes, then `copy` until `result` is not None.
 
     Args:
         code_map: The codes of the strings.
@@ -88,6 +89,8 @@ class Sweep:
         self._marked_late: list[Int64Array] = []
         self._passed: list[Int64Array] = []
         self._target: _Target | None = None
+        # The strings have three sequences of ascending codes: sorted, encoded again during the
+        # last sweep, and added since. A cursor is the position in one that the copy has reached.
         listed = len(code_map.codes)
         self._cursors = np.array([0, code_map.sorted_count, listed])
         self._is_copied = self._is_needless = False
@@ -129,7 +132,7 @@ class Sweep:
 
         Args:
             table: The arrays of the interner.
-            size: The number of its strings, none of which will be removed.
+            size: The number of its strings; it does not decrease during the copy.
             work: The number of strings to examine; long strings count more.
         """
         if self._is_needless:

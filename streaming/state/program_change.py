@@ -1,8 +1,8 @@
-"""Program change: a state directory whose views are not those of the sink any more.
+"""Program change: start a sink on a state directory that has the state of other views.
 
 ::
 
-    manifests/<N>.json         the last version, of the old program: its fingerprint is not ours
+    manifests/<N>.json         the last version, with the fingerprint of the old program
     programs/<hash>.json       the text of each program that a kept version belongs to
     manifests/<N + 1>.json     the first version of the new program
 
@@ -12,9 +12,9 @@ micro-batch: its version has the state that was taken over, the new state, and t
 new and changed views beside those of the micro-batch. So the rename of one manifest commits the
 change, and the batch id makes the targets receive it once. After a crash before the rename, the
 directory is still one of the old program, and the next start repeats the change; after the rename,
-it is one of the new program. `state.json` and `views.json` describe the newest version; a crash
-before they are written again is repaired at the next start, because the manifest has the
-fingerprint of its program.
+it is one of the new program. `state.json` and `views.json` describe the newest version. After a
+crash before they are written again, the next start repairs them: it finds the text of the newest
+program by the fingerprint in the manifest.
 
 Alternative considered: a version without a micro-batch. Batch ids are Spark's, so such a version
 would have no id of its own, and targets could not tell a replay of it.
@@ -93,9 +93,9 @@ class PendingChange:
     """A change of the program that the next micro-batch commits.
 
     Attributes:
-        manifest: The last version, with the parts of the state that is taken over only.
+        manifest: The last version, without the parts of the state that are not taken over.
         outputs: The rows that views publish because of the change, besides the micro-batch.
-        link: How the new views continue the old ones.
+        link: Which old view each new view continues.
         old_fingerprint: The fingerprint of the old program.
     """
 
@@ -108,7 +108,7 @@ class PendingChange:
 def plan_change(
     files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions
 ) -> ProgramChange:
-    """Compare the program of a version with another one; loads the version, changes nothing.
+    """Compare the program of a version with that of a circuit; load the version, change nothing.
 
     Raises:
         StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the

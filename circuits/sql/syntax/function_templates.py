@@ -1,4 +1,4 @@
-"""Functions that are short for an expression of other functions: the call is replaced by it.
+"""Functions that are defined by an expression of other functions, which replaces each call.
 
 ::
 
@@ -36,8 +36,13 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("a", "x", "y"),
         "list_transform(a, lambda v: CASE WHEN v IS NOT DISTINCT FROM x THEN y ELSE v END)",
     ),
-    "generate_subscripts": (("a", "d"), "unnest(generate_series(d, len(a)))"),
-    "trim_array": (("a", "n"), "list_slice(a, 1, len(a) - n)"),
+    "generate_subscripts": (("a", "d"), "unnest(generate_series(1, len(a)))"),
+    "trim_array": (
+        ("a", "n"),
+        "list_slice(a, 1, len(a) - CASE WHEN n < 0 OR n > len(a) THEN CAST(error('trim_array: the "
+        "number of elements to trim must be from 0 to the length of the array') AS BIGINT) "
+        "ELSE n END)",
+    ),
     # Aggregates
     "entropy": (
         ("x",),
@@ -79,12 +84,13 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "jsonb_array_length": (("j",), "json_array_length(j)"),
     "jsonb_each": (("j",), "unnest(json_members(j), max_depth := 2)"),
 }
-# The operators of JSON.
+# The operator ``?`` of JSON: whether an object has a key, or an array an element.
 _KEY_TEST: Final = (
     "list_contains(json_keys(j), k) OR coalesce(list_contains(json_elements(j), to_json(k)), false)"
 )
 _PLAIN_PATH: Final = re.compile(r"\{([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}")
-# The names of the columns of a template in FROM, if they are not the name of the function.
+# By the name without json_ or jsonb_: the columns of a function in FROM, if they do not have the
+# name of the function.
 _COLUMNS: Final = {
     "array_elements": ("value",),
     "array_elements_text": ("value",),
@@ -106,8 +112,9 @@ _DATE_PATTERNS: Final = {
     **{"AM": "%p", "PM": "%p", "FMMonth": "%B", "Mon": "%b", "FMDay": "%A", "Dy": "%a"},
 }
 _DATE_TOKEN: Final = re.compile(
-    "|".join(sorted(_DATE_PATTERNS, key=len, reverse=True))
-    + r'|"(?P<text>[^"]*)"|(?P<mark>[^A-Za-z])'
+    r"(?!SSSS)(?:"  # SSSS is the number of seconds since midnight
+    + "|".join(sorted(_DATE_PATTERNS, key=len, reverse=True))
+    + r')|"(?P<text>[^"]*)"|(?P<mark>[^A-Za-z])'
 )
 # The keys of ``meta`` with the place of a node in the text.
 _POSITION: Final[tuple[str, ...]] = ("line", "col", "start", "end")
@@ -118,12 +125,12 @@ ParseExpression = Callable[[str], exp.Expr]
 def fill_template(
     parse: ParseExpression, text: str, arguments: dict[str, exp.Expr], place: exp.Expr
 ) -> exp.Expr:
-    """Return the syntax tree of a text, with arguments in place of columns without a table.
+    """Return the syntax tree of a text, with arguments in place of columns of their names.
 
     Args:
         parse: Returns the syntax tree of an expression.
         text: The expression.
-        arguments: The arguments by the names of these columns.
+        arguments: The arguments by the names of the columns that they replace.
         place: The node whose place in the text is that of the new nodes.
     """
     tree = exp.Paren(this=parse(text))
@@ -167,6 +174,8 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
         else:
             continue
         arguments = dict(zip(parameters, call.expressions, strict=True))
+        if name == "generate_subscripts" and arguments["d"] != exp.Literal.number(1):
+            continue  # lists have one dimension
         if name == "timestampdiff" and (unit := _unit_of(arguments["u"])):
             arguments["u"] = exp.Literal.string(unit)
         if name in _PATTERN_FUNCTIONS:

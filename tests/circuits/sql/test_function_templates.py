@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from circuits import UnsupportedSqlError, compile_sql
+from circuits import EvaluationError, UnsupportedSqlError, compile_sql
 from circuits.sql.syntax.function_templates import TEMPLATES
 
 SCHEMA = pa.schema(
@@ -70,6 +70,8 @@ POSTGRES_CASES = {
     "array_remove(ARRAY[1, 2, 1], 1)": [2],
     "array_replace(ARRAY[1, 2], 1, 5)": [5, 2],
     "trim_array(ARRAY[1, 2, 3], 2)": [1],
+    "trim_array(ARRAY[1, 2], 2)": [],
+    "trim_array(ARRAY[1, 2], NULL)": None,
     "initcap('hELLO wORLD-foo_9a éA')": "Hello World-Foo_9a Éa",
     "initcap('')": "",
     "regexp_count('abcab', 'ab?')": 2,
@@ -105,6 +107,22 @@ def test_functions_of_postgres_and_feldera_have_their_results(expression):
     circuit = compile_sql(f"SELECT {expression} AS r FROM t", schemas, dialect="postgres")
     (result,) = circuit.step({"t": [row]})["view"].to_pylist()
     assert result["r"] == POSTGRES_CASES[expression]
+
+
+@pytest.mark.parametrize("count", [-1, 3])
+def test_an_array_is_trimmed_by_at_most_its_length(count):
+    circuit = compile_sql(f"SELECT trim_array(ARRAY[k, k], {count}) AS r FROM t", {"t": "k INT"})
+    with pytest.raises(EvaluationError, match="number of elements to trim"):
+        circuit.step({"t": [{"k": 1}]})
+
+
+@pytest.mark.parametrize(
+    "call", ["to_char(ts, 'SSSS')", "to_char(ts, 'SSSSS')", "generate_subscripts(ARRAY[1], 2)"]
+)
+def test_arguments_with_another_meaning_in_postgres_are_errors(call):
+    """Seconds since midnight, and a dimension that lists do not have."""
+    with pytest.raises(UnsupportedSqlError, match=call.partition("(")[0]):
+        compile_sql(f"SELECT {call} AS r FROM t", {"t": "ts TIMESTAMP_NTZ"}, dialect="postgres")
 
 
 ROWS_OF_JSON = {

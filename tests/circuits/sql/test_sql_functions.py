@@ -133,6 +133,7 @@ WRONG = [
         "parameter of a lambda",
     ),
     ("CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS 'x'; SELECT 1", "CREATE", "PYTHON"),
+    ("CREATE FUNCTION f(x INT) RETURNS INT AS 'x'; SELECT 1", "CREATE", "in another language"),
     ("CREATE FUNCTION f AS 'com.example.F'; SELECT 1 AS a", "CREATE", "without a body in SQL"),
     (
         f"CREATE MACRO f(x) AS x + x; SELECT {'f(' * 14}a{')' * 14} FROM t",
@@ -140,6 +141,23 @@ WRONG = [
         "is too large",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        "CREATE FUNCTION f() RETURNS STRING RETURN 'a'",
+        "CREATE FUNCTION f() RETURN 'a'",
+        "CREATE MACRO f() AS 'a'",
+    ],
+)
+def test_the_body_of_a_function_can_be_a_constant_text(declaration):
+    (row,) = (
+        compile_sql(f"{declaration}; SELECT f() AS x FROM t", {"t": "i INT"})
+        .step({"t": [{"i": 1}]})["view"]
+        .to_pylist()
+    )
+    assert row["x"] == "a"
 
 
 @pytest.mark.parametrize(("text", "place", "words"), WRONG)
@@ -158,3 +176,13 @@ def test_the_obstacles_of_a_text_with_functions_are_found():
     assert "unknown column 'zz'" in obstacle.message
     (obstacle,) = find_obstacles(text.replace("f(b)", "f(b, 1)"), {})
     assert "these are not the arguments" in obstacle.message
+
+
+def test_an_error_in_a_body_does_not_make_later_calls_a_recursion():
+    text = (
+        "CREATE TABLE t (a INT); CREATE MACRO g(x) AS x; CREATE MACRO f(x) AS g(x, x);"
+        "CREATE VIEW v AS SELECT f(a) AS c FROM t; CREATE VIEW w AS SELECT f(a) AS c FROM t"
+    )
+    messages = [obstacle.message for obstacle in find_obstacles(text, {})]
+    assert "these are not the arguments of g(x)" in messages
+    assert not any("calls itself" in message for message in messages)

@@ -208,6 +208,41 @@ def test_rows_that_are_not_kept_are_named_and_can_be_given():
         change(old, compile_sql(text, E), {"x": given["e"]})
 
 
+NAMES = "CREATE VIEW names AS SELECT src, count(*) AS n FROM e GROUP BY src;"
+NAMED = "CREATE VIEW names AS SELECT src, count(*) AS n FROM e WHERE name > '' GROUP BY src;"
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "name string, src bigint not null, dst bigint not null",
+        "dst bigint not null, since int, name string, src bigint not null",
+    ],
+)
+def test_old_views_read_given_rows_by_the_names_of_their_columns(columns):
+    rows = pa.Table.from_pylist([{"since": 7, **row} for row in ROWS])
+    given = {"e": rows.select([column.split()[0] for column in columns.split(", ")])}
+    new = compile_sql(NAMED, {"e": columns})
+    assert change(loaded(NAMES, E), new, given) == {"names": Counter({(2, 2): -1, (2, 1): 1})}
+
+
+def test_old_views_read_given_rows_with_their_types():
+    narrow = {"e": "src bigint not null, dst int not null"}
+    old = loaded("CREATE VIEW n AS SELECT count(*) AS n FROM e WHERE dst > 1", narrow, {"e": []})
+    old.step({"e": [{"src": 1, "dst": 2}]})
+    new = compile_sql("CREATE VIEW n AS SELECT count(*) AS n FROM e WHERE dst > 2", E)
+    given = {"e": pa.table({"src": [1], "dst": [2], "name": ["a"]})}
+    assert change(old, new, given) == {"n": Counter({(1,): -1, (0,): 1})}
+
+
+def test_given_rows_without_a_column_of_an_old_view_are_not_enough():
+    old = loaded(NAMED, E)
+    new = compile_sql(NAMES, {"e": "src bigint not null, dst bigint not null"})
+    given = {"e": pa.Table.from_pylist(ROWS).select(["src", "dst"])}
+    with pytest.raises(ProgramChangeError, match="the given rows do not have name"):
+        change(old, new, given)
+
+
 def test_an_input_that_keeps_all_rows_serves_any_later_view():
     options = {"e": InputOptions(keep="all")}
     old = loaded(COUNTS, E, input_options=options)
