@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     )
     from streaming.sources.heartbeat import heartbeat
     from streaming.sources.tagged_union import merge
+    from streaming.state.dead_letter_files import DeadLetterRetention
     from streaming.state.program_change import ChangeOptions
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
@@ -122,6 +123,7 @@ __all__ = [
     "ConsoleTarget",
     "DatalogError",
     "DbspWcojError",
+    "DeadLetterRetention",
     "DebeziumFeed",
     "DeltaFeed",
     "DeltaTarget",
@@ -278,6 +280,7 @@ _NAMES_OF_MODULES: Final = {
     ),
     "streaming.sources.heartbeat": ("heartbeat",),
     "streaming.sources.tagged_union": ("merge",),
+    "streaming.state.dead_letter_files": ("DeadLetterRetention",),
     "streaming.state.program_change": ("ChangeOptions",),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),

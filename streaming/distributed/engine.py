@@ -38,6 +38,7 @@ from streaming.distributed.planning.stages import Stages, cut_stages
 from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.state.cell_versions import CellVersions
+from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.files import Files
 from streaming.state.manifest import list_batch_ids, read_cell_manifest, read_manifest
 from streaming.state.store import Store
@@ -53,6 +54,7 @@ class DistributedEngine(Engine):
         cells: The maximum number of cells of a stage.
         files: The state directory, shared by driver and executors.
         keep: The number of versions to keep.
+        dead_letters: Which files of dead letters to keep.
 
     Raises:
         StreamingError: The circuit cannot be distributed over this number of cells.
@@ -61,7 +63,15 @@ class DistributedEngine(Engine):
 
     explain_reads_state = True  # `explain` reads the newest manifest
 
-    def __init__(self, circuit: Circuit, *, cells: int, files: Files, keep: int) -> None:
+    def __init__(
+        self,
+        circuit: Circuit,
+        *,
+        cells: int,
+        files: Files,
+        keep: int,
+        dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
+    ) -> None:
         check_distributable(circuit)
         self._stages = circuit_stages(circuit)
         self._default_layout = GridLayout.default(self._stages, cells)
@@ -72,7 +82,14 @@ class DistributedEngine(Engine):
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
         driver = Circuit(driver_spec(circuit.spec, self._stages))
-        self._store = Store(files, driver, keep=keep, directory_circuit=circuit, cells=cells)
+        self._store = Store(
+            files,
+            driver,
+            keep=keep,
+            directory_circuit=circuit,
+            cells=cells,
+            dead_letters=dead_letters,
+        )
         super().__init__(driver, self._store)
 
     def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:

@@ -53,6 +53,7 @@ class Totals:
         late_rows: Late rows by input.
         missing_deletions: Deletions of rows that do not exist, by input.
         bytes_written: The bytes written to the state directory.
+        dead_letter_files_removed: The old files of dead letters that were removed.
         last: The metrics of the last completed micro-batch.
         last_commit: The time of the last commit in seconds since 1970; None before the first one.
         spark_seconds: The seconds of Spark's micro-batches by part (`QueryListener`).
@@ -72,6 +73,7 @@ class Totals:
     observed: Counter[str] = field(default_factory=Counter)
     all_seconds: float = 0.0
     bytes_written: int = 0
+    dead_letter_files_removed: int = 0
     last: BatchMetrics | None = None
     last_commit: float | None = None
 
@@ -91,6 +93,7 @@ class Totals:
         self.late_rows.update(metrics.late_rows)
         self.missing_deletions.update(metrics.missing_deletions)
         self.bytes_written += metrics.bytes_written
+        self.dead_letter_files_removed += metrics.dead_letter_files_removed
 
     def add_spark_progress(self, progress: StreamingQueryProgress) -> None:
         """Add a progress event of Spark, which describes one micro-batch."""
@@ -110,6 +113,7 @@ class Totals:
             **counters,
             all_seconds=self.all_seconds,
             bytes_written=self.bytes_written,
+            dead_letter_files_removed=self.dead_letter_files_removed,
             last=self.last,
             last_commit=self.last_commit,
         )

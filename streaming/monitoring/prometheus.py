@@ -139,6 +139,8 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     dead_letters = 0 if totals.last is None else totals.last.dead_letters_total
     text = "Rows kept as dead letters, over the life of the state"
     yield CounterMetricFamily(f"{PREFIX}_dead_letters", text, dead_letters)
+    text, removed = "Old files of dead letters, removed", totals.dead_letter_files_removed
+    yield CounterMetricFamily(f"{PREFIX}_dead_letter_files_removed", text, removed)
     text = "Bytes written to the state directory"
     yield CounterMetricFamily(f"{PREFIX}_written_bytes", text, totals.bytes_written)
 

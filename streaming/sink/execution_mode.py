@@ -19,6 +19,7 @@ from streaming.distributed.engine import DistributedEngine
 from streaming.engine.engine import EmbeddedEngine, Engine
 from streaming.errors import StateError, StreamingError, TargetError
 from streaming.sink.output import Output
+from streaming.state.dead_letter_files import DeadLetterRetention
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.open_files import open_files
 from streaming.state.program_change import ChangeOptions
@@ -80,6 +81,7 @@ def make_engine(
     keep: int,
     change: ChangeOptions,
     clock: Callable[[], datetime],
+    dead_letters: DeadLetterRetention,
 ) -> Engine:
     """Create the engine of a sink; the arguments are those of `streaming.ViewSink`.
 
@@ -105,7 +107,9 @@ def make_engine(
             )
         files = open_files(state_dir, state_mode)
         check_definition(files, circuit.spec)
-        return DistributedEngine(circuit, cells=cells, files=files, keep=keep)
+        return DistributedEngine(
+            circuit, cells=cells, files=files, keep=keep, dead_letters=dead_letters
+        )
     if cells is not None:
         raise StreamingError(
             f"cells={cells}: only mode='distributed' has cells; give it as well, or omit cells"
@@ -114,4 +118,5 @@ def make_engine(
         return EmbeddedEngine(circuit, InMemoryStore(circuit))
     files = open_files(state_dir, state_mode)
     check_definition(files, circuit.spec)
-    return EmbeddedEngine(circuit, Store(files, circuit, keep=keep, change=change, clock=clock))
+    store = Store(files, circuit, keep=keep, change=change, clock=clock, dead_letters=dead_letters)
+    return EmbeddedEngine(circuit, store)

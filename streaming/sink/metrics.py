@@ -60,6 +60,7 @@ class BatchMetrics:
             that joins read; other inputs, inputs with keys, and distributed circuits are not
             counted (`circuits.CircuitStep.missing_deletions`).
         late_rows: Of each input with late rows, their number; they are dead letters as well.
+        dead_letter_files_removed: Old files of dead letters that were removed after the commit.
     """
 
     batch_id: int
@@ -73,6 +74,7 @@ class BatchMetrics:
     arrangements: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
     late_rows: Mapping[str, int] = field(default_factory=dict)
+    dead_letter_files_removed: int = 0
 
     def to_json(self) -> str:
         """Return the metrics as one line of JSON.

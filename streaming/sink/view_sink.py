@@ -72,6 +72,7 @@ from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
+from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.program_change import ChangeOptions
 from streaming.state.segment import split_part_name
@@ -137,6 +138,8 @@ class ViewSink:
             (`streaming.sources.change_feeds.FEEDS`).
         bad_rows: The policy for invalid rows: "fail" raises an error; "dead_letter" keeps the rows
             apart, with the reason, in ``dead_letters/`` of the state directory.
+        dead_letters: How long and up to which size dead letters are kept; by default 30 days and
+            1 GiB.
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
             inputs with lateness or retention by a timestamp, and a checkpoint of another query is
             detected in Spark Connect as well (elsewhere Spark reports the query).
@@ -177,6 +180,7 @@ class ViewSink:
         relation: str | None = None,
         feed: ChangeFeed | str | None = None,
         bad_rows: BadRowPolicy = "fail",
+        dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
         cells: int | None = None,
@@ -205,6 +209,7 @@ class ViewSink:
         self._relation = relation
         self._feed = None if feed is None else find_feed(feed)
         self._bad_rows: BadRowPolicy = bad_rows
+        self._dead_letters = dead_letters
         self._state_dir = state_dir
         self._state_mode = check_mode(state_mode)
         self._keep = keep
@@ -228,6 +233,7 @@ class ViewSink:
             keep=self._keep,
             change=self._change,
             clock=self._clock,
+            dead_letters=self._dead_letters,
         )
         self._versions = self._engine.versions
         self._last: Published | None = None
@@ -486,6 +492,9 @@ class ViewSink:
             rows_out={name: table.num_rows for name, table in summary.outputs.items()},
             dead_letters=result.dead_letters,
             dead_letters_total=summary.dead_letters,
+            dead_letter_files_removed=(
+                0 if result.is_replay else self._versions.dead_letter_files_removed
+            ),
             seconds=watch.seconds,
             bytes_written=0 if result.is_replay else self._versions.bytes_written,
             arrangements={

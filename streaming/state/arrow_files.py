@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow.fs as arrow_fs
 
-from streaming.state.files import Bytes
+from streaming.state.files import Bytes, FileStatus
 
 __all__ = ["ArrowFiles"]
 
@@ -85,12 +86,27 @@ class ArrowFiles:
 
         A folder with the name of a file is listed too, so that readers detect it.
         """
-        selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
-        with _os_errors(self._path(folder)):
-            infos = self._system.get_file_info(selector)
         file_type = arrow_fs.FileType.File
-        base_names = [info.base_name for info in infos if folder or info.type == file_type]
+        base_names = [
+            info.base_name for info in self._infos(folder) if folder or info.type == file_type
+        ]
         return sorted(f"{folder}/{name}" if folder else name for name in base_names)
+
+    def list_files(self, folder: str) -> list[FileStatus]:
+        """Return the sizes and times of the files in a folder, sorted by name.
+
+        A file whose time is unknown has the current time, so that it does not seem old.
+        """
+        statuses = [
+            FileStatus(
+                f"{folder}/{info.base_name}" if folder else info.base_name,
+                int(info.size),
+                time.time() if info.mtime is None else info.mtime.timestamp(),
+            )
+            for info in self._infos(folder)
+            if info.type == arrow_fs.FileType.File
+        ]
+        return sorted(statuses, key=lambda status: status.name)
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
@@ -116,6 +132,12 @@ class ArrowFiles:
 
     def unlock(self) -> None:
         """Do nothing: such a file system has no locks."""
+
+    def _infos(self, folder: str) -> list[arrow_fs.FileInfo]:
+        selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
+        with _os_errors(self._path(folder)):
+            infos: list[arrow_fs.FileInfo] = self._system.get_file_info(selector)
+        return infos
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name}" if name else self._base

@@ -22,16 +22,32 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from streaming.errors import StateDamagedError
 
-__all__ = ["Bytes", "Files", "read_small_file", "replace_atomically"]
+__all__ = ["Bytes", "FileStatus", "Files", "read_small_file", "replace_atomically"]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyarrow
 
 # The maximum size of a manifest and of the other files that are read into memory several times.
 MAX_SMALL_FILE_BYTES: Final = 1 << 28
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """The size and the time of a file.
+
+    Attributes:
+        name: The name, with its folder.
+        size: The number of bytes.
+        modified: The time of the last change, in seconds since 1970.
+    """
+
+    name: str
+    size: int
+    modified: float
 
 
 class Files(Protocol):
@@ -62,6 +78,9 @@ class Files(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted, each with its folder."""
+
+    def list_files(self, folder: str) -> list[FileStatus]:
+        """Return the sizes and times of the files in a folder, sorted by name."""
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""

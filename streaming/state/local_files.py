@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError, StateError, StateLockedError
-from streaming.state.files import Bytes, Files
+from streaming.state.files import Bytes, Files, FileStatus
 
 __all__ = [
     "DEFAULT_STATE_MODE",
@@ -186,6 +186,23 @@ class LocalFiles:
         except FileNotFoundError:
             return []
         return sorted(f"{folder}/{name}" if folder else name for name in base_names)
+
+    def list_files(self, folder: str) -> list[FileStatus]:
+        """Return the sizes and times of the regular files in a folder, sorted by name."""
+        try:
+            with self._folder(folder) as handle, os.scandir(handle) as entries:
+                found = {}
+                for entry in entries:
+                    # Another process may remove a file while this one lists the folder.
+                    with contextlib.suppress(FileNotFoundError):
+                        if entry.is_file(follow_symlinks=False):
+                            found[entry.name] = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return []
+        return [
+            FileStatus(f"{folder}/{name}" if folder else name, status.st_size, status.st_mtime)
+            for name, status in sorted(found.items())
+        ]
 
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""

@@ -27,6 +27,7 @@ class InMemoryStore:
         self.circuit = circuit
         self.id = str(uuid.uuid4())
         self.bytes_written = 0
+        self.dead_letter_files_removed = 0
         self._last: VersionSummary | None = None
         self._query: str | None = None
         self._is_circuit_behind = False  # a step was written, but not committed

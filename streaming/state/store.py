@@ -9,7 +9,7 @@
     manifests/<batch id>.json             a version                          (manifest, versions)
     data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and dictionaries      (segment)
     outputs/....parquet                   published tables of the views               (parquet)
-    dead_letters/<batch id>.parquet       rejected rows
+    dead_letters/<batch id>.parquet       rejected rows                      (dead_letter_files)
     metrics.jsonl                         a line for each micro-batch
 
 An arrangement is a relation in one column order; a dictionary assigns codes to strings. Both are
@@ -54,6 +54,12 @@ from streaming.errors import (
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
 from streaming.state.compaction import Compactor
+from streaming.state.dead_letter_files import (
+    DEFAULT_RETENTION,
+    DeadLetterFiles,
+    DeadLetterRetention,
+    dead_letter_file,
+)
 from streaming.state.directory_identity import (
     DirectoryIdentity,
     check_same_circuit,
@@ -83,8 +89,6 @@ from streaming.state.writer import Writer
 __all__ = ["Store"]
 
 MIN_VERSIONS_KEPT: Final = 2
-DEAD_LETTERS_FOLDER: Final = "dead_letters"
-MAX_DEAD_LETTER_FILES_LISTED: Final = 100
 METRICS_FILE: Final = "metrics.jsonl"
 MAX_METRICS_FILE_BYTES: Final = 16 << 20  # a longer file is renamed to metrics.jsonl.1
 
@@ -109,6 +113,7 @@ class Store:
         change: How the views of the directory may change (`streaming.state.program_change`). The
             views of a distributed circuit cannot change.
         clock: Returns the time, for a change to views that read ``now()``.
+        dead_letters: Which files of dead letters to keep.
     """
 
     def __init__(
@@ -122,6 +127,7 @@ class Store:
         cells: int | None = None,
         change: ChangeOptions | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
             raise StateError(
@@ -152,9 +158,7 @@ class Store:
         self._required_id: str | None = None
         self._durable_folders: set[str] = set()  # folders whose names were synced
         self._metrics_bytes = 0
-        # The newest dead letter files when the directory was opened. If the micro-batch of a file
-        # was not committed, the next `write` of the micro-batch replaces or removes the file.
-        self._old_dead_letters: set[str] = set()
+        self._dead_letters = DeadLetterFiles(files, dead_letters)
 
     @observed(WRITE_PHASE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
@@ -226,13 +230,13 @@ class Store:
             output_files = writer.write_outputs(outputs, f"{OUTPUTS}/{stem}")
             dead_letter_count = 0 if self._current is None else self._current.dead_letters
             # An earlier attempt of this micro-batch may have left a file: replace or remove it.
-            dead_letter_file = _dead_letter_file(batch_id)
+            dead_letter_size = None
             if dead_letters is not None:
                 (data,) = encode_parquet(dead_letters, single_file=True)
-                writer.write(dead_letter_file, data)
+                dead_letter_size = writer.write(dead_letter_file(batch_id), data).size
                 dead_letter_count += dead_letters.num_rows
-            elif dead_letter_file in self._old_dead_letters:
-                self.files.remove(dead_letter_file)
+            elif dead_letter_file(batch_id) in self._dead_letters:
+                self.files.remove(dead_letter_file(batch_id))
             manifest = writer.make_manifest(
                 state,
                 batch_id,
@@ -287,6 +291,7 @@ class Store:
         self._current = manifest
         self.bytes_written = writer.bytes_written
         self._compactor.remove(self._versions.add(manifest))
+        self._dead_letters.after_commit(batch_id, dead_letter_size)
         if self._pending is not None:
             self._pending = None
             try:
@@ -296,6 +301,11 @@ class Store:
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._is_open = True
         return self._summarize(manifest, outputs)
+
+    @property
+    def dead_letter_files_removed(self) -> int:
+        """The number of old files of dead letters that the last `write` removed."""
+        return self._dead_letters.removed
 
     @property
     def pending_outputs(self) -> Mapping[str, pa.Table]:
@@ -345,7 +355,7 @@ class Store:
 
     def describe_dead_letters(self, batch_id: int) -> str:
         """Return where the dead letters of a micro-batch are, for messages."""
-        return f"stored with the reasons in {self.files.location}/{_dead_letter_file(batch_id)}"
+        return f"stored with the reasons in {self.files.location}/{dead_letter_file(batch_id)}"
 
     def close(self) -> None:
         """Release the directory for other writers."""
@@ -374,9 +384,7 @@ class Store:
                 self._describe_circuit()
             if self._versions.epoch >= self._owner.epoch:  # epoch.json was lost and written again
                 self._owner = take_over(self.files, self._versions.epoch)
-            self._old_dead_letters = set(
-                self.files.names(DEAD_LETTERS_FOLDER)[-MAX_DEAD_LETTER_FILES_LISTED:]
-            )
+            self._dead_letters.read()
         except OSError as error:
             self.files.unlock()
             raise StateError(
@@ -598,7 +606,3 @@ class Store:
             f"{self.files.location} belongs to query {last.query_id}: one state serves one "
             "checkpoint; put back that checkpoint, or delete the state directory as well"
         )
-
-
-def _dead_letter_file(batch_id: int) -> str:
-    return f"{DEAD_LETTERS_FOLDER}/{batch_id:020}.parquet"

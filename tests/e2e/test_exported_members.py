@@ -104,6 +104,7 @@ PUBLIC_STREAMING = [
     "ConsoleTarget",
     "DatalogError",
     "DbspWcojError",
+    "DeadLetterRetention",
     "DebeziumFeed",
     "DeltaFeed",
     "DeltaTarget",

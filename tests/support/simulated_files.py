@@ -28,13 +28,14 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal, TypeVar
 
 from streaming.errors import StateLockedError
-from streaming.state.files import Bytes
+from streaming.state.files import Bytes, FileStatus
 from streaming.state.local_files import LOCK_FILE
 
 BLOCK: Final = 64  # bytes that reach the disk, or not, together
@@ -339,6 +340,14 @@ class SimulatedFiles:
             f"names {folder!r}",
             lambda: [name for name in self._disk.names() if folder_of(name) == folder],
         )
+
+    def list_files(self, folder: str) -> list[FileStatus]:
+        def list_now() -> list[FileStatus]:
+            disk = self._disk
+            names = [name for name in disk.names() if folder_of(name) == folder]
+            return [FileStatus(name, len(disk.inode(name).bytes), time.time()) for name in names]
+
+        return self._run(f"list_files {folder!r}", list_now)
 
     def remove(self, name: str) -> None:
         def delete() -> None:

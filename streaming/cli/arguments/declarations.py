@@ -110,6 +110,20 @@ def run(
             "rows in the folder of --state.",
         ),
     ] = "fail",
+    dead_letter_days: Annotated[
+        float,
+        typer.Option(
+            metavar="DAYS", min=0, help="Remove rejected rows after so many days; 0 for never."
+        ),
+    ] = 30.0,
+    dead_letter_size: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Remove the oldest rejected rows when all take more than this, as in 500M; 0 for "
+            "no limit.",
+        ),
+    ] = "1G",
     cells: Annotated[
         int | None,
         optional(

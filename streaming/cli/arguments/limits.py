@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.errors import EventsError
+from streaming.state.dead_letter_files import DeadLetterRetention
 
-__all__ = ["memory_of_machine", "parse_limits"]
+__all__ = ["memory_of_machine", "parse_dead_letter_retention", "parse_limits"]
 
 _SIZE: Final = re.compile(r"(\d{1,15})\s*([kmgt]?)i?b?")
 #: Units as powers of two.
@@ -50,6 +52,26 @@ def parse_limits(
     else:
         size = _parse_size(max_step_bytes, label)
     return StepLimits(rows or None, size or None, max_seconds or None)
+
+
+def parse_dead_letter_retention(
+    days: float, size: str, *, label: str = "--dead-letter-size"
+) -> DeadLetterRetention:
+    """Return which dead letters to keep; 0 means no limit.
+
+    Args:
+        days: The maximum age in days.
+        size: The maximum number of bytes, as in ``1G``.
+        label: The name of the option ``size`` in error messages.
+
+    Raises:
+        EventsError: ``size`` is not a size.
+
+    >>> parse_dead_letter_retention(0, "1K")
+    DeadLetterRetention(max_age=None, max_bytes=1024)
+    """
+    max_age = timedelta(days=min(days, timedelta.max.days)) if days else None
+    return DeadLetterRetention(max_age, _parse_size(size, label) or None)
 
 
 def memory_of_machine() -> int | None:

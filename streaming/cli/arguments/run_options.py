@@ -65,6 +65,8 @@ class RunOptions:
     stop_timeout: float = 30.0
     allow_drop: bool = False
     backfill: list[str] | None = None
+    dead_letter_days: float = 30.0
+    dead_letter_size: str = "1G"
 
     @classmethod
     def of(

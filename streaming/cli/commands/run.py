@@ -37,7 +37,7 @@ from streaming.cli.arguments.checks import (
     materialized_views,
 )
 from streaming.cli.arguments.frames import merge_streams, read_stream, relation_schema
-from streaming.cli.arguments.limits import parse_limits
+from streaming.cli.arguments.limits import parse_dead_letter_retention, parse_limits
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
@@ -56,6 +56,7 @@ from streaming.session import start_session
 from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
 from streaming.sources.dead_letters import check_policy
+from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import check_mode, make_folder
 from streaming.state.program_change import ChangeOptions
 from streaming.targets.sql import SqlTarget
@@ -124,6 +125,7 @@ class _ParsedOptions:
         interval: Spark's notation of the time between two micro-batches; None for no pause.
         token: The token of the live page; None if it needs none.
         change: What a change of the views may do.
+        dead_letters: Which dead letters to keep.
     """
 
     state_mode: int = 0
@@ -131,6 +133,7 @@ class _ParsedOptions:
     interval: str | None = None
     token: Token | None = None
     change: ChangeOptions = field(default_factory=ChangeOptions)
+    dead_letters: DeadLetterRetention = DEFAULT_RETENTION
 
     @property
     def secret(self) -> str | None:
@@ -154,6 +157,13 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
             label=options.label("max_step_bytes"),
         )
         parsed_options = replace(parsed_options, limits=limits)
+    with checks.check():
+        retention = parse_dead_letter_retention(
+            options.dead_letter_days,
+            options.dead_letter_size,
+            label=options.label("dead_letter_size"),
+        )
+        parsed_options = replace(parsed_options, dead_letters=retention)
     if options.every is not None:
         with checks.check():
             interval = parse_interval(options.every, options.label("every"))
@@ -236,6 +246,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         state_dir=state,
         state_mode=parsed_options.state_mode,
         bad_rows=options.bad_rows,  # type: ignore[arg-type]
+        dead_letters=parsed_options.dead_letters,
         mode="embedded" if options.cells is None else "distributed",
         cells=options.cells,
         change=parsed_options.change,

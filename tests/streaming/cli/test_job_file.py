@@ -177,6 +177,14 @@ def test_the_documented_jobs_are_valid(tmp_path: Path, source: str) -> None:
     assert problems_of(tmp_path, text) == []
 
 
+def test_the_limits_of_dead_letters_are_checked_before_the_run(tmp_path: Path) -> None:
+    job = write_job(tmp_path, f'{JOB}dead_letter_days = 7\ndead_letter_size = "500 apples"')
+    status, _, errors = invoke(job, "--check")
+    assert status == 2
+    assert "job.toml: state.dead_letter_size '500 apples': write a number of bytes" in errors
+    assert invoke(job, "--check", "--dead-letter-size", 0)[0] == 0
+
+
 def test_every_option_of_a_job_is_an_option_of_run() -> None:
     names = {option for keys in OPTIONS.values() for option, _ in keys.values()}
     assert names <= set(RunOptions.__dataclass_fields__)

@@ -67,6 +67,7 @@ def test_rows_micro_batches_and_phases_are_those_of_the_sink(tmp_path) -> None:
     step = sum(metrics.seconds.get("step", 0.0) for metrics in sink.metrics)
     assert values["dbsp_wcoj_phase_seconds_total", "step"] == pytest.approx(step)
     assert values["dbsp_wcoj_written_bytes_total",] == sum(m.bytes_written for m in sink.metrics)
+    assert values["dbsp_wcoj_dead_letter_files_removed_total",] == 0
     assert values["dbsp_wcoj_last_batch_id",] == 1
     sink.close()
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
+from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming import Output, RowError, StateError, TargetError, ViewSink
+from streaming import (
+    DeadLetterRetention,
+    Output,
+    RowError,
+    StateError,
+    TargetError,
+    ViewSink,
+)
+from streaming.state.dead_letter_files import MIN_FILE_BYTES
 from streaming.state.local_files import LocalFiles
 from streaming.targets.output_mode import OutputMode
 from tests.streaming.sink.test_view_sink import Frame, RecordingTarget
 from tests.support.fed_sink import LINK, ROWS, CheckingTarget, batch, check, feed, views
 from tests.support.tables import table_of
+
+UNLIMITED = DeadLetterRetention(max_age=None, max_bytes=None)
 
 
 def sink_of(state_dir, target, **options):
@@ -67,6 +80,81 @@ def test_a_committed_micro_batch_is_not_checked_for_bad_rows_again(tmp_path):
     with pytest.raises(RowError, match="micro-batch 1: "):
         sink(Frame(bad(), "q"), 1)
     assert sink.metrics[-1].replayed and sink.metrics[-1].dead_letters_total == 1
+
+
+def letter_batches(state_dir):
+    return sorted(int(path.stem) for path in (state_dir / "dead_letters").glob("*.parquet"))
+
+
+def test_the_oldest_dead_letters_are_removed_when_all_files_are_larger_than_the_limit(tmp_path):
+    limit = DeadLetterRetention(max_bytes=3 * MIN_FILE_BYTES)
+    options = {"bad_rows": "dead_letter", "dead_letters": limit}
+    sink = sink_of(tmp_path, None, **options)
+    for batch_id in range(5):
+        sink(Frame(bad(), "q"), batch_id)
+    assert letter_batches(tmp_path) == [2, 3, 4]
+    sink.close()
+    (tmp_path / "dead_letters" / "notes.parquet").write_bytes(b"of a user")
+    sink = sink_of(tmp_path, None, **options)
+    sink(Frame(bad(), "q"), 5)
+    sink.close()
+    (tmp_path / "dead_letters" / "notes.parquet").unlink()
+    assert letter_batches(tmp_path) == [3, 4, 5]
+    assert sink.metrics[-1].dead_letter_files_removed == 1
+    assert sink.metrics[-1].dead_letters_total == 6
+
+
+def test_dead_letters_are_removed_when_they_are_too_old_also_without_new_ones(tmp_path):
+    sink = sink_of(tmp_path, None, bad_rows="dead_letter")
+    for batch_id in range(3):
+        sink(Frame(bad(), "q"), batch_id)
+    sink.close()
+    old = tmp_path / "dead_letters" / f"{0:020}.parquet"
+    month = 31 * 24 * 3600
+    os.utime(old, (time.time() - month,) * 2)
+    sink = sink_of(tmp_path, None, bad_rows="dead_letter", dead_letters=UNLIMITED)
+    feed(sink, 3)
+    sink.close()
+    assert letter_batches(tmp_path) == [0, 1, 2]
+    with old.open("rb") as reader:
+        sink = sink_of(tmp_path, None, bad_rows="dead_letter")
+        feed(sink, 4)
+        assert letter_batches(tmp_path) == [1, 2]
+        assert pq.read_table(reader).num_rows == 1
+    assert sink.metrics[-1].dead_letter_files_removed == 1
+    feed(sink, 5)
+    assert sink.metrics[-1].dead_letter_files_removed == 0
+
+
+def test_the_dead_letters_of_the_committed_micro_batch_remain(tmp_path):
+    limit = DeadLetterRetention(max_bytes=1)
+    sink = sink_of(tmp_path, None, bad_rows="dead_letter", dead_letters=limit)
+    for batch_id in range(3):
+        sink(Frame(bad(), "q"), batch_id)
+        assert letter_batches(tmp_path) == [batch_id]
+
+
+def test_a_failure_to_remove_dead_letters_does_not_fail_the_micro_batch(tmp_path, caplog):
+    class FailingRemovals(LocalFiles):
+        def remove(self, name):
+            if name.startswith("dead_letters/"):
+                raise OSError("no permission")
+            super().remove(name)
+
+    limit = DeadLetterRetention(max_bytes=1)
+    files = FailingRemovals(tmp_path)
+    sink = sink_of(files, None, bad_rows="dead_letter", dead_letters=limit)
+    for batch_id in range(2):
+        sink(Frame(bad(), "q"), batch_id)
+    assert letter_batches(tmp_path) == [0, 1]
+    assert "could not be removed: no permission" in caplog.text
+    assert sink.metrics[-1].dead_letter_files_removed == 0
+
+
+@pytest.mark.parametrize("limit", [{"max_age": timedelta(0)}, {"max_bytes": 0}])
+def test_a_limit_of_dead_letters_is_positive_or_none(limit):
+    with pytest.raises(StateError, match="positive"):
+        DeadLetterRetention(**limit)
 
 
 def test_dead_letters_need_a_state_directory():

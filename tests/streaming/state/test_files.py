@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,16 @@ def test_written_bytes_are_read_after_opening_the_directory_again(open_again):
     files.sync_folder("")
     assert bytes(open_again().read("data/a")) == b"one two three"
     assert open_again().size("data/a") == 13
+
+
+def test_the_files_of_a_folder_are_listed_with_their_sizes(files):
+    assert files.list_files("data") == []
+    for name, content in {"data/b": b"12", "data/a": b"1", "c": b"123"}.items():
+        files.write(name, [content])
+    statuses = files.list_files("data")
+    assert [(status.name, status.size) for status in statuses] == [("data/a", 1), ("data/b", 2)]
+    assert all(status.modified <= time.time() + 1 for status in statuses)
+    assert [(status.name, status.size) for status in files.list_files("")] == [("c", 3)]
 
 
 def test_arrays_and_arrow_buffers_are_written_as_their_bytes(files):
