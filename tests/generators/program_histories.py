@@ -7,6 +7,7 @@ change can be applied.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -14,6 +15,7 @@ from random import Random
 import pyarrow as pa
 
 from circuits import Circuit, compile_sql
+from tests.support.tables import bag_of
 
 #: The inputs, each in several versions of its columns: wider types, further columns, another order.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -187,3 +189,14 @@ def random_value(random: Random, type: str) -> object:
     if type == "string":
         return random.choice(["a", "b", "c", "dd"])
     return random.randint(0, 3) if type in ("bigint", "int") else random.choice([0.5, 1.0])
+
+
+def fresh_views(program: Program, present: Mapping[str, list]) -> dict[str, Counter]:
+    """Load all rows at once into a new circuit; return its views."""
+    circuit = program.compile()
+    tables = {}
+    for name, rows in present.items():
+        schema = circuit.inputs[name].arrow_columns
+        rows = [{column: row.get(column) for column in schema.names} for row in rows]
+        tables[name] = pa.Table.from_pylist(rows, schema)
+    return {name: bag_of(table) for name, table in circuit.step(tables).items()}

@@ -26,6 +26,7 @@ from tests.generators.program_histories import (
     Program,
     changed_program,
     first_program,
+    fresh_views,
     random_rows,
 )
 from tests.oracles.naive_plan import sum_weights
@@ -198,17 +199,6 @@ def tagged(tables: Mapping[str, pa.Table], inputs) -> pa.Table:
                 part[column] = pa.nulls(table.num_rows, type)
         parts.append(pa.table(part))
     return pa.concat_tables(parts)
-
-
-def fresh_views(program: Program, present: Mapping[str, list]) -> dict[str, Counter]:
-    """Load all rows at once into a new circuit; return its views."""
-    circuit = program.compile()
-    tables = {}
-    for name, rows in present.items():
-        schema = circuit.inputs[name].arrow_columns
-        rows = [{column: row.get(column) for column in schema.names} for row in rows]
-        tables[name] = pa.Table.from_pylist(rows, schema)
-    return {name: bag_of(table) for name, table in circuit.step(tables).items()}
 
 
 def play(seed: int) -> ProgramSchedule:

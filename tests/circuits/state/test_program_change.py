@@ -23,9 +23,14 @@ from circuits import (
     compile_sql,
 )
 from circuits.state.program_change import ProgramChange
-from tests.generators.program_histories import COLUMNS, changed_program, first_program, random_rows
+from tests.generators.program_histories import (
+    COLUMNS,
+    changed_program,
+    first_program,
+    fresh_views,
+    random_rows,
+)
 from tests.oracles.naive_plan import sum_weights
-from tests.support.program_schedules import fresh_views
 from tests.support.tables import bag_of
 
 E = {"e": "src bigint not null, dst bigint not null, name string"}

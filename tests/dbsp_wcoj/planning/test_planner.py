@@ -266,7 +266,7 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
     counts = [int(n.replace(",", "")) for n in re.findall(r"ran ([\d,]+) times", text)]
     assert counts == [bound.physical.execution_count for bound in view.terms]
     assert sum(counts) > 0
-    shown_arrangements = re.findall(r"^  (\w+)\[([\d,]+)\]  runs", text, re.MULTILINE)
+    shown_arrangements = re.findall(r"^  (\w+)\[([\d,]+)\]  (?:\d|no runs)", text, re.MULTILINE)
     assert {
         (name, tuple(map(int, columns.split(",")))) for name, columns in shown_arrangements
     } == stored_orders(view)

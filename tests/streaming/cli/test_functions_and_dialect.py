@@ -19,6 +19,7 @@ from streaming.state.view_definitions import (
     read_definition,
     write_definition,
 )
+from tests.streaming.sink.test_view_sink import Frame
 
 SCHEMAS = {"t": "x bigint"}
 MODULE = """
@@ -168,8 +169,8 @@ def test_a_new_sink_compares_dialect_and_functions_with_its_state(tmp_path: Path
 def test_rescaling_needs_the_functions(tmp_path: Path) -> None:
     functions = {"f": udf(abs, returns="bigint")}
     circuit = compile_sql("SELECT f(x) AS v FROM t", SCHEMAS, functions=functions)
-    write_definition(LocalFiles(tmp_path), circuit.spec)
-    (tmp_path / "manifests").mkdir()
-    (tmp_path / "manifests" / f"{0:020}.json").write_text("{}")
+    sink = ViewSink(circuit, state_dir=tmp_path)
+    sink(Frame(pa.table({"x": [1]}), "q"), 0)
+    sink.close()
     with pytest.raises(StateMismatchError, match=r"functions f.*not given"):
         rescale_state(LocalFiles(tmp_path), cells=2)
