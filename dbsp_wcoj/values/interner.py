@@ -179,7 +179,9 @@ class Interner:
         >>> pairs.rows(np.array([1, -5])).tolist()
         [[7, -5], [2, -5]]
         """
-        return self._intern(*self._rows_to_strings(columns), None)
+        codes = self._intern(*self._rows_to_strings(columns), None)
+        self._words = len(columns)
+        return codes
 
     def find_rows(self, columns: Any) -> Int64Array:
         """Like `intern_rows`, but add nothing: an unknown row gets `ABSENT`."""
@@ -236,14 +238,14 @@ class Interner:
         Raises:
             ColumnTypeError: There are fewer codes, or fewer than the last sweep has left.
         """
+        # The size first: while another thread adds strings, all arrays that are read later have at
+        # least so many.
         size = self._size
         if length is not None:
             self._check_length(length)
             size = self._code_map.count_before(length)
-        # The slots (the hash table) first: every string that a slot points to is then in the arrays
-        # that are read after the slots, while another thread adds strings.
-        slots = self._slots
-        return InternerArrays(slots, self._bounds, self._arena, self._words, size, self._code_map)
+        arrays = self._slots, self._bounds, self._arena
+        return InternerArrays(*arrays, self._words, size, self._code_map)
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
         """Return a sort key for each string: its eight bytes from ``start`` on, as an int64.
@@ -471,10 +473,8 @@ class Interner:
         mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
         addresses = offsets.ctypes.data, data.ctypes.data
-        # Read the slots before the other arrays, while another thread may add: every string that a
-        # slot points to is then in the arrays that are read after the slots.
-        slots, bounds, arena = self._slots, self._bounds, self._arena
-        intern_kernels.find(addresses, mask, slots, bounds, arena, self._size, codes)
+        arrays = self._slots, self._bounds, self._arena
+        intern_kernels.find(addresses, mask, *arrays, self._size, codes)
         if not self._code_map.is_identity:
             self._code_map.replace_positions(codes)
         return codes
@@ -550,7 +550,7 @@ class Interner:
                 f"columns of shape {array.shape}; give int64 columns of shape "
                 f"({'words' if self._words is None else self._words}, rows)"
             )
-        self._words = width = len(array)
+        width = len(array)
         rows = np.ascontiguousarray(array.T)
         offsets = np.arange(rows.shape[0] + 1, dtype=np.int64) * (_WORD_BYTES * width)
         return offsets, rows.view(np.uint8).reshape(-1) if width else np.empty(0, np.uint8)

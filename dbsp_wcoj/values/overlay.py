@@ -102,7 +102,13 @@ class InternerOverlay(Interner):
 
     def intern_rows(self, columns: Any) -> Int64Array:
         """Like `Interner.intern_rows`; adds new rows as private rows."""
-        return self.intern(*self._rows_to_strings(columns))
+        codes = self.find_rows(columns)
+        missing = codes == ABSENT
+        if missing.any():
+            new_codes = self._private.intern_rows(np.asarray(columns)[:, missing])
+            codes[missing] = new_codes + self._next_code
+            self._words = len(columns)
+        return codes
 
     def find_rows(self, columns: Any) -> Int64Array:
         """Like `Interner.find_rows`; also searches the private rows."""

@@ -140,6 +140,8 @@ class Compactor:
         self._task: _Task | None = None
         self._thread: RunningThread | None = None
         self._steps_to_wait = 0
+        # True if the writer has read the result of the task.
+        self._is_result_read = False
         # True if the next task is to write a dictionary again.
         self._must_rewrite = False
         # The files to remove, and the thread that removes others.
@@ -154,6 +156,8 @@ class Compactor:
     def result(self) -> CompactedPart | None:
         """Return the finished compaction, if there is one; it stays until `after_commit`.
 
+        From then on, a manifest may name its file.
+
         Raises:
             StateDamagedError: A part that was to be merged is damaged.
         """
@@ -164,6 +168,7 @@ class Compactor:
         if error is None and task.has_lost_its_file():
             error = FileNotFoundError(f"{task.file} was removed or cut short")
         if error is None:
+            self._is_result_read = True
             return task.result
         self._forget()
         self._due.add(task.group.key)
@@ -268,10 +273,14 @@ class Compactor:
             self._due.update((name, None) for name in manifest.dictionaries)
 
     def stop(self) -> None:
-        """Stop the running compaction, and remove all unused files; wait until this is done."""
+        """Stop the running compaction, and remove all unused files; wait until this is done.
+
+        The file of a result that the writer has read remains, because it is unknown here whether
+        the manifest that names it was committed. If it was not, the next start removes the file.
+        """
         self._due.clear()
         self._steps_to_wait = 0
-        self._stop(keep_file=False)
+        self._stop(keep_file=self._is_result_read)
         if self._removal is not None:
             self._removal.join()
             self._removal = None
@@ -321,6 +330,7 @@ class Compactor:
 
     def _forget(self) -> None:
         self._task = self._thread = None
+        self._is_result_read = False
 
 
 class _Task:

@@ -559,9 +559,9 @@ class Store:
                 "directory from a copy, or delete it together with the checkpoint"
             ) from error
         log.warning(
-            "%s; continuing from version %d, because micro-batch %d is replayed",
+            "%s; continuing from %s, because micro-batch %d is replayed",
             error,
-            newest - 1,
+            f"version {newest - 1}" if newest else "the empty state",
             newest,
         )
         self._is_loaded = False

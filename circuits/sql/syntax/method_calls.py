@@ -11,6 +11,7 @@ Before such a call, sqlglot has turned columns into identifiers; they become col
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -21,9 +22,18 @@ __all__ = ["replace_method_calls"]
 
 # The schemas of the functions that every dialect has.
 _SCHEMAS: Final = ("main", "pg_catalog")
-# The nodes whose identifiers are names.
-_NAMED: Final = (exp.Column, exp.Kwarg, exp.PropertyEQ, exp.Alias, exp.Table, exp.TableAlias)
 _COLUMN_PARTS: Final = ("this", "table", "db", "catalog")
+# By type of node, the arguments whose identifiers are names: they never stand for columns.
+_NAMES: Final[Mapping[type, tuple[str, ...]]] = {
+    exp.Alias: ("alias",),
+    exp.Column: _COLUMN_PARTS,
+    exp.Dot: ("expression",),
+    exp.Kwarg: ("this",),
+    exp.PropertyEQ: ("this",),
+    exp.Table: ("this", "db", "catalog"),
+    exp.TableAlias: ("this", "columns"),
+    exp.Window: ("this", "alias"),
+}
 
 
 def replace_method_calls(tree: exp.Expr, *, has_methods: bool, parse: ParseExpression) -> exp.Expr:
@@ -36,6 +46,7 @@ def replace_method_calls(tree: exp.Expr, *, has_methods: bool, parse: ParseExpre
         parse: Returns the syntax tree of an expression.
     """
     dots = [dot for dot in tree.find_all(exp.Dot) if isinstance(dot.expression, exp.Anonymous)]
+    prefix = _unused_prefix(tree) if dots else ""
     for dot in reversed(dots):  # the innermost first
         call = dot.expression
         is_schema = isinstance(dot.this, exp.Identifier) and dot.this.name.lower() in _SCHEMAS
@@ -44,12 +55,21 @@ def replace_method_calls(tree: exp.Expr, *, has_methods: bool, parse: ParseExpre
         arguments = list(call.expressions)
         if not is_schema:
             arguments.insert(0, _restore_columns(dot.this))
-        by_name = {f"argument_{number}": argument for number, argument in enumerate(arguments)}
+        by_name = {f"{prefix}{number}": argument for number, argument in enumerate(arguments)}
         new_call = fill_template(parse, f"{call.name}({', '.join(by_name)})", by_name, call)
         # A place that takes words only, such as a unit of time, cannot have an argument.
         if not any(node.name.lower() in by_name for node in new_call.find_all(exp.Var, exp.Column)):
             dot.replace(new_call)
     return tree
+
+
+def _unused_prefix(tree: exp.Expr) -> str:
+    """Return a text with which no name of a tree begins."""
+    names = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
+    prefix = "argument_"
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
 
 
 def _restore_columns(tree: exp.Expr) -> exp.Expr:
@@ -60,9 +80,7 @@ def _restore_columns(tree: exp.Expr) -> exp.Expr:
     parameters = _lambda_parameters(tree)
     value = exp.Paren(this=tree)  # so that a column has a parent
     for identifier in list(value.find_all(exp.Identifier)):
-        parent = identifier.parent
-        is_name = isinstance(parent, _NAMED)
-        if is_name or (isinstance(parent, exp.Dot) and identifier.arg_key == "expression"):
+        if identifier.arg_key in _NAMES.get(type(identifier.parent), ()):
             continue
         if identifier.name in parameters | _lambda_parameters(identifier):
             continue

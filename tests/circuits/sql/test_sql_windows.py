@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
+from math import inf, nan
 from unittest import mock
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -217,3 +220,31 @@ def test_an_offset_of_a_frame_is_an_interval_of_several_units():
     unread = query.replace("INTERVAL 1 DAY 2 HOURS", "(2 * INTERVAL 1 DAY)")
     with pytest.raises(UnsupportedSqlError, match="an offset that is not a constant"):
         compile_sql(unread, {"t": schema}, dialect="spark")
+
+
+@pytest.mark.parametrize("overhead", [-(10**9), 16])
+@pytest.mark.parametrize("nulls", ["FIRST", "LAST"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "1 PRECEDING AND 1 FOLLOWING",
+        "UNBOUNDED PRECEDING AND 1 FOLLOWING",
+        "2 FOLLOWING AND UNBOUNDED FOLLOWING",
+        "i PRECEDING AND CURRENT ROW EXCLUDE TIES",
+    ],
+)
+def test_nan_is_the_first_value_of_a_descending_frame_as_in_duckdb(frame, nulls, overhead):
+    doubles = [1.0, 2.0, nan, inf, -inf, None, -0.0, 0.5, nan, -1.0]
+    rows = pa.table({"i": range(10), "x": pa.array(doubles, pa.float64())})
+    window = f"ORDER BY x DESC NULLS {nulls} RANGE BETWEEN {frame}"
+    query = f"SELECT i, sum(i) OVER ({window}) AS n FROM t"
+    circuit = compile_sql(query, {"t": rows.schema})
+    total: Counter[tuple[int, int | None]] = Counter()
+    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+        for position in range(0, 10, 2):
+            view = circuit.step({"t": rows.slice(position, 2)})["view"]
+            for row in view.to_pylist():
+                total[row["i"], row["n"]] += row["weight"]
+    database = duckdb.connect()
+    database.register("t", rows)
+    assert +total == Counter(database.sql(query).fetchall())

@@ -76,6 +76,18 @@ def test_rows_are_encoded_like_strings(first, private):
     assert overlay.rows(codes).tolist() == alone.rows(codes).tolist()
 
 
+def test_the_first_rows_of_an_overlay_give_their_width():
+    overlay = InternerOverlay(Interner().share())
+    assert overlay.intern_rows(np.array([[7, 7], [1, 2]])).tolist() == [0, 1]
+    assert overlay.rows(np.array([1, 0, -5])).tolist() == [[7, 7, -5], [2, 1, -5]]
+
+
+def test_a_search_for_rows_does_not_give_an_interner_their_width():
+    interner = Interner()
+    assert interner.find_rows(np.array([[7], [1]])).tolist() == [ABSENT]
+    assert interner.intern_rows(np.array([[7], [1], [2]])).tolist() == [0]
+
+
 def test_only_private_strings_can_be_truncated():
     interner = Interner()
     interner.intern(*offsets_and_bytes([b"a", b"b"]))

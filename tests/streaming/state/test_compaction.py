@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
-from streaming import StateDamagedError, ViewSink
+from streaming import StateDamagedError, StateError, ViewSink
 from streaming.state import compaction, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
@@ -220,6 +220,34 @@ def test_a_damaged_part_is_not_merged(tmp_path):
             for number in range(8, 60):
                 sink(Frame(next(tables), "q"), number)
     sink.close()
+
+
+class UncertainFiles(CountedFiles):
+    """Fails right after a manifest that names the result of a compaction was renamed."""
+
+    def __init__(self, location):
+        super().__init__(location)
+        self.named = set()
+
+    def rename_new(self, old, new):
+        super().rename_new(old, new)
+        manifest = read_manifest(self, list_batch_ids(self)[-1])
+        new = set(manifest.data_files) - self.named
+        if any(int(name.removeprefix("data/")[:20]) < manifest.batch_id for name in new):
+            raise OSError("the connection was lost")
+        self.named |= new
+
+
+def test_a_file_remains_if_it_is_unknown_whether_the_manifest_that_names_it_was_committed(tmp_path):
+    files = UncertainFiles(tmp_path)
+    sink = open_sink(files)
+    with files.threads(0), pytest.raises(StateError, match="the outcome of the commit"):
+        for number, table in enumerate(batches()):
+            sink(Frame(table, "q"), number)
+    sink.close()
+    manifest = read_manifest(files, number)
+    assert not manifest.files.keys() - {*files.names("data"), *files.names("outputs")}
+    assert_state(LocalFiles(tmp_path), number + 1)
 
 
 def test_closing_a_sink_stops_its_compaction(tmp_path):

@@ -77,6 +77,16 @@ def test_a_damaged_data_file_of_the_newest_version_is_recreated_when_spark_repla
     check(sink, LAST + 2)
 
 
+def test_a_damaged_first_version_is_recreated_from_the_empty_state(tmp_path, caplog):
+    write_state(tmp_path, 1)
+    truncate(tmp_path / read_manifest(tmp_path, 0).data_files[0])
+    sink = sink_on(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        feed(sink, 0, 1)
+    assert "continuing from the empty state, because micro-batch 0 is replayed" in caplog.text
+    check(sink, 2)
+
+
 @ALL_KINDS_OF_DAMAGE
 def test_a_damaged_data_file_of_the_newest_version_is_named_when_spark_continues(state_dir, damage):
     (name,) = files_only_in_newest(state_dir)

@@ -104,7 +104,7 @@ class RangeOrder:
 
     Attributes:
         values: Numbers that ascend within each partition where ``present`` is true; int64 or
-            float64.
+            float64. NaN is the greatest value of the column, so it is last, or first if descending.
         present: A mask of the rows whose value is not NULL.
         descending: True if the values are the negated values of the column.
     """
@@ -235,7 +235,10 @@ def _value_bound(
     tie_breaker = np.repeat([0, 1 if is_end else -1], (n, len(searching)))
     both_values = np.concatenate((values, wanted))
     both_partitions = np.concatenate((partition, searched_partition))
-    sorted_indices = np.lexsort((tie_breaker, both_values, both_partitions))
+    keys = [tie_breaker, both_values, both_partitions]
+    if order.descending and both_values.dtype.kind == "f":
+        keys.insert(2, ~np.isnan(both_values))  # NaN is first; `lexsort` has it last
+    sorted_indices = np.lexsort(keys)
     is_row = sorted_indices < n
     searched = np.flatnonzero(~is_row)
     # The number of rows that are before each wanted value.
