@@ -148,6 +148,12 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
         raise
     rewrite.commit(temporary)
     versions = Versions(files, keep=1)
-    versions.read(before.state_id)
+    try:
+        versions.read(before.state_id)
+    except OSError as error:
+        raise StateError(
+            f"state directory {files.location} was compacted, but its earlier versions were not "
+            f"removed: {error}; run the command again"
+        ) from error
     versions.remove_unreferenced()
     return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))

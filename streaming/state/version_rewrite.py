@@ -65,7 +65,7 @@ def lock_for_rewrite(files: Files, action: str) -> Iterator[Files]:
         finally:
             files.unlock()
     except OSError as error:
-        raise StateError(f"{failed}: {error}; its rows are the same as before") from error
+        raise StateError(f"{failed}: {error}; it was not changed") from error
     except (DbspWcojError, MemoryError):
         raise
     except Exception as error:  # a damaged file may raise any error
@@ -151,13 +151,18 @@ class VersionRewrite:
     def commit(self, temporary: str) -> None:
         """Make the staged version the current version.
 
-        After an error the old or the new version is current, so the files of both must remain.
-
         Raises:
-            OSError: The file system failed.
+            StateError: The file system failed. The old or the new version is current, so the files
+                of both must remain.
         """
-        self.files.rename(temporary, manifest_name(self.before.batch_id))
-        self.files.sync_folder(MANIFESTS)
+        try:
+            self.files.rename(temporary, manifest_name(self.before.batch_id))
+            self.files.sync_folder(MANIFESTS)
+        except OSError as error:
+            raise StateError(
+                f"the outcome of the commit to state directory {self.files.location} is unknown: "
+                f"{error}; the old and the new version have the same rows: run the command again"
+            ) from error
 
 
 def _unique_id() -> str:

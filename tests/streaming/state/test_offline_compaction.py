@@ -193,6 +193,28 @@ def test_the_process_may_end_before_any_change_of_a_file(grown, tmp_path):
     assert calls > 8
 
 
+@pytest.mark.parametrize("call", ["rename", "sync_folder"])
+def test_the_files_of_both_versions_remain_if_the_outcome_of_the_commit_is_unknown(
+    grown, state_dir, call
+):
+    class FailingCommit(LocalFiles):
+        def rename(self, old, new):
+            if new.startswith("manifests/") and call == "rename":
+                raise OSError("no connection")
+            super().rename(old, new)
+
+        def sync_folder(self, folder):
+            if folder == "manifests":
+                raise OSError("no connection")
+            super().sync_folder(folder)
+
+    files = FailingCommit(state_dir)
+    files.mode = 0o700
+    with pytest.raises(StateError, match="unknown: no connection"):
+        compact_state(files)
+    assert run_steps(state_dir, STEPS - 1, STEPS) == (rows_after(STEPS)["r"], grown[1])
+
+
 def test_a_state_without_a_version_or_in_use_is_not_compacted(state_dir, tmp_path):
     with pytest.raises(StateError, match="nothing to compact"):
         compact_state(LocalFiles(tmp_path / "none"))
