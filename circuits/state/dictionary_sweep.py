@@ -129,6 +129,22 @@ class DictionarySweeper:
             has_replaced |= self.advance(version)
         return has_replaced
 
+    def sweep_all(self, version: CircuitVersion) -> None:
+        """Do a whole sweep, whether or not one is due.
+
+        Args:
+            version: The committed version. The dictionaries have new arrays afterwards.
+
+        Complexity:
+            O(rows of the traces + values).
+        """
+        if self._sweep is not None:
+            self.abandon()
+        self._is_first = True  # mark the sums of the runs
+        for _ in self._run(version):
+            pass
+        self._end()
+
     def abandon(self) -> None:
         """Stop a running sweep; the next one is due after as many new values as if it had ended."""
         for dictionary in self._graph.registry.dictionaries.values():

@@ -19,7 +19,7 @@ a removed one. So after a sweep, the codes are ascending numbers with gaps, and 
 which position of the arrays the string of a code is (`dbsp_wcoj.values.code_map`).
 
 Memory: for each distinct string its bytes, 8 bytes for its bound and about 20 to 40 for its slots.
-Before an array is full, it is copied to one of twice the size, a slice with each insertion
+While an array fills, it is copied to one of twice the size, a slice with each insertion
 (`dbsp_wcoj.values.growth`). So no insertion copies much more than it adds. A look-up is O(bytes),
 with about one cache miss if the slots do not fit in the caches. Strings chosen to collide make it
 slow, never wrong.
@@ -64,7 +64,7 @@ _ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
 
 
 class InternerArrays(NamedTuple):
-    """The first strings of an interner, for overlays; the arrays that hold them.
+    """The arrays with the first strings of an interner, for overlays.
 
     Attributes:
         slots: The hash table.
@@ -126,7 +126,7 @@ class Interner:
         return self._next_code
 
     def __repr__(self) -> str:
-        return f"<Interner of {self._size} strings, {self._end} bytes>"
+        return f"<Interner of {self._size} strings, {self._byte_count} bytes>"
 
     @property
     def string_count(self) -> int:
@@ -236,7 +236,8 @@ class Interner:
         They stay valid while strings are added or swept.
 
         Raises:
-            ColumnTypeError: There are fewer codes, or fewer than the last sweep has left.
+            ColumnTypeError: ``length`` is more than the number of codes, or less than the number at
+                the end of the last sweep.
         """
         # The size first: while another thread adds strings, all arrays that are read later have at
         # least so many.
@@ -251,7 +252,7 @@ class Interner:
         """Return a sort key for each string: its eight bytes from ``start`` on, as an int64.
 
         The keys compare as these bytes do. A shorter string is padded with zero bytes, so different
-        strings may have equal keys.
+        strings may have equal keys. The key of a negative code has no meaning.
 
         >>> names = Interner()
         >>> codes = names.intern(np.array([0, 2, 3, 3]), np.frombuffer(b"abz", np.uint8))
@@ -322,12 +323,13 @@ class Interner:
     def load(self, strings: CodedStrings, next_code: int = 0) -> None:
         """Fill an empty interner with strings and their codes: the inverse of `arena`.
 
-        A string that occurs several times gets the last of its codes. A sweep has removed the
-        others, and the strings were stored before.
+        A string that occurs several times gets the last of its codes: it was stored, a sweep
+        removed it from memory, and later it was added again with another code.
 
         Args:
             strings: The strings, with ascending codes.
-            next_code: The code of the next string, unless it is one of ``strings``.
+            next_code: The least code of the next string, which is always above those of
+                ``strings``.
 
         Raises:
             ColumnTypeError: The interner is not empty, the codes do not ascend, or the length of a
@@ -346,9 +348,9 @@ class Interner:
             )
         positions = self._add(offsets, data, None)
         if self._size < len(codes):
-            last = np.empty(self._size, np.int64)
-            last[positions] = np.arange(len(codes))
-            rows = np.sort(last)
+            last_rows = np.empty(self._size, np.int64)
+            last_rows[positions] = np.arange(len(codes))
+            rows = np.sort(last_rows)
             self._remove_latest(0)
             kept_offsets = np.empty(len(rows) + 1, np.int64)
             intern_kernels.write_offsets(read_only_codes(rows), offsets, kept_offsets)
@@ -427,7 +429,7 @@ class Interner:
         return self._code_map.to_code(self._size)
 
     @property
-    def _end(self) -> int:
+    def _byte_count(self) -> int:
         """The number of bytes of all strings."""
         return int(self._bounds[self._size])
 
@@ -480,18 +482,18 @@ class Interner:
         return codes
 
     def _intern(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
-        codes = self._add(offsets, data, valid)
+        positions = self._add(offsets, data, valid)
         if self._sweep is not None:
-            self._sweep.keep(codes)
+            self._sweep.keep(positions)
         if not self._code_map.is_identity:
-            self._code_map.replace_positions(codes)
-        return codes
+            self._code_map.replace_positions(positions)
+        return positions
 
     def _add(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         """Add strings; return their positions."""
         rows = len(offsets) - 1
         mask = valid_mask(valid, rows)
-        codes = np.empty(rows, np.int64)
+        positions = np.empty(rows, np.int64)
         addresses = offsets.ctypes.data, data.ctypes.data
         size_before = self._size
         row = 0
@@ -499,14 +501,14 @@ class Interner:
             while True:
                 arrays = self._slots, self._bounds, self._arena
                 row, self._size = intern_kernels.intern(
-                    addresses, mask, row, *arrays, self._size, codes
+                    addresses, mask, row, *arrays, self._size, positions
                 )
                 if row == rows:
                     if self._size > size_before:
                         self._slots, self._bounds, self._arena = self._growth.advance(
                             Table(*arrays), self._size, size_before
                         )
-                    return codes
+                    return positions
                 self._reserve(1, int(offsets[row + 1] - offsets[row]))
         except BaseException:  # out of memory, or interrupted: remove what was added
             self._remove_latest(size_before)
@@ -522,9 +524,9 @@ class Interner:
     def _reserve(self, strings: int, length: int) -> None:
         """Reserve memory for ``strings`` more strings of ``length`` bytes together.
 
-        An eighth more is reserved, so that the arrays are not nearly full afterwards.
+        An eighth of each new array remains free.
         """
-        size, end = self._size, self._end
+        size, end = self._size, self._byte_count
         if size + strings > len(self._bounds) - 1:
             bounds = np.empty(max(2 * size, 8 * (size + strings) // 7) + 2, np.int64)
             bounds[: size + 1] = self._bounds[: size + 1]
@@ -567,7 +569,8 @@ class Interner:
         size, slots = self._size, self._slots
         assert len(slots) & (len(slots) - 1) == 0 and 2 * size <= len(slots)
         assert size < len(self._bounds) and self._bounds[0] == 0
-        assert (np.diff(self._bounds[: size + 1]) >= 0).all() and self._end <= len(self._arena)
+        assert (np.diff(self._bounds[: size + 1]) >= 0).all()
+        assert self._byte_count <= len(self._arena)
         codes_from_1 = slots[slots != 0] & intern_kernels.CODE_MASK
         assert sorted(codes_from_1.tolist()) == list(range(1, size + 1))
         offsets, data, codes = self.arena()

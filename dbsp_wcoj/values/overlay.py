@@ -43,6 +43,8 @@ __all__ = ["InternerOverlay"]
 class InternerOverlay(Interner):
     """The shared strings of an interner, with private strings after them.
 
+    `arena` and `share` return the shared strings only, and an overlay is never swept.
+
     Only one thread at a time may add to an overlay. As long as the overlay is in use, no thread may
     truncate the interner to fewer strings than the shared ones.
 
@@ -88,9 +90,8 @@ class InternerOverlay(Interner):
         codes = super().find(offsets, data, valid)
         if not len(self._private):
             return codes
-        return self._add_private_codes(
-            codes, self._private.find(offsets, data, _missing(codes, valid))
-        )
+        private_codes = self._private.find(offsets, data, _missing(codes, valid))
+        return self._with_private_codes(codes, private_codes)
 
     def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
         """Like `Interner.intern`; adds new strings as private strings."""
@@ -98,7 +99,7 @@ class InternerOverlay(Interner):
         missing = _missing(codes, valid)
         if not missing.any():
             return codes
-        return self._add_private_codes(codes, self._private.intern(offsets, data, missing))
+        return self._with_private_codes(codes, self._private.intern(offsets, data, missing))
 
     def intern_rows(self, columns: Any) -> Int64Array:
         """Like `Interner.intern_rows`; adds new rows as private rows."""
@@ -180,13 +181,12 @@ class InternerOverlay(Interner):
         """Remove the private strings whose codes are ``length`` or greater.
 
         Raises:
-            ColumnTypeError: ``length`` is less than the number of strings of the interner that the
-                overlay shows.
+            ColumnTypeError: ``length`` is less than the first private code.
         """
         if length < self._next_code:
             raise ColumnTypeError(
-                f"length {length} is too small: an overlay keeps the first {self._next_code} "
-                "strings, which belong to its interner"
+                f"length {length} is too small: an overlay keeps the codes below "
+                f"{self._next_code}, which belong to its interner"
             )
         self._private.truncate(length - self._next_code)
 
@@ -197,7 +197,7 @@ class InternerOverlay(Interner):
                 "decode with the interner that encoded them"
             )
 
-    def _add_private_codes(self, codes: Int64Array, private_codes: Int64Array) -> Int64Array:
+    def _with_private_codes(self, codes: Int64Array, private_codes: Int64Array) -> Int64Array:
         """The given codes, replaced by private ones (from 0) where these are not absent."""
         return np.where(private_codes == ABSENT, codes, private_codes + self._next_code)
 

@@ -7,8 +7,8 @@
     arguments/          declarations, options: the arguments of all sub-commands and their help
                         source, sink, query_text, limits, ...: parse the values of arguments
                         job_file, run_options: a run in TOML; checks: everything before Spark starts
-    commands/           the work of each sub-command: demo, run, replay, explain, inspect, rescale,
-                        profile, bench
+    commands/           the work of each sub-command: demo, run, replay, explain, inspect, compact,
+                        rescale, profile, bench
     terminal/           tables, progress, log lines, the wording of errors
     profiling/          measure the steps of a query, and show where their time goes
     benchmark/          compare formulas: repeated measurements, confidence intervals, plots

@@ -10,6 +10,7 @@ from typer import rich_utils
 from streaming.cli.arguments.declarations import (
     bench,
     clone,
+    compact,
     estimate,
     explain,
     inspect,
@@ -34,6 +35,7 @@ EXAMPLES: Final = {
     "inspect": "dbsp-wcoj inspect state/ --check",
     "plan-change": "dbsp-wcoj plan-change state/ rings.sql",
     "clone": "dbsp-wcoj clone state/ copy/",
+    "compact": "dbsp-wcoj compact state/",
     "rescale": "dbsp-wcoj rescale state/ --cells 8",
     "profile": "dbsp-wcoj profile rings.sql --source pay=pay.parquet --batch 100",
     "bench": "dbsp-wcoj bench --source e=wiki-Vote.txt.gz --export times.json --plot times.svg",
@@ -47,6 +49,7 @@ COMMANDS: Final = {
     "inspect": inspect,
     "plan-change": plan_change,
     "clone": clone,
+    "compact": compact,
     "rescale": rescale,
     "profile": profile,
     "bench": bench,

@@ -23,7 +23,6 @@ the state of one stage, or the whole state if the result is embedded.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,8 +39,7 @@ from circuits.state.migration import (
     export_state,
     import_dictionaries,
 )
-from circuits.user_functions import UserFunction, check_functions
-from dbsp_wcoj.errors import DbspWcojError
+from circuits.user_functions import UserFunction
 from streaming.distributed.engine import check_distributable, circuit_stages
 from streaming.distributed.execution.cell import cell_spec, driver_spec
 from streaming.distributed.migration import relation_tables
@@ -50,23 +48,15 @@ from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
-from streaming.errors import StateDamagedError, StateError
 from streaming.state.cell_versions import CellVersions
-from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files
-from streaming.state.local_files import LocalFiles, folder_mode
-from streaming.state.manifest import (
-    MANIFESTS,
-    Manifest,
-    list_batch_ids,
-    manifest_name,
-    read_manifest,
-)
-from streaming.state.ownership import check_owner, take_over
-from streaming.state.program_change import definition_name, newest_version
+from streaming.state.manifest import Manifest
 from streaming.state.verified_files import read_state
-from streaming.state.versions import DATA
-from streaming.state.view_definitions import read_definition
+from streaming.state.version_rewrite import (
+    VersionRewrite,
+    lock_for_rewrite,
+    read_newest_definition,
+)
 from streaming.state.writer import Writer
 
 __all__ = ["RescaleResult", "rescale_state"]
@@ -117,35 +107,8 @@ def rescale_state(
             missing, or the disk failed; the directory is unchanged.
         StreamingError: The views cannot be distributed over this number of cells.
     """
-    try:
-        if isinstance(files, LocalFiles) and files.mode is None:
-            files = LocalFiles(files.location, folder_mode(files, MANIFESTS))
-        if not list_batch_ids(files):
-            raise StateError(
-                f"state directory {files.location} has no version, so there is nothing to "
-                "rescale: start the query in the wanted mode"
-            )
-        files.lock()
-        try:
-            if spec is None:
-                newest = newest_version(files)
-                assert newest is not None
-                name = definition_name(files, newest)
-                spec = read_definition(files, check_functions(functions), name=name)
-            return _Rescaling(files, cells, spec).run()
-        finally:
-            files.unlock()
-    except OSError as error:
-        raise StateError(
-            f"state directory {files.location} cannot be rescaled: {error}; it was not changed"
-        ) from error
-    except (DbspWcojError, MemoryError):
-        raise
-    except Exception as error:  # a damaged file may raise any error
-        raise StateDamagedError(
-            f"state directory {files.location} cannot be rescaled ({type(error).__name__}: "
-            f"{error}): a file was changed after it was written; restore it from a copy"
-        ) from error
+    with lock_for_rewrite(files, "rescale") as locked:
+        return _Rescaling(locked, cells, spec or read_newest_definition(locked, functions)).run()
 
 
 class _Rescaling:
@@ -155,23 +118,16 @@ class _Rescaling:
         self._files = files
         self._target_cells = cells
         self._circuit = Circuit(spec)
-        identity = read_identity(files, self._circuit)
-        if identity is None:
-            raise StateDamagedError(
-                f"state directory {files.location} has no identity: restore it from a copy"
-            )
-        self._owner = take_over(files)
-        self._batch_id = max(list_batch_ids(files))
+        self._rewrite = VersionRewrite.begin(files, self._circuit)
         # The manifest of the version that is converted.
-        self._before = read_manifest(files, self._batch_id, state_id=identity.id)
-        if self._before.epoch >= self._owner.epoch:
-            self._owner = take_over(files, self._before.epoch)
+        self._before = self._rewrite.before
+        self._batch_id = self._before.batch_id
         if cells is not None:
             check_distributable(self._circuit)
         self._stages = circuit_stages(self._circuit)
         self._driver = Circuit(driver_spec(self._circuit.spec, self._stages))
         self._stage_cells = [
-            StageCells(files, identity.id, stage, cell_spec(stage, self._stages))
+            StageCells(files, self._before.state_id, stage, cell_spec(stage, self._stages))
             for stage in self._stages.stages
         ]
         self._writers: list[Writer] = []
@@ -188,12 +144,13 @@ class _Rescaling:
                     after = self._repartition(layout, old_cells, count)
             else:
                 after = before if count is None else self._distribute(count)
-            if after != before:
-                self._commit(after)
+            temporary = "" if after == before else self._rewrite.stage(after)
         except BaseException:
             for writer in self._all_writers:
                 writer.undo()
             raise
+        if temporary:
+            self._rewrite.commit(temporary)
         return RescaleResult(
             self._batch_id,
             None if old_cells is None else old_cells.count,
@@ -282,7 +239,7 @@ class _Rescaling:
         for node, state in states.items():
             state_import.add_operator(node, state)
         step = state_import.finish()
-        writer = Writer(self._files, None, f"{DATA}/{self._batch_id:020}-{_unique_id()}")
+        writer = Writer(self._files, None, self._rewrite.new_stem())
         self._writers.append(writer)
         writer.add(step)
         manifest = writer.make_manifest(
@@ -306,18 +263,6 @@ class _Rescaling:
             link=before.link,
         )
 
-    def _commit(self, after: Manifest) -> None:
-        """Make the converted version the current version."""
-        files, name = self._files, manifest_name(self._batch_id)
-        after = replace(after, epoch=self._owner.epoch, owner=self._owner.token)
-        temporary = f"{name}.{_unique_id()}.tmp"
-        files.write(temporary, [after.encode()])
-        files.sync(temporary)
-        files.sync_folder("")
-        check_owner(files, self._owner)
-        files.rename(temporary, name)
-        files.sync_folder(MANIFESTS)
-
     @property
     def _all_writers(self) -> list[Writer]:
         return [
@@ -336,7 +281,3 @@ def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
 def _by_stage(stage: Stage, manifests: Mapping[int, bytes]) -> dict[tuple[int, int], bytes]:
     """Return the manifests of the cells of a stage, by stage and cell."""
     return {(stage.number, cell): manifest for cell, manifest in manifests.items()}
-
-
-def _unique_id() -> str:
-    return uuid.uuid4().hex[:12]

@@ -184,6 +184,9 @@ def _dictionary_metrics(state: CircuitVersion) -> Iterator[Metric]:
     codes = {names.name(name): length for name, length in state.lengths.items()}
     text = "Values that a dictionary has ever had"
     yield _gauges("dictionary_codes", text, "dictionary", codes)
+    text = "Values of a dictionary, as a share of those that it has ever had"
+    shares = {name: values[name] / count if count else 1.0 for name, count in codes.items()}
+    yield _gauges("dictionary_remaining_ratio", text, "dictionary", shares)
     swept = GaugeMetricFamily(
         f"{PREFIX}_values_after_sweep", "Values of all dictionaries after the last sweep"
     )

@@ -8,6 +8,8 @@ with its data; renaming the manifest to its final name is the commit::
     writer, reader           write the next version; load the newest one
     segment, parquet         the formats of the data files
     segment_references       which parts of the data are merged, and when
+    version_rewrite, offline_compaction   write the newest version of a stopped query again
+    dead_letter_files        the rejected rows
     verified_files, checksums   detect damaged files
     files, local_files, ...  the operations of a file system
 

@@ -17,14 +17,14 @@ removes it.
 
 The values that were removed from a dictionary in memory are still in its parts. So the compactor
 also writes the remaining values of a dictionary to one part, which takes the place of all its
-parts. It reads them from memory, from arrays that do not change (`dbsp_wcoj.values.overlay`). In
-the same way, rows that cancel each other stay in parts of equal size for long, because a level is
-merged when it is full. If the parts of an arrangement have many more rows than its runs in memory,
-all of them are merged.
+parts. It reads them from memory, from arrays that do not change (`dbsp_wcoj.values.overlay`). Rows
+that cancel each other may also stay in the parts of an arrangement for long, because a level is
+merged only when it is full. If its parts have many more rows than its runs in memory, all of them
+are merged.
 
-A compaction that fails for want of space or memory is tried again later. Large files
-that no version names any more are removed in the background, too: to free the blocks of a file of
-200 MB takes a tenth of a second.
+A compaction that fails for want of space or memory is tried again later. Large files that no
+version names any more are removed in the background, too: to free the blocks of a file of 200 MB
+takes a tenth of a second.
 
 Cost: one compaction at a time, so at most one core, and memory for the rows of one merge. A level
 must be merged before `streaming.state.writer.MAX_PARTS` parts have gathered; otherwise the writer
@@ -68,8 +68,8 @@ __all__ = ["CompactedPart", "Compactor", "PartGroup"]
 ROWS_PER_SLICE: Final = 1 << 20
 # After a compaction has failed, the next one starts after this many micro-batches.
 STEPS_AFTER_FAILURE: Final = 64
-# All parts of an arrangement are merged if they have this many times the rows that are in memory,
-# and so many more.
+# All parts of an arrangement are merged if they have more rows than this many times the rows in
+# memory, plus this number.
 MAX_STORED_ROWS_RATIO: Final = 1.5
 MIN_REMOVED_ROWS: Final = 1 << 14
 
@@ -142,9 +142,9 @@ class Compactor:
         self._steps_to_wait = 0
         # True if the writer has read the result of the task.
         self._is_result_read = False
-        # True if the next task is to write a dictionary again.
+        # True if the next task is to write a dictionary, or all parts of an arrangement, again.
         self._must_rewrite = False
-        # The files to remove, and the thread that removes others.
+        # The files that are removed next, and the thread that is removing earlier ones.
         self._unused_files: list[str] = []
         self._removal: RunningThread | None = None
 
@@ -212,7 +212,8 @@ class Compactor:
     ) -> None:
         """Write a dictionary or arrangement again of which much was removed.
 
-        While a compaction runs, this only keeps `after_commit` from starting another one.
+        If another compaction is running, this is done after it, at a later call: until then,
+        `after_commit` starts no other one.
 
         Args:
             manifest: The current version, whose step is committed.

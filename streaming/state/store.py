@@ -106,7 +106,7 @@ class Store:
         circuit: The circuit of the state. Only this store may load a state into it, and only steps
             that this store has written may be committed.
         keep: The number of versions to keep, at least 2.
-        unique_name: Returns another name at each call, to tell attempts apart.
+        unique_name: Returns a new name at each call, to tell attempts apart.
         directory_circuit: The whole circuit, if it is distributed and ``circuit`` is only the part
             that runs on the driver.
         cells: The number of cells of a distributed circuit.
@@ -474,7 +474,7 @@ class Store:
         self._is_loaded = True
 
     def _has_other_views(self, manifest: Manifest) -> bool:
-        """Return True if a version is of other views, or has not published all of these views."""
+        """Return True if a version has other views, or has not published each of the outputs."""
         if manifest.fingerprint != self._directory_circuit.fingerprint:
             return True
         is_embedded = self._cell_count is None and manifest.cells is None

@@ -43,17 +43,17 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
     def read(reader: AggregateReader) -> Expression:
         value = reader.argument(0)
         if reader.argument_count == 2:
-            leaves_null_out = bool(reader.constant(1, "flag")) or reader.nulls == "ignore"
+            leaves_nulls_out = bool(reader.constant(1, "flag")) or reader.nulls == "ignore"
         elif ignores_nulls and not reader.is_spark:
-            leaves_null_out = reader.nulls != "respect"
+            leaves_nulls_out = reader.nulls != "respect"
         else:
-            leaves_null_out = reader.nulls == "ignore"
+            leaves_nulls_out = reader.nulls == "ignore"
         order = reader.order or (SortKey(value, False, False),)
         order = _reverse_order(order) if is_last else order
         # Without an order, a value is preferred to NULL.
         if not reader.order:
             order = tuple(replace(key, nulls_first=False) for key in order)
-        filters = reader.filter_arguments(*((value,) if leaves_null_out else ()))
+        filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
         return reader.aggregate("first", value, *filters, order=order)
 
     return read

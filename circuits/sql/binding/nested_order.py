@@ -24,7 +24,7 @@ _NULL = Literal(None, pa.null())
 
 
 def has_order_key(type_: pa.DataType) -> bool:
-    """Return whether a value of a type is a struct or a list without maps."""
+    """Return whether a type is a struct or a list, with no map within it."""
     if pa.types.is_struct(type_):
         return all(_is_orderable(field.type) for field in type_)
     return is_list(type_) and _is_orderable(type_.value_type)
@@ -46,19 +46,25 @@ def order_key(value: Expression, level: int = 0) -> Expression:
         parts = [
             part
             for number in range(value.type.num_fields)
-            for part in _flagged(number, _field(value, number), level)
+            for part in _key_fields(number, _field(value, number), level)
         ]
         return call("case", call("is_null", value), _NULL, call("make_struct", *parts))
     if not is_list(value.type):
         return value
     first = _FIRST_PARAMETER + 2 * level
     element = Column(first, value.type.value_type)
-    body = call("make_struct", *_flagged(0, element, level + 1))
+    body = call("make_struct", *_key_fields(0, element, level + 1))
     return lambda_call("list_transform", value, body, (first, first + 1))
 
 
 def value_of_key(key: Expression, type_: pa.DataType, level: int = 0) -> Expression:
-    """Return the value of this type that an order key was made of."""
+    """Return the value with an order key: the inverse of `order_key`.
+
+    Args:
+        key: The order key.
+        type_: The type of the value.
+        level: The number of lists around the value.
+    """
     call = functions.call
     if pa.types.is_struct(type_):
         parts: list[Expression] = []
@@ -74,8 +80,11 @@ def value_of_key(key: Expression, type_: pa.DataType, level: int = 0) -> Express
     return lambda_call("list_transform", key, body, (first, first + 1))
 
 
-def _flagged(number: int, value: Expression, level: int) -> tuple[Expression, ...]:
-    """Return the names and values of the fields for a part: the flag, and its order key."""
+def _key_fields(number: int, value: Expression, level: int) -> tuple[Expression, ...]:
+    """Return the arguments of `make_struct` for a part: two names, each with its value.
+
+    The first value is the flag, true unless the part is NULL; the second one is its order key.
+    """
     flag = functions.call("not", functions.call("is_null", value))
     names = (Literal(f"{kind}{number}", pa.string()) for kind in ("flag", "value"))
     return (next(names), flag, next(names), order_key(value, level))

@@ -80,7 +80,7 @@ def _restore_columns(tree: exp.Expr) -> exp.Expr:
     parameters = _lambda_parameters(tree)
     value = exp.Paren(this=tree)  # so that a column has a parent
     for identifier in list(value.find_all(exp.Identifier)):
-        if identifier.arg_key in _NAMES.get(type(identifier.parent), ()):
+        if _is_name(identifier):
             continue
         if identifier.name in parameters | _lambda_parameters(identifier):
             continue
@@ -100,6 +100,15 @@ def _restore_columns(tree: exp.Expr) -> exp.Expr:
             column.set(key, part)
     result: exp.Expr = value.this
     return result
+
+
+def _is_name(identifier: exp.Expr) -> bool:
+    """Return whether an identifier cannot stand for a column; a key of ``MAP {key: value}`` can."""
+    node = identifier.parent
+    struct = node.parent if isinstance(node, exp.PropertyEQ) else None
+    if struct is not None and isinstance(struct.parent, exp.ToMap):
+        return False
+    return identifier.arg_key in _NAMES.get(type(node), ())
 
 
 def _lambda_parameters(node: exp.Expr) -> set[str]:

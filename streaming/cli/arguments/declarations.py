@@ -38,6 +38,7 @@ from streaming.cli.command import implemented_in
 __all__ = [
     "bench",
     "clone",
+    "compact",
     "estimate",
     "explain",
     "inspect",
@@ -389,6 +390,27 @@ def rescale(
     debug: Debug = False,
 ) -> None:
     """Convert the state of a stopped query to another number of cells, or to one process."""
+
+
+@implemented_in("streaming.cli.commands.compact")
+def compact(
+    state_dir: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR",
+            help="The state directory: a path, or a URI that pyarrow supports.",
+            show_default=False,
+        ),
+    ],
+    functions: Functions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Remove unused values and earlier versions from the state of a stopped query.
+
+    The command merges all files of an arrangement or dictionary, and shows the sizes before and
+    after. The query continues with its next micro-batch.
+    """
 
 
 @implemented_in("streaming.cli.commands.plan_change")

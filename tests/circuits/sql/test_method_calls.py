@@ -33,7 +33,7 @@ QUERIES = [
     "SELECT id FROM t WHERE s.contains('d') OR s.trim() IN (SELECT u.s.trim() FROM t u)",
     "SELECT (SELECT max(s) FROM t).upper()",
     "SELECT {'s': s}.s.upper(), struct_pack(k := s).struct_extract('k'), st.y.upper() FROM t",
-    "SELECT MAP {'a': s}.map_values(), (SELECT s AS q).upper() FROM t",
+    "SELECT MAP {'a': s}.map_values(), MAP {id: s}.map_keys(), (SELECT s AS q).upper() FROM t",
     "SELECT id, (SELECT max(s) OVER w FROM t WINDOW w AS () LIMIT 1).upper() FROM t",
     "SELECT a.argument_0.upper(), argument_0.replace('e', argument_1) "
     "FROM (SELECT s AS argument_0, 'x' AS argument_1 FROM t) a",

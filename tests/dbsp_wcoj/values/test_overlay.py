@@ -95,7 +95,7 @@ def test_only_private_strings_can_be_truncated():
     assert overlay.intern(*offsets_and_bytes([b"b", b"a"])).tolist() == [1, 0]
     overlay.truncate(1)
     assert overlay.find(*offsets_and_bytes([b"b"])).tolist() == [ABSENT]
-    with pytest.raises(ColumnTypeError, match="keeps the first 1 strings"):
+    with pytest.raises(ColumnTypeError, match="keeps the codes below 1"):
         overlay.truncate(0)
     with pytest.raises(ColumnTypeError, match="append to its interner"):
         overlay.append(*offsets_and_bytes([b"c"]))

@@ -286,6 +286,25 @@ def test_an_unexpected_exception_is_one_line_that_calls_it_a_bug(
     assert status == 1 and "Traceback" in errors
 
 
+def test_compact_shows_the_sizes_before_and_after(tmp_path: Path) -> None:
+    sink = ViewSink(compile_sql(TRIANGLES, {"e": EDGE}), state_dir=tmp_path)
+    for batch_id, weight in enumerate((1, 1, -1)):
+        sink(Frame(edges((1, 2), (2, 3), (1, 3), weights=[weight] * 3)), batch_id)
+    sink.close()
+    status, out, errors = run("compact", tmp_path, "--json")
+    assert status == 0, errors
+    result = json.loads(out)
+    assert result["batch_id"] == 2
+    assert result["after"]["bytes"] < result["before"]["bytes"]
+    assert result["after"]["files"] < result["before"]["files"]
+    _, out, _ = run("compact", tmp_path)
+    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["before", "after"]
+    assert "version 2 is the only one now" in out
+    run("rescale", tmp_path, "--cells", 2)
+    assert "dbsp-wcoj rescale" in run_error("compact", tmp_path)
+    assert "nothing to compact" in run_error("compact", tmp_path / "none")
+
+
 def test_rescale_reports_in_json(tmp_path: Path) -> None:
     sink = ViewSink(compile_sql(TRIANGLES, {"e": EDGE}), state_dir=tmp_path)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
@@ -428,7 +447,7 @@ def test_declared_options_are_the_parameters_of_each_command() -> None:
     assert PAGE_PORT == PORT
     for name in (
         *("run", "replay", "explain", "inspect", "rescale", "profile", "bench"),
-        *("plan_change", "clone"),
+        *("plan_change", "clone", "compact"),
     ):
         options = set(signature(getattr(declared, name)).parameters) - {"debug", *REMOVED_OPTIONS}
         function = getattr(import_module(f"streaming.cli.commands.{name}"), name)

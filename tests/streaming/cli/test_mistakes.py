@@ -89,6 +89,7 @@ inspect|none => none is not a state directory
 inspect|file => file is a file: name the folder
 inspect|in|--letters=-1 => Invalid value for '--letters'
 rescale|none|--cells=2 => so there is nothing to rescale
+compact|none => so there is nothing to compact
 rescale|in|--cells=2|--embedded => give either --cells with a number, or --embedded
 rescale|s4://x|--cells=2 => Unrecognized filesystem type in URI
 profile|q.sql|IN|--batch=100 => 2 rows are too few

@@ -76,7 +76,7 @@ def write_state(state_dir: Path) -> None:
 
 
 def test_a_failed_rescale_is_one_line_and_does_not_change_the_directory(tmp_path, monkeypatch):
-    assert rescale(tmp_path / "no", "--cells", "4")[1].endswith("query in the wanted mode")
+    assert rescale(tmp_path / "no", "--cells", "4")[1].endswith("start the query first")
     assert not (tmp_path / "no").exists()
     state_dir = tmp_path / "state"
     write_state(state_dir)

@@ -91,6 +91,7 @@ def test_the_state_has_the_names_sizes_and_views_of_the_plan(tmp_path) -> None:
         assert values["dbsp_wcoj_disk_bytes", size.name] > 0
     assert values["dbsp_wcoj_dictionary_values", "text"] == 4  # three cities and Ulm
     assert values["dbsp_wcoj_dictionary_codes", "text"] == 4
+    assert values["dbsp_wcoj_dictionary_remaining_ratio", "text"] == 1
     assert values["dbsp_wcoj_dictionary_bytes", "text"] > 0
     emitted = {key[-1]: n for key, n in values.items() if key[0] == "dbsp_wcoj_operator_rows_total"}
     assert emitted["link"] == sum(metrics.rows_in["link"] for metrics in sink.metrics)

@@ -178,18 +178,17 @@ def _bound(
     """Return the start of each frame, or its end: the index after its last row."""
     if row_bounds is None and offset is None:
         return partitions.stop if is_end else partitions.start
+    if offset == 0 and frame.mode != "rows":
+        return partitions.group_stop if is_end else partitions.group_start
     if frame.mode != "range":
         offsets: int | Int64Array = int(offset or 0)
         if row_bounds is not None:
             offsets = np.where(row_bounds.present, row_bounds.values, 0)
-        if frame.mode == "groups" and offset != 0:
+        if frame.mode == "groups":
             return _group_bound(offsets, partitions, is_end=is_end)
-        if frame.mode == "rows":
-            # Clipped to a number of rows that no partition has, so that the sum is an int64.
-            row: Int64Array = partitions.row + np.clip(offsets, -(2**62), 2**62)
-            return row + 1 if is_end else row
-    if offset == 0:
-        return partitions.group_stop if is_end else partitions.group_start
+        # Clipped to a number of rows that no partition has, so that the sum is an int64.
+        row: Int64Array = partitions.row + np.clip(offsets, -(2**62), 2**62)
+        return row + 1 if is_end else row
     assert range_order is not None
     values = range_order.values
     if row_bounds is None:
