@@ -117,6 +117,7 @@ def run(source, **more):
         "dialect": "duckdb",
     }  # fmt: skip
     names = {field.name for field in fields(RunOptions)} - {"sources", "sinks", "labels"}
+    names -= {"dead_letter_days", "dead_letter_size"}
     run_module.run(explicit=(), **{**dict.fromkeys({*names, "sink"}), **options, **more})
 
 
