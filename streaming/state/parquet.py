@@ -14,7 +14,8 @@ because a small file could fill the memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -76,9 +77,22 @@ def read_parquet(data: Bytes, name: str) -> pa.Table:
             for column in map(group.column, range(group.num_columns)):
                 if column.compression != "UNCOMPRESSED" or column.has_dictionary_page:
                     raise ValueError(f"column {column.path_in_schema} is compressed")
-        return file.read()
+        return _with_written_types(file.read(), metadata.metadata or {})
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise StateDamagedError(
             f"{name} is not a Parquet file of this library ({type(error).__name__}: {error}): "
             "restore the state directory from a copy"
         ) from error
+
+
+def _with_written_types(table: pa.Table, metadata: Mapping[bytes, bytes]) -> pa.Table:
+    """Return a table with the types that were written; Parquet has no seconds, and no date64."""
+    encoded = metadata.get(b"ARROW:schema")
+    if encoded is None:
+        raise ValueError("it has no Arrow schema")
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
+    for index, field in enumerate(schema):
+        column = table.column(index)
+        if column.type != field.type and not pa.types.is_dictionary(field.type):
+            table = table.set_column(index, field, column.cast(field.type))
+    return table

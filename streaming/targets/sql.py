@@ -443,6 +443,8 @@ class _TableWrite:
         if last_batch is not None and last_batch[0] >= delta.batch_id:
             return False
         cursor.execute(self._create_statement(), ())
+        if last_batch is None and delta.mode != "complete" and not delta.table.num_rows:
+            return False  # the first micro-batch with rows finds out whose rows the table has
         # A second writer of the micro-batch waits here until the first has committed. Then its
         # WHERE condition is false, and it changes no row.
         cursor.execute(

@@ -222,6 +222,20 @@ def test_one_view_may_go_to_several_tables_and_several_views_to_one_database(dat
         target.close()
 
 
+@pytest.mark.parametrize(("mode", "keys"), [("delta", ()), ("upsert", ("k",))])
+def test_rows_of_another_state_are_refused_after_a_micro_batch_without_rows(database, mode, keys):
+    table = new_table_name()
+    target = SqlTarget(database.connect, table)
+    for state in ("one", "two"):
+        target.write(ViewDelta("v", 0, ROW_1.slice(0, 0), mode, keys, state))
+    target.write(ViewDelta("v", 1, ROW_1, mode, keys, "one"))
+
+    with pytest.raises(TargetError, match="are not from view 'v' of this state directory"):
+        target.write(ViewDelta("v", 2, ROW_1, mode, keys, "two"))
+    target.close()
+    assert contents(database, table, mode) == Counter({(1, "a", 0.5): 1})
+
+
 @pytest.mark.parametrize("mode", ["delta", "upsert"])
 def test_rows_of_another_state_directory_are_refused(database, mode):
     table, keys = new_table_name(), ("k",) if mode == "upsert" else ()
