@@ -61,7 +61,7 @@ SECONDS_PER_ROW: Final = 5e-7
 
 @dataclass(frozen=True)
 class ViewChange:
-    """What becomes of an output.
+    """The change of an output.
 
     Attributes:
         view: Its name in the new program.
@@ -76,7 +76,7 @@ class ViewChange:
 
 @dataclass(frozen=True)
 class TraceChange:
-    """What becomes of a trace.
+    """The change of a trace.
 
     Attributes:
         name: Its name (`circuits.state.registry`), in the old program if it is dropped.
@@ -154,7 +154,7 @@ class ProgramChange:
 
     @cached_property
     def traces(self) -> tuple[TraceChange, ...]:
-        """What becomes of each trace that has state in either program."""
+        """The change of each trace that has state in either program."""
         old_traces = self.old.graph.traces
         changes = []
         for name, trace in self._graph.traces.items():
@@ -227,7 +227,7 @@ class ProgramChange:
 
     @property
     def losses(self) -> list[str]:
-        """What the change loses, one text each: views, materialized views and rows of inputs."""
+        """The losses of the change, one text each: views, materialized views and rows of inputs."""
         losses = [f"view {name!r}, which is not published any more" for name in self.removed_views]
         losses += [
             f"the published rows of view {view.old_view!r}, which has other columns now: its "

@@ -73,7 +73,7 @@ ARGUMENT_NAMES: Final = {
     "windows": "WINDOW",
 }
 
-# What to write instead of an argument.
+# The remedy for an argument that is not supported.
 ARGUMENT_ADVICE: Final = {
     "connect": "write WITH RECURSIVE",
     "sample": "filter by a hash of a key, as in WHERE hash(k) % 10 = 0",

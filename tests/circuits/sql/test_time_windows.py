@@ -443,7 +443,7 @@ def test_a_window_is_a_struct_of_its_start_and_end(item):
     assert view.to_pylist() == [{"window": {"start": start, "end": end}, "n": 1, "weight": 1}]
 
 
-# What Spark 4.3 answers for these two rows.
+# The answer of Spark 4.3 for these two rows.
 SPARK_WINDOWS = {
     "SELECT i, session_window(ts, '10 seconds') AS w FROM e": [
         (1, (datetime(2020, 1, 1, 0, 0, 5), datetime(2020, 1, 1, 0, 0, 15))),
