@@ -26,6 +26,7 @@ from streaming.cli.arguments.options import (
     Rows,
     Seed,
     Skew,
+    StateFolder,
     StepCount,
     StepRows,
     Threads,
@@ -350,9 +351,7 @@ def estimate(
 
 @implemented_in("streaming.cli.commands.inspect")
 def inspect(
-    state_dir: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
-    ],
+    state_dir: StateFolder,
     check: Annotated[
         bool, typer.Option("--check", help="Read every file and compare its checksum.")
     ] = False,
@@ -415,9 +414,7 @@ def compact(
 
 @implemented_in("streaming.cli.commands.plan_change")
 def plan_change(
-    state_dir: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
-    ],
+    state_dir: StateFolder,
     query: QueryText,
     source: Annotated[
         list[str] | None,
@@ -443,9 +440,7 @@ def plan_change(
 
 @implemented_in("streaming.cli.commands.clone")
 def clone(
-    state_dir: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
-    ],
+    state_dir: StateFolder,
     copy: Annotated[
         Path, typer.Argument(metavar="COPY", help="The new folder.", show_default=False)
     ],

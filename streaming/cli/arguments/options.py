@@ -27,6 +27,7 @@ __all__ = [
     "Rows",
     "Seed",
     "Skew",
+    "StateFolder",
     "StepCount",
     "StepRows",
     "Threads",
@@ -64,6 +65,9 @@ Dialect: TypeAlias = Annotated[
         help="SQL dialect of the query: duckdb, spark, or another one of sqlglot, which then has "
         "the semantics of DuckDB.",
     ),
+]
+StateFolder: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
 ]
 Functions: TypeAlias = Annotated[
     str | None,

@@ -473,6 +473,14 @@ def test_a_plan_leaves_the_old_circuit_as_it_was():
 # Random histories
 
 
+def continued(published: Mapping[str, Counter], plan: ProgramChange) -> dict[str, Counter]:
+    """Return the rows that the targets of the new views have before the change is published."""
+    return {
+        view.view: published[view.view] if view.kind in ("unchanged", "changed") else Counter()
+        for view in plan.views
+    }
+
+
 def play(seed: int) -> None:
     random = Random(seed)
     program = first_program(random)
@@ -485,12 +493,7 @@ def play(seed: int) -> None:
             new = program.compile()
             plan = ProgramChange(circuit, new)
             changes = plan.apply()
-            published = {
-                view.view: published[view.view]
-                if view.kind in ("unchanged", "changed")
-                else Counter()
-                for view in plan.views
-            }
+            published = continued(published, plan)
             circuit = new
         else:
             changes = circuit.step(random_rows(random, program.schemas, present))
@@ -586,12 +589,7 @@ def play_timed(seed: int) -> None:
             new = timed_circuit(versions)
             plan = ProgramChange(circuit, new)
             changes = plan.apply()
-            published = {
-                view.view: published[view.view]
-                if view.kind in ("unchanged", "changed")
-                else Counter()
-                for view in plan.views
-            }
+            published = continued(published, plan)
             circuit = new
         else:
             minute += random.choice([9, 30, 60, 200])

@@ -38,7 +38,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.type_rules import is_binary, is_text
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "python_values", "to_json_rule"]
 
 #: Stands for invalid JSON, and for a path without a value; None stands for JSON's null.
 _MISSING: Final = object()
@@ -342,14 +342,23 @@ def _has_interval(data_type: pa.DataType) -> bool:
     return bool(arrow.is_duration(data_type))
 
 
+def python_values(array: pa.Array) -> list[Any]:
+    """Return an array as values of Python.
+
+    Raises:
+        pa.ArrowInvalid: It contains a date or timestamp that Python cannot represent.
+    """
+    try:
+        return list(array.to_pylist())
+    except OverflowError as error:
+        raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
+
+
 def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     array = arguments[0]
-    try:
-        values = array.to_pylist()
-    except OverflowError as error:  # a date or timestamp that Python cannot represent
-        raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
     texts = [
-        None if value is None else _write(_to_json_value(value, array.type)) for value in values
+        None if value is None else _write(_to_json_value(value, array.type))
+        for value in python_values(array)
     ]
     return pa.array(texts, pa.string())
 

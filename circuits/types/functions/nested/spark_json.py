@@ -27,7 +27,7 @@ from pyarrow import types as arrow
 
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.function import Function, Values
-from circuits.types.functions.nested.json_texts import to_json_rule
+from circuits.types.functions.nested.json_texts import python_values, to_json_rule
 from circuits.types.functions.numbers.number_formats import java_float
 
 __all__ = ["FUNCTIONS"]
@@ -37,11 +37,7 @@ _EPOCH: Final = date(1970, 1, 1)
 
 def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     array = arguments[0]
-    try:
-        values = array.to_pylist()
-    except OverflowError as error:  # a date or timestamp that Python cannot represent
-        raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
-    texts = [None if value is None else _write(value, array.type) for value in values]
+    texts = [None if value is None else _write(value, array.type) for value in python_values(array)]
     return pa.array(texts, pa.string())
 
 
