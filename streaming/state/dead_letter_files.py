@@ -20,6 +20,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Final
 
 from streaming.errors import StateDamagedError, StateError
@@ -122,7 +123,7 @@ class DeadLetterFiles:
         if size is not None:
             self._add(FileStatus(current, size, now))
         expired: list[str] = []
-        for name, status in list(self._known.items())[:MAX_REMOVED_AT_ONCE]:
+        for name, status in list(islice(self._known.items(), MAX_REMOVED_AT_ONCE)):
             if name >= current or not self._is_expired(status, now):
                 break
             self._forget(name)
