@@ -261,6 +261,7 @@ class _Rescaling:
             files={**manifest.files, **published_files},
             parent=before.parent,
             link=before.link,
+            dead_letter_file=before.dead_letter_file,
         )
 
     @property

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
@@ -28,6 +29,7 @@ from circuits.user_functions import UserFunction
 from streaming.errors import StateError
 from streaming.state.files import Files
 from streaming.state.manifest import MANIFESTS, Manifest
+from streaming.state.ownership import check_owner
 from streaming.state.verified_files import read_state
 from streaming.state.version_rewrite import (
     VersionRewrite,
@@ -155,5 +157,5 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
             f"state directory {files.location} was compacted, but its earlier versions were not "
             f"removed: {error}; run the command again"
         ) from error
-    versions.remove_unreferenced()
+    versions.remove_unreferenced(partial(check_owner, files, rewrite.owner))
     return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))
