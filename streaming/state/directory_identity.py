@@ -21,7 +21,7 @@ from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.checksums import decode_checked, encode_checked, parse_items, parse_text
 from streaming.state.files import Files, create_atomically, read_small_file, replace_atomically
-from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, read_manifest
+from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
 
 __all__ = [
     "FORMAT_VERSION",
@@ -135,7 +135,7 @@ def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, boo
     """Return the identity, from the file or from a manifest, and whether the file has it."""
     path = f"{files.location}/{IDENTITY_FILE}"
     if files.size(IDENTITY_FILE) is None:
-        if not files.names(MANIFESTS):
+        if not list_batch_ids(files):
             return None, False
         error = StateDamagedError(
             f"{path} is missing though there are manifests: restore it from a copy, or delete the "

@@ -26,10 +26,10 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.state.circuit_state import whole_state
 from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.user_functions import UserFunction
-from streaming.errors import StateError
+from streaming.errors import StateDamagedError, StateError
 from streaming.state.files import Files
 from streaming.state.manifest import MANIFESTS, Manifest
-from streaming.state.ownership import check_owner
+from streaming.state.ownership import check_owner, raise_if_replaced
 from streaming.state.verified_files import read_state
 from streaming.state.version_rewrite import (
     VersionRewrite,
@@ -114,7 +114,12 @@ def compact_state(
     """
     with lock_for_rewrite(files, "compact") as locked:
         circuit = Circuit(spec or read_newest_definition(locked, functions))
-        return _compact(VersionRewrite.begin(locked, circuit), circuit)
+        rewrite = VersionRewrite.begin(locked, circuit)
+        try:
+            return _compact(rewrite, circuit)
+        except (OSError, StateDamagedError):
+            raise_if_replaced(locked, rewrite.owner)
+            raise
 
 
 def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:

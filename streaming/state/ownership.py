@@ -59,7 +59,7 @@ from streaming.state.files import (
 )
 from streaming.state.manifest import MANIFESTS
 
-__all__ = ["EPOCH_FILE", "Owner", "check_owner", "take_over"]
+__all__ = ["EPOCH_FILE", "Owner", "check_owner", "raise_if_replaced", "take_over"]
 
 EPOCH_FILE: Final = "epoch.json"
 MAX_ATTEMPTS: Final = 3
@@ -128,6 +128,16 @@ def check_owner(files: Files, owner: Owner) -> None:
             f"{current.epoch}, this one has {owner.epoch}): stop that query and start this one "
             "again, or give it a directory of its own"
         )
+
+
+def raise_if_replaced(files: Files, owner: Owner) -> None:
+    """Raise `StateLockedError` if another writer has taken over; ignore all other errors.
+
+    Call it when an operation has failed. The later writer removes files, so its takeover may be the
+    cause of an error that looks like damage.
+    """
+    with contextlib.suppress(OSError, StateDamagedError):
+        check_owner(files, owner)
 
 
 def _write_owner(files: Files, owner: Owner) -> None:

@@ -73,7 +73,7 @@ from streaming.state.directory_identity import (
 from streaming.state.files import Files, read_small_file, unused_temporary_name
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import MANIFESTS, Manifest, ProgramLink, manifest_name
-from streaming.state.ownership import Owner, check_owner, take_over
+from streaming.state.ownership import Owner, check_owner, raise_if_replaced, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
     ChangeOptions,
@@ -171,6 +171,7 @@ class Store:
                 than the oldest version.
             StateDamagedError: The required version is damaged.
             StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
+            StateError: The file system failed.
         """
         self._open()
         while True:
@@ -182,7 +183,13 @@ class Store:
                 self._check_query(batch_id, query_id)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
-            except StateDamagedError as error:
+            except (OSError, StateDamagedError) as error:
+                self._raise_if_replaced()
+                if isinstance(error, OSError):
+                    raise StateError(
+                        f"state directory {self.files.location} cannot be read: {error}; correct "
+                        "this and start the query again"
+                    ) from error
                 self._fall_back(batch_id, newest, error)
             else:
                 self._remove_unreferenced()
@@ -275,11 +282,16 @@ class Store:
             self._is_open = self._is_loaded = True
         except OSError as error:
             writer.undo()
+            self._raise_if_replaced()
             raise StateError(
                 f"micro-batch {batch_id} cannot be written to state directory "
                 f"{self.files.location}: {error}; nothing of it was applied: check the free space "
                 "and the permissions, and start the query again"
             ) from error
+        except StateDamagedError:
+            writer.undo()
+            self._raise_if_replaced()
+            raise
         except BaseException:
             writer.undo()
             raise
@@ -376,6 +388,7 @@ class Store:
         if self._is_open:
             return
         self._is_loaded = False
+        self._owner = None
         self._reader.forget()
         self._compactor.stop()
         try:
@@ -386,22 +399,23 @@ class Store:
             if self._cell_count is not None:
                 check_same_circuit(self.files, identity, self._directory_circuit)
             self._owner = take_over(self.files)
-            self._metrics_bytes = self._metrics_file_size()
             self._versions.read(self.id)
+            while self._versions.epoch >= self._owner.epoch:  # epoch.json was lost
+                self._owner = take_over(self.files, self._versions.epoch)
+                self._versions.read(self.id)  # another sink may have written versions meanwhile
+            self._metrics_bytes = self._metrics_file_size()
             if self._versions.fingerprint in (None, self._directory_circuit.fingerprint):
                 self._describe_circuit()
-            if self._versions.epoch >= self._owner.epoch:  # epoch.json was lost and written again
-                self._owner = take_over(self.files, self._versions.epoch)
             self._dead_letters.forget()
-        except OSError as error:
+        except BaseException as error:
             self.files.unlock()
+            if not isinstance(error, OSError):
+                raise
+            self._raise_if_replaced()
             raise StateError(
                 f"state directory {self.files.location} cannot be opened: {error}; correct this "
                 "and start the query again"
             ) from error
-        except BaseException:
-            self.files.unlock()
-            raise
         self._is_open = True
         self._required_id = self.id
 
@@ -470,6 +484,15 @@ class Store:
         except StateError:
             self._is_open = self._is_loaded = False
             raise
+
+    def _raise_if_replaced(self) -> None:
+        """Raise `StateLockedError` if another sink has taken over, which may explain an error."""
+        if self._owner is not None:
+            try:
+                raise_if_replaced(self.files, self._owner)
+            except StateLockedError:
+                self._is_open = self._is_loaded = False
+                raise
 
     def _describe_circuit(self) -> None:
         """Write which views the directory has, as the manifest of its newest version says."""

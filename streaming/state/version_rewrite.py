@@ -123,8 +123,9 @@ class VersionRewrite:
             )
         owner = take_over(files)
         before = read_manifest(files, max(list_batch_ids(files)), state_id=identity.id)
-        if before.epoch >= owner.epoch:  # epoch.json was lost and written again
+        while before.epoch >= owner.epoch:  # epoch.json was lost and written again
             owner = take_over(files, before.epoch)
+            before = read_manifest(files, max(list_batch_ids(files)), state_id=identity.id)
         return VersionRewrite(files, owner, before)
 
     def new_stem(self) -> str:
