@@ -381,6 +381,19 @@ def test_views_in_cells_cannot_change_while_they_run(tmp_path):
         sink.drop_view("paths")
 
 
+def test_a_sink_with_a_memory_limit_changes_its_views(tmp_path):
+    counts = Target()
+    circuit = compile_sql(PATHS, E, input_options=KEEP)
+    sink = ViewSink(circuit, state_dir=tmp_path, memory_limit=1)
+    feed(sink, 0, 1)
+    sink.add_view(COUNTS, counts)
+    feed(sink, 2)
+    sink.drop_view("paths")
+    feed(sink, 3, 4)
+    assert counts.rows == expected(COUNTS, *range(5))["counts"]
+    assert sink.metrics[-1].mapped_bytes
+
+
 def test_the_state_of_the_other_views_is_not_written_again(tmp_path):
     sink = make_sink(state_dir=tmp_path)
     feed(sink, 0, 1)
