@@ -198,7 +198,7 @@ class _MonotonicityCheck:
             items: The conjunction, without ``and``.
             outer: The variables that the items around it bind.
         """
-        other_items = [item for item in items if not isinstance(item, Equation)]
+        other_items = tuple(item for item in items if not isinstance(item, Equation))
         equations = [item for item in items if isinstance(item, Equation)]
         names = outer | bound_variables(other_items, outer)
         size = -1
