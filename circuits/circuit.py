@@ -84,7 +84,8 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
-from dbsp_wcoj.storage.trace import Staged, TraceStep
+from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.trace import ColumnOrder, Staged, TraceStep
 
 __all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -725,6 +726,30 @@ columns 'nmae'; the relation needs name, age and may have weight
         finally:
             self._turns.end(turn)
         self._turns.end_all()
+
+    def replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
+        """Replace the runs of some arrangements by others that have the same sum.
+
+        A run is a sorted piece of a trace. The state stays the same, only its place changes, for
+        example from memory to memory maps of files. The old runs are freed once no reader has a
+        version with them.
+
+        Args:
+            runs: The runs, oldest first, by trace and column order, of the committed state.
+
+        Raises:
+            BrokenCircuitError: A commit has failed.
+
+        Complexity:
+            O(runs).
+        """
+        self._turns.run_exclusively(self._replace_runs, runs)
+
+    def _replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
+        self._check_writable()
+        for name, arrangements in runs.items():
+            self.graph.traces[name].replace_runs(arrangements)
+        self._committed = self._committed.with_runs(runs.keys())
 
     def end(self) -> None:
         """Accept no more steps, because another circuit goes on with the state of this one."""

@@ -74,6 +74,7 @@ from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_pol
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
+from streaming.state.memory_limit import MemoryUse, parse_memory_limit
 from streaming.state.program_change import ChangeOptions
 from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
@@ -132,6 +133,10 @@ class ViewSink:
             bits, its files (also dead letters), when they are created on a local disk. Existing
             files keep their mode. By default only the user of this process may read them.
         keep: The number of versions of the state in the directory, at least 2.
+        memory_limit: Bytes of the state that may be in memory, as a number or a text such as
+            ``"4 GB"``. After a commit that exceeds it, large parts of the state are mapped from the
+            files of ``state_dir``, which must be on a local disk. By default all state is in
+            memory.
         relation: The input of all rows, if they have no column ``relation``. Not needed if the
             circuit has one input.
         feed: The change feed that decodes the rows, or its name
@@ -166,7 +171,8 @@ class ViewSink:
         TargetError: An output mode does not fit its view or ``mode``.
         FeedError: The feed is unknown.
         StateError: ``keep`` is too small, ``state_mode`` excludes this user, the location is not a
-            folder, or dead letters have no state directory.
+            folder, ``memory_limit`` is not a size or the state is not in files on a local disk, or
+            dead letters have no state directory.
     """
 
     def __init__(
@@ -177,6 +183,7 @@ class ViewSink:
         state_dir: Any = None,
         state_mode: int = DEFAULT_STATE_MODE,
         keep: int = 3,
+        memory_limit: int | str | None = None,
         relation: str | None = None,
         feed: ChangeFeed | str | None = None,
         bad_rows: BadRowPolicy = "fail",
@@ -213,6 +220,7 @@ class ViewSink:
         self._state_dir = state_dir
         self._state_mode = check_mode(state_mode)
         self._keep = keep
+        self._memory_limit = parse_memory_limit(memory_limit)
         self._mode = mode
         self._cells = cells
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
@@ -234,6 +242,7 @@ class ViewSink:
             change=self._change,
             clock=self._clock,
             dead_letters=self._dead_letters,
+            memory_limit=self._memory_limit,
         )
         self._versions = self._engine.versions
         self._last: Published | None = None
@@ -485,6 +494,7 @@ class ViewSink:
     def _record_metrics(self, result: _BatchResult, changes: Changes, watch: Stopwatch) -> None:
         """Keep the metrics of a micro-batch, write them to the directory and the log."""
         summary, batch_id = result.summary, result.summary.batch_id
+        memory = self._versions.memory or MemoryUse(0, 0, 0)
         metrics = BatchMetrics(
             batch_id=batch_id,
             replayed=result.is_replay,
@@ -503,6 +513,8 @@ class ViewSink:
             },
             missing_deletions=dict(result.missing_deletions),
             late_rows=dict(result.late_rows),
+            heap_bytes=memory.heap_bytes,
+            mapped_bytes=memory.mapped_bytes,
         )
         self._metrics.append(metrics)
         for name, rows in result.missing_deletions.items():

@@ -15,6 +15,7 @@ import pyarrow as pa
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
 from streaming.state.cell_versions import CellVersions
+from streaming.state.memory_limit import MemoryUse
 from streaming.state.version_summary import VersionSummary
 
 __all__ = ["InMemoryStore"]
@@ -28,6 +29,8 @@ class InMemoryStore:
         self.id = str(uuid.uuid4())
         self.bytes_written = 0
         self.dead_letter_files_removed = 0
+        #: As `Store.memory`: there is no limit, because there are no files to map.
+        self.memory: MemoryUse | None = None
         self._last: VersionSummary | None = None
         self._query: str | None = None
         self._is_circuit_behind = False  # a step was written, but not committed

@@ -67,9 +67,10 @@ from streaming.state.directory_identity import (
     read_identity,
     update_identity,
 )
-from streaming.state.files import Files, read_small_file
+from streaming.state.files import Files, MappableFiles, read_small_file
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import MANIFESTS, Manifest, ProgramLink, manifest_name
+from streaming.state.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
@@ -114,6 +115,8 @@ class Store:
             views of a distributed circuit cannot change.
         clock: Returns the time, for a change to views that read ``now()``.
         dead_letters: Which files of dead letters to keep.
+        memory_limit: The number of bytes of the state that may be in memory; the rest is mapped
+            from the files (`streaming.state.memory_limit`). None for no limit.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class Store:
         change: ChangeOptions | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
+        memory_limit: int | None = None,
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
             raise StateError(
@@ -159,6 +163,14 @@ class Store:
         self._durable_folders: set[str] = set()  # folders whose names were synced
         self._metrics_bytes = 0
         self._dead_letters = DeadLetterFiles(files, dead_letters)
+        self._memory: MemoryLimit | None = None
+        if memory_limit is not None:
+            if not isinstance(files, MappableFiles):
+                raise StateError(
+                    f"memory_limit needs a state directory on a local disk, and {files.location} "
+                    "is on another file system: give a path of a local disk, or no limit"
+                )
+            self._memory = MemoryLimit(files, circuit, memory_limit)
 
     @observed(WRITE_PHASE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
@@ -173,6 +185,8 @@ class Store:
             StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
         """
         self._open()
+        if self._memory is not None and self._is_loaded:
+            self._memory.check()
         while True:
             newest = self._versions.newest
             self._check_order(batch_id, newest)
@@ -308,6 +322,11 @@ class Store:
         return self._dead_letters.removed
 
     @property
+    def memory(self) -> MemoryUse | None:
+        """Where the state was after the last commit; None without a memory limit."""
+        return None if self._memory is None else self._memory.use
+
+    @property
     def pending_outputs(self) -> Mapping[str, pa.Table]:
         """The rows that views publish with the next version because the views have changed."""
         return {} if self._pending is None else self._pending.outputs
@@ -323,12 +342,16 @@ class Store:
         manifest = self._current
         assert manifest is not None
         version = self.circuit.committed
+        rows = version.rows_in_runs()
         self._compactor.reclaim_space(
             manifest,
             version.shared,
-            version.rows_in_runs(),
+            rows if self._memory is None else self._memory.live_rows(rows),
             lambda: self._compacted_file(manifest.batch_id),
         )
+        del version  # so that replaced runs are freed at once
+        if self._memory is not None:
+            self._memory.after_commit(manifest)
 
     def _compacted_file(self, batch_id: int) -> str:
         return f"{DATA}/{batch_id:020}-{self._unique_name()}-0.arrow"
@@ -459,6 +482,8 @@ class Store:
         """Load a version into the circuit, or an empty state."""
         self._compactor.stop()
         self._pending = None
+        if self._memory is not None:
+            self._memory.forget()
         manifest = None if newest is None else self._versions[newest]
         if manifest is not None and self._has_other_views(manifest):
             self._load_changed(manifest)
