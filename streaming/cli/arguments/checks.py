@@ -83,8 +83,11 @@ class ProblemsError(EventsError):
     """The checks of a run found problems; ``problems`` has one message for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems))
+        super().__init__(tuple(problems))
         self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
 
 
 @dataclass
