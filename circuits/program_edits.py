@@ -20,24 +20,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
-
 from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.compile import plans_of
 from circuits.datalog.parser import parse
 from circuits.errors import DatalogError, ProgramChangeError, TextError, UnknownViewError
 from circuits.plan.nodes import Scan
 from circuits.plan.traversal import iter_nodes
-from circuits.sql import Declarations, SqlSource, declared_by
+from circuits.sql import Declarations, cut_view, join_statements
 from circuits.user_functions import UserFunction, check_functions
 
 __all__ = ["add_views", "remove_view"]
 
 NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
 RESTART: Final = "stop the job and start it with a changed program"
-#: The words of a statement before which the name of its view is.
-_ENDS_OF_NAME: Final = frozenset({"AS", "SELECT", "WITH", "VALUES", "("})
 
 
 def add_views(
@@ -72,7 +67,9 @@ CREATE VIEW "counts" AS\\nSELECT count(*) AS n FROM sources')
     """
     source = _source_of(spec)
     if source.language == "sql":
-        before, added, declarations = _joined_sql(source, text, name)
+        before, added, declarations = join_statements(
+            source.text, text, query_name=source.name, new_name=name, dialect=source.dialect
+        )
     else:
         before, added = _terminated_rules(source.text, spec.functions), text
         declarations = Declarations()
@@ -151,7 +148,7 @@ def remove_view(spec: CircuitSpec, name: str) -> CircuitSpec:
     if len(spec.plans) == 1:
         raise ProgramChangeError(f"{name!r} is the only view: a program has at least one")
     if source.language == "sql":
-        text = _without_sql(source, name)
+        text = cut_view(source.text, name, query_name=source.name, dialect=source.dialect)
     else:
         text = _without_rules(source.text, name, spec.functions)
     options = replace(
@@ -188,63 +185,6 @@ def _check_others(old: CircuitSpec, new: CircuitSpec, removed: Collection[str]) 
     for name, fingerprint in old.fingerprints.items():
         if name not in without and new.fingerprints.get(name) != fingerprint:
             raise ProgramChangeError(f"the edit would change {name}, which is in use: {RESTART}")
-
-
-def _joined_sql(source: SourceText, text: str, name: str | None) -> tuple[str, str, Declarations]:
-    """Return the old text ready for further statements, the new text, and what it declares."""
-    parsed = SqlSource(text, source.dialect)
-    trees = parsed.parse()
-    if name is not None:
-        if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-            raise ProgramChangeError(f"name={name!r}: only the view of one plain SELECT has a name")
-        text = _as_view(text, name, source.dialect)
-    before = source.text
-    old_trees = SqlSource(before, source.dialect).parse()
-    if isinstance(old_trees[-1], exp.Query):
-        start = _starts(SqlSource(before, source.dialect).tokenize())[-1]
-        before = before[:start] + _as_view(before[start:], source.name, source.dialect)
-    tokens = SqlSource(before, source.dialect).tokenize()
-    if tokens[-1].token_type is not TokenType.SEMICOLON:
-        end = tokens[-1].end + 1
-        before = f"{before[:end]};{before[end:]}"
-    return f"{before.rstrip()}\n", text, declared_by(parsed)
-
-
-def _as_view(query: str, name: str, dialect: str) -> str:
-    quoted = exp.to_identifier(name, quoted=True).sql(dialect)
-    return f"CREATE VIEW {quoted} AS\n{query.lstrip()}"
-
-
-def _starts(tokens: list[Token]) -> list[int]:
-    """Return where each statement starts."""
-    starts, is_first = [], True
-    for token in tokens:
-        is_end = token.token_type is TokenType.SEMICOLON
-        if is_first and not is_end:
-            starts.append(token.start)
-        is_first = is_end
-    return starts
-
-
-def _without_sql(source: SourceText, name: str) -> str:
-    """Return the text without the statements that create a view."""
-    text, wanted = source.text, name.casefold()
-    parsed = SqlSource(text, source.dialect)
-    tokens, starts = parsed.tokenize(), _starts(parsed.tokenize())
-    ends = [*starts[1:], len(text)]
-    is_query = isinstance(parsed.parse()[-1], exp.Query)
-    kept = text[: starts[0]]
-    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        words = []
-        for token in (token for token in tokens if start <= token.start < end):
-            if token.text.upper() in _ENDS_OF_NAME:
-                break
-            words.append(token.text.casefold())
-        is_last = number == len(starts) - 1
-        is_plain = is_last and is_query and wanted == source.name.casefold()
-        if not is_plain and wanted not in words:
-            kept += text[start:end]
-    return kept.rstrip()
 
 
 def _terminated_rules(text: str, functions: Mapping[str, UserFunction]) -> str:
