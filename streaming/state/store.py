@@ -64,7 +64,7 @@ from streaming.state.directory_identity import (
     DirectoryIdentity,
     check_same_circuit,
     ensure_identity,
-    read_identity,
+    find_identity,
     update_identity,
 )
 from streaming.state.files import Files, MappableFiles, read_small_file
@@ -74,6 +74,7 @@ from streaming.state.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
+    AppliedChange,
     ChangeOptions,
     PendingChange,
     change_program,
@@ -308,10 +309,7 @@ class Store:
         self._dead_letters.after_commit(batch_id, dead_letter_size)
         if self._pending is not None:
             self._pending = None
-            try:
-                self._describe_circuit()
-            except OSError as error:  # the next start writes the files
-                log.warning("the new views are not in %s yet: %s", self.files.location, error)
+            self._try_to_describe_circuit()
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._is_open = True
         return self._summarize(manifest, outputs)
@@ -330,6 +328,52 @@ class Store:
     def pending_outputs(self) -> Mapping[str, pa.Table]:
         """The rows that views publish with the next version because the views have changed."""
         return {} if self._pending is None else self._pending.outputs
+
+    @property
+    def description(self) -> str:
+        """The place of the state, for messages."""
+        return f"state directory {self.files.location}"
+
+    @property
+    def last_batch_id(self) -> int | None:
+        """The last micro-batch of the state; None before the first one."""
+        return None if self._current is None else self._current.batch_id
+
+    @property
+    def has_pending_change(self) -> bool:
+        """True if the next version commits a change of the views."""
+        return self._pending is not None
+
+    def change_views(
+        self, circuit: Circuit, applied: AppliedChange, options: ChangeOptions
+    ) -> None:
+        """Go on with the circuit of other views; the next version commits the change.
+
+        If the next micro-batch fails, the last version is loaded and changed again.
+
+        Args:
+            circuit: The new circuit, which has the state.
+            applied: The change from the circuit of this store.
+            options: With which to change the last version again.
+        """
+        assert self._is_loaded
+        self._compactor.stop()
+        self.circuit = self._directory_circuit = circuit
+        self._reader = Reader(self.files, circuit)
+        if self._memory is not None:
+            self._memory.continue_with(circuit)
+        pending = self._pending
+        if pending is not None:
+            options = options.after(self._change, circuit.plans)
+        self._change = options
+        if self._current is None:
+            self._try_to_describe_circuit()
+            return
+        self._pending = (
+            PendingChange.of(self._current, applied) if pending is None else pending.then(applied)
+        )
+        self._current = self._pending.manifest
+        self._compactor.check_all(self._current)
 
     @property
     def cells(self) -> CellVersions | None:
@@ -424,7 +468,7 @@ class Store:
         """Raise an error if the directory was deleted or replaced since this sink opened it."""
         if self._required_id is None:
             return
-        identity = read_identity(self.files, self._directory_circuit)
+        identity = find_identity(self.files, self._directory_circuit)
         if identity is None or identity.id != self._required_id:
             raise StateDamagedError(
                 f"state directory {self.files.location} was deleted or replaced while this sink "
@@ -477,6 +521,13 @@ class Store:
         write_definition(self.files, circuit.spec)
         update_identity(self.files, circuit, self._identity)
         remove_old_programs(self.files, self._versions.fingerprints)
+
+    def _try_to_describe_circuit(self) -> None:
+        """Do this after a change of the views; if it fails, the next start does it."""
+        try:
+            self._describe_circuit()
+        except OSError as error:
+            log.warning("the new views are not in %s yet: %s", self.files.location, error)
 
     def _load(self, newest: int | None) -> None:
         """Load a version into the circuit, or an empty state."""
