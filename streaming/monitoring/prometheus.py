@@ -214,6 +214,12 @@ def _operator_metrics(state: CircuitVersion) -> Iterator[Metric]:
 
 def _disk_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield the sizes of arrangements and dictionaries on disk, also those of cells."""
+    last = totals.last
+    if last is not None and last.heap_bytes + last.mapped_bytes:
+        text = "Bytes of the state in memory, with a memory limit"
+        yield _gauge("state_heap_bytes", text, last.heap_bytes)
+        text = "Bytes of the state that are memory maps of files, with a memory limit"
+        yield _gauge("state_mapped_bytes", text, last.mapped_bytes)
     rows = _family("disk_rows", "Rows of a part of the state on disk", ["part"])
     sizes = _family("disk_bytes", "Bytes of a part of the state on disk", ["part"])
     for part, (count, size) in ({} if totals.last is None else totals.last.arrangements).items():

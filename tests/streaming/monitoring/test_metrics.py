@@ -72,6 +72,17 @@ def test_rows_micro_batches_and_phases_are_those_of_the_sink(tmp_path) -> None:
     sink.close()
 
 
+def test_a_memory_limit_has_gauges_of_the_bytes_in_memory_and_in_maps(tmp_path) -> None:
+    sink = sink_on(tmp_path, memory_limit=1)
+    monitor = SinkMonitor(sink)
+    feed(sink, 0, 1, 2)
+    values = samples(monitor)
+    metrics = sink.metrics[-1]
+    assert values["dbsp_wcoj_state_mapped_bytes",] == metrics.mapped_bytes > 0
+    assert values["dbsp_wcoj_state_heap_bytes",] == metrics.heap_bytes > 0
+    sink.close()
+
+
 def test_the_state_has_the_names_sizes_and_views_of_the_plan(tmp_path) -> None:
     sink = sink_on(tmp_path)
     monitor = SinkMonitor(sink)
