@@ -251,6 +251,10 @@ class Clause:
                 self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
         if self.source.is_spark:
             arguments = self.readers.spark_casts(self, node, name, arguments)
+        if self.source.is_spark and name == "nullif":
+            value, other = arguments
+            equal = self.call(node, "eq", value, other)
+            return self.call(node, "case", equal, Literal(None, value.type), value)
         return call_function(self.source, node, name, *arguments, type=type)
 
     def field(self, node: exp.Expr, value: Expression, name: str) -> Expression:

@@ -35,6 +35,7 @@ SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Length: ("length", "this"),
     exp.Ln: ("ln", "this"),
     exp.Lower: ("lower", "this"),
+    exp.Nullif: ("nullif", "this", "expression"),
     exp.Pow: ("power", "this", "expression"),
     exp.Repeat: ("repeat", "this", "times"),
     exp.Replace: ("replace", "this", "expression", "replacement"),
@@ -175,14 +176,6 @@ def _read_coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
     return clause.call(node, "coalesce", *parts)
 
 
-def _read_nullif(clause: Clause, node: exp.Nullif) -> Expression:
-    value, other = clause.read_arguments(node, "this", "expression")
-    if not clause.source.is_spark:
-        return clause.call(node, "nullif", value, other)
-    is_equal = clause.call(node, "eq", value, other)
-    return clause.call(node, "case", is_equal, NULL, value)
-
-
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     **{
         node_class: _function_reader(function, *argument_names)
@@ -194,7 +187,6 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Greatest: _variadic_reader("greatest"),
     exp.Least: _variadic_reader("least"),
     exp.Log: _read_log,
-    exp.Nullif: _read_nullif,
     exp.Pad: _read_pad,
     exp.Substring: _read_substring,
     exp.Trim: _read_trim,

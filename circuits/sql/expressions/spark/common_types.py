@@ -6,6 +6,7 @@ operands                                     common type
 a text and integers                          BIGINT
 a text and other numbers                     DOUBLE
 a text and a boolean, a date or a timestamp  that of the other operand
+a FLOAT and a number of another type         DOUBLE
 a date or a TIMESTAMP_NTZ, and a TIMESTAMP   TIMESTAMP
 ============================================ ==========================================
 
@@ -85,7 +86,10 @@ def cast_to_common_type(
         any(map(is_text, types)) and not all(is_text(type) or arrow.is_null(type) for type in types)
     )
     has_moment = any(arrow.is_timestamp(type) and type.tz is not None for type in types)
-    if not has_mixed_text and not has_moment:
+    numbers = {type for type in types if is_number(type)}
+    # The literal 0.1 would be compared as the FLOAT that is nearest to it.
+    has_float = pa.float32() in numbers and len(numbers) > 1
+    if not has_mixed_text and not has_moment and not has_float:
         return tuple(arguments)
     with clause.source.errors_at(node):
         target = widened_type(types)
