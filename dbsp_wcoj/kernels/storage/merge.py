@@ -20,8 +20,8 @@ Some words belong to all rows written so far: their weights, when the first row 
 comes, and their offsets, when the unique level moves. They are written after the walk, in slices
 like everything else.
 
-Ranges are found by galloping search. Where they are short, rows are merged one by one
-(`dbsp_wcoj.kernels.storage.alternating_merge`).
+Ranges are found by galloping search. Where they are short, or the common nodes are small, the walk
+merges some hundred rows at once, level by level (`dbsp_wcoj.kernels.storage.block_merge`).
 
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
@@ -35,9 +35,9 @@ from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import pointer_to_words
-from dbsp_wcoj.kernels.storage.alternating_merge import (
+from dbsp_wcoj.kernels.storage.block_merge import (
     SCRATCH_WORDS,
-    merge_alternating,
+    merge_block,
     merge_leaves,
 )
 from dbsp_wcoj.kernels.storage.merge_output import (
@@ -54,6 +54,7 @@ from dbsp_wcoj.kernels.storage.merge_output import (
     PIECES,
     RIGHT,
     SHORT_RANGES,
+    SMALL_NODES,
     UNIQUE_LEVEL,
     WALK,
     WEIGHTS_START,
@@ -86,9 +87,11 @@ from dbsp_wcoj.kernels.storage.trie import (
     share_offsets,
 )
 
-# A range of at most this many siblings is short. After so many short ranges in a row, siblings are
-# merged one by one. If that is not possible, ranges are copied for longer before it is tried again.
+# A range of at most this many siblings is short, and a common node with at most so many rows is
+# small. After so many short ranges in a row, or small nodes, a block of rows is merged at once. If
+# that is not possible, it is tried again after so many more.
 SHORT_RANGE = 4
+SMALL_NODE_ROWS = 256
 ENOUGH_SHORT_RANGES = 2
 RANGES_BETWEEN_ATTEMPTS = 16
 
@@ -264,6 +267,7 @@ def merge_tries(a, b, out, state, fuel):
     scratch = np.empty(SCRATCH_WORDS, np.int64)
     scratch[PIECES] = 0
     scratch[SHORT_RANGES] = 0
+    scratch[SMALL_NODES] = 0
     while fuel > 0:
         level = state[DEPTH]
         cursor = CURSORS + CURSOR_WORDS * level
@@ -281,11 +285,12 @@ def merge_tries(a, b, out, state, fuel):
             state[DEPTH] = level - 1
             continue
         if scratch[SHORT_RANGES] >= ENOUGH_SHORT_RANGES:
-            rows = merge_alternating(a, b, out, level, state, scratch, fuel)
+            rows = merge_block(a, b, out, level, state, scratch, fuel)
             if rows > 0:
                 fuel -= rows + 1
                 continue
             scratch[SHORT_RANGES] = -RANGES_BETWEEN_ATTEMPTS
+            scratch[SMALL_NODES] = -RANGES_BETWEEN_ATTEMPTS
         if level == state[UNIQUE_LEVEL]:
             fuel = merge_rows(a, b, out, state, scratch, fuel)
             continue
@@ -304,6 +309,13 @@ def merge_tries(a, b, out, state, fuel):
             count_short_ranges(scratch, limit - j)
             fuel -= copy_range(a, b, out, level, RIGHT, limit, state, scratch, fuel)
         else:
+            unique_level = state[UNIQUE_LEVEL]
+            rows = count_leaves(a, level, unique_level, i, i + 1)
+            rows += count_leaves(b, level, unique_level, j, j + 1)
+            scratch[SMALL_NODES] += rows <= SMALL_NODE_ROWS
+            if scratch[SMALL_NODES] >= ENOUGH_SHORT_RANGES:
+                scratch[SHORT_RANGES] = ENOUGH_SHORT_RANGES
+                continue
             written = state[cursor + NODES_WRITTEN]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
             state[cursor] = i + 1
