@@ -98,6 +98,16 @@ class ProgramLink:
     views: Mapping[str, str]
     has_same_inputs: bool
 
+    def then(self, later: ProgramLink) -> ProgramLink:
+        """Return this change followed by a second one, as one change.
+
+        >>> first, second = ProgramLink({"b": "a"}, True), ProgramLink({"c": "b", "d": "x"}, True)
+        >>> first.then(second)
+        ProgramLink(views={'c': 'a'}, has_same_inputs=True)
+        """
+        views = {new: self.views[old] for new, old in later.views.items() if old in self.views}
+        return ProgramLink(views, self.has_same_inputs and later.has_same_inputs)
+
 
 @dataclass(frozen=True)
 class Manifest:

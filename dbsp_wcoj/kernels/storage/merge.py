@@ -16,9 +16,10 @@ written in order. The unique level is the deeper one of both runs. If two differ
 have a common node at this level, the unique level moves below that node, and the levels above it
 get offsets.
 
-Some words belong to all rows written so far: their weights, when the first row with another weight
-comes, and their offsets, when the unique level moves. They are written after the walk, in slices
-like everything else.
+The walk writes no weights as long as all rows have the same one, and no offsets from the unique
+level on. When a row with another weight comes, or the unique level moves, the weights or offsets of
+the rows written so far are missing. They are written after the walk, in slices like everything
+else.
 
 Ranges are found by galloping search. Where they are short, or the common nodes are small, the walk
 merges some hundred rows at once, level by level (`dbsp_wcoj.kernels.storage.block_merge`).
@@ -87,12 +88,13 @@ from dbsp_wcoj.kernels.storage.trie import (
     share_offsets,
 )
 
-# A range of at most this many siblings is short, and a common node with at most so many rows is
-# small. After so many short ranges in a row, or small nodes, a block of rows is merged at once. If
-# that is not possible, it is tried again after so many more.
+# A range of at most this many siblings is short.
 SHORT_RANGE = 4
+# A common node with at most this many rows in both runs is small.
 SMALL_NODE_ROWS = 256
+# After this many short ranges in a row, or small nodes, the merge tries to merge a block of rows.
 ENOUGH_SHORT_RANGES = 2
+# If that is not possible, this many more of them come before the next attempt.
 RANGES_BETWEEN_ATTEMPTS = 16
 
 # Enough fuel for any merge.
