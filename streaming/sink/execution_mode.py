@@ -82,8 +82,11 @@ def make_engine(
     change: ChangeOptions,
     clock: Callable[[], datetime],
     dead_letters: DeadLetterRetention,
+    last_batch: Callable[[str], int | None],
 ) -> Engine:
     """Create the engine of a sink; the arguments are those of `streaming.ViewSink`.
+
+    ``last_batch`` is as for `streaming.state.store.Store`.
 
     Raises:
         StreamingError: The mode is unknown, ``cells`` does not fit it, or the circuit cannot be
@@ -118,5 +121,13 @@ def make_engine(
         return EmbeddedEngine(circuit, InMemoryStore(circuit))
     files = open_files(state_dir, state_mode)
     check_definition(files, circuit.spec)
-    store = Store(files, circuit, keep=keep, change=change, clock=clock, dead_letters=dead_letters)
+    store = Store(
+        files,
+        circuit,
+        keep=keep,
+        change=change,
+        clock=clock,
+        dead_letters=dead_letters,
+        last_batch=last_batch,
+    )
     return EmbeddedEngine(circuit, store)

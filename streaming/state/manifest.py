@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
@@ -48,6 +48,7 @@ from streaming.state.segment_references import SegmentReference
 __all__ = [
     "MANIFESTS",
     "FileChecksum",
+    "LastChanges",
     "Manifest",
     "ProgramLink",
     "list_batch_ids",
@@ -86,6 +87,19 @@ class FileChecksum:
         return FileChecksum(size, crc)
 
 
+class LastChanges(NamedTuple):
+    """The last micro-batches in which the published table of a view has rows.
+
+    Attributes:
+        previous: The last one before this version; -1 if there is none, so that the table of this
+            version is the whole view; None if it is not known.
+        last: The last one up to and including this version; -1 and None as in ``previous``.
+    """
+
+    previous: int | None
+    last: int | None
+
+
 @dataclass(frozen=True)
 class ProgramLink:
     """How the views of a version continue those of the previous version, which has other views.
@@ -115,6 +129,7 @@ class Manifest:
         plans: The variable orders of the joins.
         digests: A checksum of the rows of each input.
         outputs: The files of each published table, in order.
+        changes: The last changes of each view; without those that an earlier release wrote.
         dead_letters: The number of dead letters so far, including this micro-batch.
         files: The size and checksum of each file.
         state_id: The id of the directory (`streaming.state.directory_identity`).
@@ -149,6 +164,7 @@ class Manifest:
     parent: int | None = None
     values_after_sweep: int = 0
     link: ProgramLink | None = None
+    changes: Mapping[str, LastChanges] = field(default_factory=dict)
     checksum: int = field(default=0, compare=False)
 
     @property
@@ -226,6 +242,7 @@ class Manifest:
             "owner": self.owner,
             "parent": self.parent,
             "values_after_sweep": self.values_after_sweep,
+            "changes": {view: list(changes) for view, changes in self.changes.items()},
         }
         if self.cells is not None:
             body["cells"] = self.cells.to_json()
@@ -309,6 +326,10 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
         parent=None if body.get("parent") is None else parse_count(body["parent"]),
         values_after_sweep=parse_count(body.get("values_after_sweep", 0)),
         link=_parse_link(*body["link"]) if "link" in body else None,
+        changes={
+            view: LastChanges(*map(_parse_change, ids))
+            for view, ids in parse_items(body.get("changes", {}))
+        },
         checksum=checksum,
     )
 
@@ -317,6 +338,10 @@ def _parse_link(views: Any, has_same_inputs: Any) -> ProgramLink:
     if not isinstance(has_same_inputs, bool):
         raise ValueError(f"{has_same_inputs!r} is not true or false")
     return ProgramLink({v: parse_text(old) for v, old in parse_items(views)}, has_same_inputs)
+
+
+def _parse_change(batch_id: Any) -> int | None:
+    return batch_id if batch_id is None or batch_id == -1 else parse_count(batch_id)
 
 
 def _parse_file_name(name: str) -> str:

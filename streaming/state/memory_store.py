@@ -30,6 +30,7 @@ class InMemoryStore:
         self.dead_letter_files_removed = 0
         self._last: VersionSummary | None = None
         self._query: str | None = None
+        self._last_changes: dict[str, int] = {}  # of each view: the last micro-batch with rows
         self._is_circuit_behind = False  # a step was written, but not committed
         #: As `Store.pending_outputs`: none, because state in memory has no earlier views.
         self.pending_outputs: Mapping[str, pa.Table] = {}
@@ -89,7 +90,9 @@ class InMemoryStore:
             total += dead_letters.num_rows
         self._is_circuit_behind = True
         self._query = query_id
-        self._last = VersionSummary(batch_id, outputs, {}, digests, total)
+        previous = {view: self._last_changes.get(view, -1) for view in outputs}
+        self._last_changes |= {view: batch_id for view, rows in outputs.items() if rows.num_rows}
+        self._last = VersionSummary(batch_id, outputs, {}, digests, total, previous)
         return self._last
 
     def confirm_commit(self) -> None:

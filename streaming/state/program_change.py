@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -106,9 +107,22 @@ class PendingChange:
 
 
 def plan_change(
-    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions
+    files: Files,
+    manifest: Manifest,
+    circuit: Circuit,
+    options: ChangeOptions,
+    *,
+    unwritten: Collection[str] = (),
 ) -> ProgramChange:
     """Compare the program of a version with that of a circuit; load the version, change nothing.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        circuit: The new program.
+        options: What the change may do.
+        unwritten: Views of the old program whose rows no target holds, so that they count as
+            views that were not published before.
 
     Raises:
         StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the
@@ -130,14 +144,19 @@ def plan_change(
     return ProgramChange(
         old,
         circuit,
-        published=manifest.outputs.keys(),
+        published=manifest.outputs.keys() - set(unwritten),
         renames=options.renames,
         given=options.backfill.keys(),
     )
 
 
 def change_program(
-    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions, now: int | None
+    files: Files,
+    manifest: Manifest,
+    circuit: Circuit,
+    options: ChangeOptions,
+    now: int | None,
+    unwritten: Mapping[str, str] = MappingProxyType({}),
 ) -> PendingChange:
     """Load a version of another program into a circuit; nothing is written.
 
@@ -147,6 +166,8 @@ def change_program(
         circuit: The new program.
         options: What the change may do.
         now: The time in microseconds since 1970, if the circuit reads it.
+        unwritten: The views whose targets hold none of their rows, with their names in the version;
+            the whole views are written to the targets.
 
     Raises:
         StateMismatchError: The change drops something that ``options`` do not allow; or as
@@ -154,8 +175,15 @@ def change_program(
         ProgramChangeError: Rows that are needed are neither kept nor given.
         StateDamagedError: The version is damaged.
     """
-    change = plan_change(files, manifest, circuit, options)
-    check_allowed(files, manifest, change, options)
+    for view in unwritten:
+        log.warning(
+            "view %r: its target holds none of its rows, so the whole view is written with "
+            "micro-batch %d",
+            view,
+            manifest.batch_id + 1,
+        )
+    change = plan_change(files, manifest, circuit, options, unwritten=unwritten.values())
+    check_allowed(files, manifest, change, options, unwritten=unwritten)
     tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
     outputs = change.apply(tables, now=now)
     continued = {
@@ -178,9 +206,14 @@ def change_program(
 
 
 def check_allowed(
-    files: Files, manifest: Manifest, change: ProgramChange, options: ChangeOptions
+    files: Files,
+    manifest: Manifest,
+    change: ProgramChange,
+    options: ChangeOptions,
+    *,
+    unwritten: Collection[str] = (),
 ) -> None:
-    """Check that a change can be applied.
+    """Check that a change can be applied; ``unwritten`` are the views of `change_program`.
 
     Raises:
         StateMismatchError: It drops something that ``options`` do not allow.
@@ -195,6 +228,12 @@ def check_allowed(
         )
     if change.missing:
         first, reasons = min(change.missing), "; ".join(change.missing.values())
+        if unwritten:
+            names = ", ".join(map(repr, sorted(unwritten)))
+            reasons = (
+                f"the targets of {names} hold none of their rows, so the whole views must be "
+                f"computed: {reasons}"
+            )
         raise ProgramChangeError(
             f"state directory {files.location}: {reasons}: give the rows once as "
             f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{first!r}: frame}}), "
