@@ -84,7 +84,8 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
-from dbsp_wcoj.storage.trace import Staged, TraceStep
+from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.trace import ColumnOrder, Staged, TraceStep
 
 __all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -163,8 +164,7 @@ class Circuit:
         self._is_ended = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
-        # The arguments of a `StepObserver`, by the position of the node.
-        self._observer_arguments: list[tuple[str, str, tuple[str, ...]]] | None = None
+        self._observer: StepObserver | None = None
         self._turns = WriterLock()
         self.codecs = Codecs()
         try:
@@ -452,11 +452,12 @@ columns 'nmae'; the relation needs name, age and may have weight
         self._turns.end(step.turn)
 
     def view_after(self, step: CircuitStep, name: str) -> PostStepView:
-        """Return a materialized view as it will be after a step; see `CircuitStep.after`."""
+        """Return a materialized view or input as it will be after a step: `CircuitStep.after`."""
         self.check_step(step)
         self.views.trace(name)  # an error if the view does not exist or is not materialized
-        delta = step.graph_step.deltas[self.graph.views[name]]
-        return PostStepView(self.schema(name), self.codecs, self._integrals[name], delta)
+        integral = self._integrals[name]
+        delta = step.graph_step.deltas[self.graph.position_of(integral)]
+        return PostStepView(self.schema(name), self.codecs, integral, delta)
 
     def _truncate_dictionaries(self) -> dict[str, int]:
         """Remove the codes of steps that were dropped; return the lengths of the dictionaries."""
@@ -618,19 +619,29 @@ columns 'nmae'; the relation needs name, age and may have weight
 
         The call is ``observer(name, kind, views)``, in the thread of the step: the name of the
         operator as in `explain`, its kind, and the views that it is part of. It must not raise an
-        error. Complexity: O(1) per operator of a step, and O(operators * views) once.
+        error. The calls go on after `load` and `restore`. Complexity: O(1) per operator of a step,
+        and O(operators * views) once.
         """
+        self._observer = observer
+        self._observe_graph(self.graph)
+
+    def _observe_graph(self, graph: Graph) -> None:
+        """Let the operators of a graph call the observer."""
+        observer = self._observer
         if observer is None:
-            self.graph.observer = None
+            graph.observer = None
             return
-        if self._observer_arguments is None:
-            views = self.graph.views_of()
-            self._observer_arguments = [
-                (node.name, operator_kind(node.plan), views[position])
-                for position, node in enumerate(self.graph.nodes)
-            ]
         arguments = self._observer_arguments
-        self.graph.observer = lambda position: observer(*arguments[position])
+        graph.observer = lambda position: observer(*arguments[position])
+
+    @cached_property
+    def _observer_arguments(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """The arguments of a `StepObserver` by position: the same in any graph of the plans."""
+        views = self.graph.views_of()
+        return [
+            (node.name, operator_kind(node.plan), views[position])
+            for position, node in enumerate(self.graph.nodes)
+        ]
 
     def explain(self, format: str = "text") -> str:
         """Return the operators that run, with the rows and the seconds of each so far.
@@ -716,9 +727,38 @@ columns 'nmae'; the relation needs name, age and may have weight
             self._turns.end(turn)
         self._turns.end_all()
 
+    def with_spec(self, spec: CircuitSpec) -> Circuit:
+        """Return a circuit of another program without rows, with the threads of this one."""
+        return Circuit(spec, executor=self._join_options.executor, clock=self._clock)
+
+    def replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
+        """Replace the runs of some arrangements by others that have the same sum.
+
+        A run is a sorted piece of a trace. The state stays the same, only its place changes, for
+        example from memory to memory maps of files. The old runs are freed once no reader has a
+        version with them.
+
+        Args:
+            runs: The runs, oldest first, by trace and column order, of the committed state.
+
+        Raises:
+            BrokenCircuitError: A commit has failed.
+
+        Complexity:
+            O(runs).
+        """
+        self._turns.run_exclusively(self._replace_runs, runs)
+
+    def _replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
+        self._check_writable()
+        for name, arrangements in runs.items():
+            self.graph.traces[name].replace_runs(arrangements)
+        self._committed = self._committed.with_runs(runs.keys())
+
     def end(self) -> None:
         """Accept no more steps, because another circuit goes on with the state of this one."""
         self._is_ended = True
+        self._sweeper.stop()
 
     def adopt(
         self,
@@ -760,6 +800,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         integrals: dict[str, Integrate],
         committed: CircuitVersion,
     ) -> None:
+        self._observe_graph(graph)
         sweeper = DictionarySweeper(graph)
         if sweeper.sweep_loaded(committed):
             committed = committed.with_dictionaries()
@@ -935,10 +976,10 @@ class CircuitStep(Staged):
         return self.graph_step.missing
 
     def after(self, view: str) -> PostStepView:
-        """Return a materialized view as it will be after the step.
+        """Return a materialized view or input as it will be after the step.
 
         Raises:
-            UnknownViewError: The view does not exist, or is not materialized.
+            UnknownViewError: There is no view or input of that name, or it is not materialized.
             StaleStepError: As `commit`.
         """
         return self.circuit.view_after(self, view)

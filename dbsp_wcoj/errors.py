@@ -64,14 +64,6 @@ class QuerySyntaxError(DbspWcojError, ValueError):
         self.line = line
         self.column = column
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with the position, which ``Exception`` alone would lose."""
-        return _syntax_error, (str(self), self.line, self.column)
-
-
-def _syntax_error(message: str, line: int, column: int) -> QuerySyntaxError:
-    return QuerySyntaxError(message, line=line, column=column)
-
 
 class UnsafeVariableError(DbspWcojError):
     """A variable is used in the head or in a comparison, and no atom of the body binds it."""

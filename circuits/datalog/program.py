@@ -73,7 +73,7 @@ class Pattern(Term):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall(Term):
-    """A call of a function, or in a head of an aggregate; ``x + 1`` is ``add(x, 1)``."""
+    """A call of a function, or of an aggregate in a head; ``x + 1`` is ``add(x, 1)``."""
 
     function: str
     arguments: tuple[Term, ...]

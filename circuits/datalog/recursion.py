@@ -93,7 +93,7 @@ def plan_recursion(
         if column is not None and not Codecs().codec(fields[head][column].type).ordered:
             raise source.error(
                 f"{modes[head].kind} of {fields[head][column].type} in the recursion of {head!r}; "
-                "there it takes numbers, dates and times",
+                f"in a recursion, {modes[head].kind} takes numbers, dates and times",
                 rules[head][0].offset,
             )
     names = tuple(heads)

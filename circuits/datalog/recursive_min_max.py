@@ -34,9 +34,9 @@ from dataclasses import replace
 from typing import Final, cast
 
 from circuits.datalog.program import (
-    And,
     Atom,
     Comparison,
+    Equation,
     FunctionCall,
     HeadTerm,
     Item,
@@ -51,7 +51,7 @@ from circuits.datalog.program import (
     variables_of,
     walk,
 )
-from circuits.datalog.scope import bound_variables, find_assignment
+from circuits.datalog.scope import bound_variables, find_assignment, rename_local_variables
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import AGGREGATES, MIN_MAX
 from circuits.plan.fixpoint import SET, DistinctMode
@@ -133,16 +133,22 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
 class _MonotonicityCheck:
     """Checks one rule of a recursion.
 
-    ``_directions`` has the variables whose values may get better, and how they change.
+    ``_directions`` has the variables whose values may get better, and how they change. A body has
+    no order, so a condition may be read before the direction of its variable is known. Therefore
+    the body is checked again until no direction changes.
     """
 
     def __init__(
         self, rule: Rule, modes: Mapping[str, DistinctMode], source: DatalogSource
     ) -> None:
-        self._rule = rule
+        self._rule = replace(rule, body=rename_local_variables(rule.body))
         self._modes = modes
         self._source = source
-        self._directions: dict[str, int] = {}
+        self._directions: dict[str, Direction] = {}
+        # The directions of the variables that atoms bind to the values of a minimum or maximum.
+        self._columns: dict[str, Direction] = {}
+        # By the ``id`` of an alternative: the directions within it, at the last check.
+        self._alternatives: dict[int, dict[str, Direction]] = {}
 
     def check(self) -> None:
         """Raise an error if the rule is not monotone."""
@@ -152,9 +158,11 @@ class _MonotonicityCheck:
                 self._bind_column(atom, column)
         if not self._directions:
             return
-        atoms = (node for node in walk(*rule.body) if isinstance(node, Atom))
-        bound_by_atoms = bound_variables(rule.body).intersection(variables_of(*atoms))
-        self._check_items(rule.body, bound_by_atoms)
+        self._columns = dict(self._directions)
+        before: object = None
+        while before != (after := (dict(self._directions), dict(self._alternatives))):
+            before = after
+            self._check_items(rule.body, frozenset())
         mode = self._modes[rule.head]
         for index, term in enumerate(rule.terms):
             allowed = BETTER_DIRECTION.get(mode.kind, 0) if index == mode.column else 0
@@ -183,37 +191,63 @@ class _MonotonicityCheck:
             )
         self._directions[term.name] = BETTER_DIRECTION[mode.kind]
 
-    def _check_items(self, items: Items, bound: frozenset[str]) -> None:
-        names = set(bound)
-        other_items = list(items)
+    def _check_items(self, items: Items, outer: frozenset[str]) -> None:
+        """Check a conjunction and find the directions of the variables that it assigns.
+
+        Args:
+            items: The conjunction, without ``and``.
+            outer: The variables that the items around it bind.
+        """
+        other_items = tuple(item for item in items if not isinstance(item, Equation))
+        equations = [item for item in items if isinstance(item, Equation)]
+        names = outer | bound_variables(other_items, outer)
         size = -1
         while size < len(names):
             size = len(names)
-            for item in other_items.copy():
-                assignment = find_assignment(item, names)
+            for equation in equations.copy():
+                assignment = find_assignment(equation, names)
                 if assignment is None:
                     continue
                 variable, term = assignment
                 direction = self._direction(term)
                 if direction is None:
-                    raise self._not_monotone_error(term, f"the value of {variable.name!r}")
-                if direction:
-                    self._directions[variable.name] = direction
-                names.add(variable.name)
-                other_items.remove(item)
-        for item in other_items:
-            self._check_item(item, frozenset(names))
+                    raise self._not_monotone_error(term, f"the value of {_name(variable.name)}")
+                self._set_direction(variable.name, direction)
+                names |= {variable.name}
+                equations.remove(equation)
+            names |= bound_variables(other_items, names)
+        for item in (*other_items, *equations):
+            if isinstance(item, Or):
+                siblings = tuple(sibling for sibling in items if sibling is not item)
+                self._check_alternatives(item, outer | bound_variables(siblings, outer))
+            else:
+                self._check_condition(item)
 
-    def _check_item(self, item: Item, bound: frozenset[str]) -> None:
+    def _check_alternatives(self, item: Or, outer: frozenset[str]) -> None:
+        """Check the alternatives of an or; a variable may have another direction in each."""
+        directions = self._directions
+        results: list[dict[str, Direction]] = []
+        for alternative in item.alternatives:
+            own_names = bound_variables(alternative, outer) - outer
+            known = self._alternatives.get(id(alternative), self._columns)
+            self._directions = {n: d for n, d in directions.items() if n not in own_names}
+            self._directions |= {n: d for n, d in known.items() if n in own_names}
+            self._check_items(alternative, outer)
+            self._alternatives[id(alternative)] = self._directions
+            results.append(self._directions)
+        self._directions = {}
+        for name in dict.fromkeys(name for result in results for name in result):
+            self._set_direction(name, _combine([result.get(name, 0) for result in results]))
+
+    def _set_direction(self, name: str, direction: Direction) -> None:
+        if direction == 0:
+            self._directions.pop(name, None)
+        else:
+            self._directions[name] = direction
+
+    def _check_condition(self, item: Item) -> None:
         match item:
             case Atom() if self._min_max_column(item) is not None:
-                return
-            case And(items=items):
-                self._check_items(items, bound)
-                return
-            case Or(alternatives=alternatives):
-                for branch in alternatives:
-                    self._check_items(branch, bound)
                 return
             case Comparison(op=op, left=left, right=right) if op in ("<", "<=", ">", ">="):
                 smaller, larger = (left, right) if op in ("<", "<=") else (right, left)
@@ -242,7 +276,7 @@ class _MonotonicityCheck:
         return 0
 
     def _not_monotone_error(self, node: HeadTerm | Item | Term, where: str) -> Exception:
-        names = ", ".join(repr(n) for n in variables_of(node) if n in self._directions)
+        names = ", ".join(_name(n) for n in variables_of(node) if n in self._directions)
         kinds = {c.kind for c in self._modes.values() if c.column is not None}
         adjective = "better"
         if len(kinds) == 1:
@@ -254,6 +288,11 @@ class _MonotonicityCheck:
             f"bound that every {adjective} value satisfies, or use it outside of the recursion",
             node.offset,
         )
+
+
+def _name(variable: str) -> str:
+    """Return the name of a variable in the text: a local variable has a number after it."""
+    return repr(variable.partition("#")[0])
 
 
 def _reverse(direction: Direction) -> Direction:

@@ -21,7 +21,7 @@ memory for as long as a reader refers to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from circuits.runtime.graph import Graph, GraphStep
 from circuits.types.codecs.codec import Codecs
@@ -100,6 +100,11 @@ class CircuitVersion:
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)
         return CircuitVersion(graph, traces)
+
+    def with_runs(self, names: Collection[str]) -> CircuitVersion:
+        """Return the same version, with the present runs of some traces."""
+        traces = {name: TraceVersion(self.graph.traces[name]) for name in names}
+        return CircuitVersion(self.graph, {**self.traces, **traces})
 
     def with_dictionaries(self) -> CircuitVersion:
         """Return the same version, with the present arrays of the dictionaries, after a sweep."""

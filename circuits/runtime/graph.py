@@ -78,7 +78,8 @@ class GraphStep(Staged):
     """A computed step of a graph.
 
     Attributes:
-        deltas: The delta of each node, as views publish it (`circuits.runtime.publication`).
+        deltas: The delta of each node, without the deletions of rows that expired if their results
+            are kept (`circuits.runtime.publication`).
         staged: The changes of the state, which `commit` applies.
         rows: The number of rows that each node has emitted, in all iterations of a recursion.
         seconds: The seconds that each node has taken.
@@ -87,7 +88,7 @@ class GraphStep(Staged):
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
-        drop_limits: The codes before which rows are dropped from the state
+        drop_limits: By column of the state, the code before which its rows are dropped
             (`circuits.runtime.state_bounds`).
     """
 
@@ -405,6 +406,10 @@ class Graph:
             self._cached_missing_row_counter = counter
         return counter
 
+    def position_of(self, integral: Integrate) -> int:
+        """Return the position of the node of an operator that `integrate` returned; O(nodes)."""
+        return next(i for i, node in enumerate(self.nodes) if node.operator is integral)
+
     def relation_index(self, circuit: NestedCircuit, position: int) -> int:
         """Return which relation of a nested circuit a fixpoint node outputs."""
         return circuit.results.index(self.nodes[position].inputs[0])
@@ -434,8 +439,8 @@ class Graph:
     ) -> dict[str, ZSet]:
         """Compute the views of whole inputs by the non-incremental forms of the operators.
 
-        No state is read or changed. A join reads an input that is a trace in its existing
-        arrangements. If none has the column order that the join needs, the join sorts the rows
+        No state is read or changed. If an input is a trace, a join reads its arrangement in the
+        column order that the join needs. Without such an arrangement, the join sorts the rows
         itself (`dbsp_wcoj.generic_join`).
 
         Args:

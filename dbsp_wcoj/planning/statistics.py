@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
     Attributes:
         columns: The sampled rows, shape ``(arity, n)``.
-        total_rows: The number of rows of the relation.
+        total_rows: The number of rows that the sample was drawn from.
     """
 
     columns: Int64Array

@@ -29,7 +29,7 @@ __all__ = ["ArrangementBuild"]
 
 ColumnOrder = tuple[int, ...]
 
-# A slice copies so many rows for each row of a step, and at least the given number of rows.
+# A slice copies this many rows for each row of the step, but not less than the minimum.
 COPIED_ROWS_PER_ROW: Final = 16
 MIN_COPIED_ROWS: Final = 1 << 11
 
@@ -66,7 +66,7 @@ class ArrangementBuild:
         self.spine.append(run)
 
     def copy_slice(self, rows: int) -> None:
-        """Copy about as many rows as a step of ``rows`` changed rows may copy."""
+        """Copy the slice of a step with ``rows`` changed rows."""
         self._copy(max(COPIED_ROWS_PER_ROW * rows, MIN_COPIED_ROWS))
 
     def copy_all(self) -> None:

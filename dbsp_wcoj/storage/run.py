@@ -53,9 +53,10 @@ class Run:
 
     Attributes:
         pages: The memory of the buffer, if it can be freed in slices.
+        is_mapped: True if the buffer is a shared memory map of a file, not memory of the process.
     """
 
-    __slots__ = ("address", "buffer", "max_abs_weight", "pages", "rows")
+    __slots__ = ("address", "buffer", "is_mapped", "max_abs_weight", "pages", "rows")
 
     def __init__(
         self,
@@ -64,10 +65,13 @@ class Run:
         rows: int,
         max_abs_weight: int,
         pages: SmallPages | None = None,
+        *,
+        is_mapped: bool = False,
     ) -> None:
         """Store a finished buffer and fields of its header."""
         self.buffer = buffer
         self.pages = pages
+        self.is_mapped = is_mapped
         self.address = address
         self.rows = rows
         self.max_abs_weight = max_abs_weight
@@ -153,12 +157,14 @@ class Run:
         return heap[0][2]
 
     @staticmethod
-    def from_words(words: Int64Array) -> Run:
+    def from_words(words: Int64Array, *, is_mapped: bool = False) -> Run:
         """Return the run that consists of the words of `to_words`, without a copy.
 
         Args:
             words: A contiguous int64 array. Nobody may write to it, but it must be writable, as a
                 private memory map of a file is: the kernels are compiled for writable arrays.
+            is_mapped: True if the words are a shared memory map of a file. A spine does not merge
+                such a run.
 
         Raises:
             DbspWcojError: The header does not fit the number of words. The contents of the
@@ -179,9 +185,8 @@ class Run:
                 f"{len(words)} words are not a run: {damage}; pass all words of Run.to_words"
             )
         address = int(words.__array_interface__["data"][0])
-        return Run(
-            words, address, int(words[run_layout.ROWS]), int(words[run_layout.MAX_ABS_WEIGHT])
-        )
+        rows, largest = int(words[run_layout.ROWS]), int(words[run_layout.MAX_ABS_WEIGHT])
+        return Run(words, address, rows, largest, is_mapped=is_mapped)
 
     def find_damage(self) -> str:
         """Describe a contradiction between the sections; return "" if there is none.
@@ -254,6 +259,18 @@ class Run:
         """Bytes in use; the unused words of the buffer do not count."""
         header = self.buffer[: _header_words(self.arity)].tolist()
         return 8 * sum([section.size for section in _sections(header)])
+
+    @property
+    def total_weight(self) -> int:
+        """The sum of the weights of all rows, modulo 2**64; O(1).
+
+        >>> Run.of(ZSet.from_rows([(1, 5), (4, 5)], [2, 3]), np.arange(2)).total_weight
+        5
+        """
+        start = int(self.buffer[run_layout.WEIGHT_SUMS])
+        if start:
+            return int(self.buffer[start + self.rows])
+        return self.rows * int(self.buffer[run_layout.UNIFORM_WEIGHT])
 
     @property
     def arity(self) -> int:

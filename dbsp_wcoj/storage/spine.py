@@ -24,6 +24,10 @@ A spine can load stored runs of any size (`Spine.load`). Loading merges nothing 
 `MAX_LOADED_RUNS`; later steps do, each opening at most one merge of large runs, until the sizes are
 as above.
 
+A run may be a memory map of a file (`Run.is_mapped`). The spine does not merge it with others,
+because the sum would be in memory again: whoever maps the files also merges them, and replaces the
+runs (`Spine.load`). `Spine.compact` merges all runs, as correctness requires.
+
 Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. A step of k rows
 copies at most O(GROWTH_FACTOR · k + FUEL_PER_STEP) rows in each open merge; all steps of a tail
 together are one step here.
@@ -157,6 +161,12 @@ class Spine:
     def nbytes(self) -> int:
         """Bytes in use by the runs, without open merges."""
         return sum(run.nbytes for run in self.runs)
+
+    @property
+    def heap_bytes(self) -> int:
+        """Bytes of the runs that are not mapped, and at most those of open merges; O(runs)."""
+        merging = [run for merge in self._merges for run in (merge.older, merge.newer)]
+        return sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
 
     def write_tails_to(self, buffer: Int64Array) -> None:
         """Write later tails to this buffer; the current tail keeps its buffer."""
@@ -330,6 +340,8 @@ class Spine:
     def _needs_merge(self, position: int) -> bool:
         """Return whether to start a merge of the run at ``position`` and the one before it."""
         older, newer = self._runs[position - 1], self._runs[position]
+        if older.is_mapped or newer.is_mapped:
+            return False
         if newer.rows * GROWTH_FACTOR < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False
         return not self._merges or not any(

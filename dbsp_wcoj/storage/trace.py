@@ -324,6 +324,24 @@ class Trace:
         self._arena = None
         self.version += 1
 
+    def replace_runs(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
+        """Replace the runs of some arrangements by others that have the same sum.
+
+        The rows stay the same, so steps that are prepared can still be committed. Complete
+        arrangements in other column orders keep their runs; orders that are not arranged are
+        ignored.
+
+        Args:
+            arrangements: The new runs of each column order, oldest first.
+
+        Complexity:
+            O(runs).
+        """
+        for order, runs in arrangements.items():
+            arrangement = self._arrangements.get(order)
+            if arrangement is not None:
+                arrangement.spine.load(runs)
+
     def keep_arrangements(self, orders: Iterable[ColumnOrder]) -> None:
         """Drop the arrangements in other column orders, complete or not, but never all.
 

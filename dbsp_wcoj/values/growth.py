@@ -36,7 +36,7 @@ __all__ = ["ArrayCopy", "Growth", "SlotsCopy", "Table"]
 
 # The strings, or bytes, that are copied for each one that is added.
 SPEED: Final = 16
-# At least so many strings, or bytes, are copied at a time.
+# The least number of strings, or bytes, that are copied at a time.
 MIN_COPIED_STRINGS: Final = 1024
 MIN_COPIED_BYTES: Final = 1 << 16
 # Slots that are set to 0 instead of copying a string.

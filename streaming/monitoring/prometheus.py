@@ -136,9 +136,8 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     yield _counters("late_rows", "Rows older than the watermark", "input", totals.late_rows)
     text = "Deletions of rows that do not exist"
     yield _counters("missing_deletions", text, "input", totals.missing_deletions)
-    dead_letters = 0 if totals.last is None else totals.last.dead_letters_total
-    text = "Rows kept as dead letters, over the life of the state"
-    yield CounterMetricFamily(f"{PREFIX}_dead_letters", text, dead_letters)
+    text = "Rows kept as dead letters"
+    yield CounterMetricFamily(f"{PREFIX}_dead_letters", text, totals.dead_letters)
     text, removed = "Old files of dead letters, removed", totals.dead_letter_files_removed
     yield CounterMetricFamily(f"{PREFIX}_dead_letter_files_removed", text, removed)
     text = "Bytes written to the state directory"
@@ -215,6 +214,12 @@ def _operator_metrics(state: CircuitVersion) -> Iterator[Metric]:
 
 def _disk_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield the sizes of arrangements and dictionaries on disk, also those of cells."""
+    last = totals.last
+    if last is not None and last.heap_bytes + last.mapped_bytes:
+        text = "Bytes of the state in memory, with a memory limit"
+        yield _gauge("state_heap_bytes", text, last.heap_bytes)
+        text = "Bytes of the state that are memory maps of files, with a memory limit"
+        yield _gauge("state_mapped_bytes", text, last.mapped_bytes)
     rows = _family("disk_rows", "Rows of a part of the state on disk", ["part"])
     sizes = _family("disk_bytes", "Bytes of a part of the state on disk", ["part"])
     for part, (count, size) in ({} if totals.last is None else totals.last.arrangements).items():

@@ -83,6 +83,7 @@ def make_engine(
     clock: Callable[[], datetime],
     dead_letters: DeadLetterRetention,
     last_batch: Callable[[str], int | None],
+    memory_limit: int | None,
 ) -> Engine:
     """Create the engine of a sink; the arguments are those of `streaming.ViewSink`.
 
@@ -91,12 +92,18 @@ def make_engine(
     Raises:
         StreamingError: The mode is unknown, ``cells`` does not fit it, or the circuit cannot be
             distributed.
-        StateError: ``keep`` or the location are invalid, or distributed state has no location.
+        StateError: ``keep`` or the location are invalid, distributed state has no location, or
+            there is a memory limit for state that is not on a local disk, or distributed.
         StateMismatchError: The state directory has views in another dialect, or with other
             user-defined functions.
     """
     if mode not in EXECUTION_MODES:
         raise StreamingError(f"mode={mode!r}: it must be one of {', '.join(EXECUTION_MODES)}")
+    if memory_limit is not None and (mode == "distributed" or state_dir is None):
+        raise StateError(
+            f"memory_limit={memory_limit}: only mode='embedded' with a state directory has files "
+            "that can be mapped: give ViewSink(state_dir=...) as well, or no limit"
+        )
     if mode == "distributed":
         if state_dir is None:
             raise StateError(
@@ -129,5 +136,6 @@ def make_engine(
         clock=clock,
         dead_letters=dead_letters,
         last_batch=last_batch,
+        memory_limit=memory_limit,
     )
     return EmbeddedEngine(circuit, store)

@@ -30,7 +30,15 @@ from streaming.targets.frame import FrameTarget
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
 from streaming.targets.target import RecordingTarget, Target, ViewDelta
 
-__all__ = ["MODE_KEY", "OnDelta", "Output", "OutputRouting", "Outputs", "route_outputs"]
+__all__ = [
+    "MODE_KEY",
+    "OnDelta",
+    "Output",
+    "OutputRouting",
+    "Outputs",
+    "list_outputs",
+    "route_outputs",
+]
 
 #: A function that is called with the changes of a view in a micro-batch, and its batch id.
 OnDelta = Callable[[DataFrame, int], object]
@@ -211,7 +219,7 @@ def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:
             materialized and its mode needs it.
     """
     by_view: dict[str, Output] = {}
-    for output in _as_list(circuit, outputs):
+    for output in list_outputs(circuit.outputs, outputs):
         if output.view not in circuit.outputs:
             raise UnknownViewError(
                 f"outputs: {output.view!r} is not an output of the circuit; outputs are "
@@ -227,7 +235,12 @@ def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:
     return OutputRouting(by_view)
 
 
-def _as_list(circuit: Circuit, outputs: Outputs) -> list[Output]:
+def list_outputs(views: Sequence[str], outputs: Outputs) -> list[Output]:
+    """Return the outputs of views; a single target is that of each of them.
+
+    Raises:
+        TargetError: ``outputs`` is neither a list of outputs nor a target.
+    """
     if outputs is None:
         return []
     if isinstance(outputs, Iterable) and not isinstance(outputs, str | Mapping | Target):
@@ -235,7 +248,7 @@ def _as_list(circuit: Circuit, outputs: Outputs) -> list[Output]:
         if all(isinstance(output, Output) for output in listed):
             return listed
     elif callable(outputs) or isinstance(outputs, Target):
-        return [Output(view, outputs) for view in circuit.outputs]
+        return [Output(view, outputs) for view in views]
     raise TargetError(
         f"outputs is {outputs!r}: give a list of Output(view, target), or one target or function "
         "for all views"

@@ -14,7 +14,7 @@ contract allows.
 
 `Files.read` returns private writable memory: a mapping of a large local file, a copy of any other
 file. The memory is writable, because kernels are compiled for writable arrays, and private, so that
-no file changes.
+no file changes. `MappableFiles.map` returns shared memory, which is not memory of the process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from streaming.errors import StateDamagedError
 
-__all__ = ["Bytes", "FileStatus", "Files", "read_small_file", "replace_atomically"]
+__all__ = [
+    "Bytes",
+    "FileStatus",
+    "Files",
+    "MappableFiles",
+    "MappedMemory",
+    "read_small_file",
+    "replace_atomically",
+]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyarrow
 
@@ -93,6 +101,30 @@ class Files(Protocol):
 
     def unlock(self) -> None:
         """Admit other writers."""
+
+
+class MappedMemory(Protocol):
+    """The bytes of a file as shared memory.
+
+    Attributes:
+        memory: The bytes; an array that refers to them keeps the map open.
+    """
+
+    memory: memoryview
+
+    def check(self) -> None:
+        """Raise `StateDamagedError` if the file has another size than when it was mapped."""
+
+    def release_pages(self) -> None:
+        """Remove the pages from the memory of this process; the next access reads them again."""
+
+
+@runtime_checkable
+class MappableFiles(Files, Protocol):
+    """A directory whose files can be mapped."""
+
+    def map(self, name: str, size: int) -> MappedMemory:
+        """Return a file of this size as shared memory, which is not memory of the process."""
 
 
 def read_small_file(files: Files, name: str) -> bytes:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from streaming.errors import StateDamagedError, StateError, StateLockedError
 from streaming.state.files import Bytes, Files, FileStatus
+from streaming.state.mapped_file import MappedFile
 
 __all__ = [
     "DEFAULT_STATE_MODE",
@@ -160,6 +161,23 @@ class LocalFiles:
                     break  # the file was truncated meanwhile
                 unread = unread[count:]
             return memoryview(data)
+
+    def map(self, name: str, size: int) -> MappedFile:
+        """Return a file as shared memory, which is not memory of the process.
+
+        Args:
+            name: The name of the file.
+            size: The size that it must have, at least 1.
+
+        Raises:
+            StateDamagedError: The file has another size, or is not a file.
+            OSError: It is missing, or cannot be mapped.
+        """
+        with (
+            self._open_parent(name) as (parent, base),
+            self._open_file(parent, base, os.O_RDONLY) as file,
+        ):
+            return MappedFile(file, str(self._path / name), size)
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it is missing."""

@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import (
@@ -53,6 +55,7 @@ __all__ = [
     "ProgramLink",
     "list_batch_ids",
     "manifest_name",
+    "next_changes",
     "parse_manifest_name",
     "read_cell_manifest",
     "read_manifest",
@@ -90,6 +93,9 @@ class FileChecksum:
 class LastChanges(NamedTuple):
     """The last micro-batches in which the published table of a view has rows.
 
+    A target that does not hold ``previous`` has missed micro-batches, although those without rows
+    are not written to every target.
+
     Attributes:
         previous: The last one before this version; -1 if there is none, so that the table of this
             version is the whole view; None if it is not known.
@@ -111,6 +117,16 @@ class ProgramLink:
 
     views: Mapping[str, str]
     has_same_inputs: bool
+
+    def then(self, later: ProgramLink) -> ProgramLink:
+        """Return this change followed by a second one, as one change.
+
+        >>> first, second = ProgramLink({"b": "a"}, True), ProgramLink({"c": "b", "d": "x"}, True)
+        >>> first.then(second)
+        ProgramLink(views={'c': 'a'}, has_same_inputs=True)
+        """
+        views = {new: self.views[old] for new, old in later.views.items() if old in self.views}
+        return ProgramLink(views, self.has_same_inputs and later.has_same_inputs)
 
 
 @dataclass(frozen=True)
@@ -265,6 +281,38 @@ class Manifest:
                 f"{name} is not a valid manifest ({type(error).__name__}: {error}): restore "
                 "the state directory from a copy, or delete it together with the checkpoint"
             ) from error
+
+
+def next_changes(
+    batch_id: int,
+    tables: Mapping[str, pa.Table],
+    manifest: Manifest | None,
+    link: ProgramLink | None,
+) -> dict[str, LastChanges]:
+    """Return the last changes of the next version.
+
+    Args:
+        batch_id: The next version.
+        tables: The published table of each view.
+        manifest: The version before; None if there is none.
+        link: The views that the next version continues; None if it has the same views.
+
+    >>> tables = {"v": pa.table({"n": [1]}), "w": pa.table({"n": []})}
+    >>> next_changes(0, tables, None, None)
+    {'v': LastChanges(previous=-1, last=0), 'w': LastChanges(previous=-1, last=-1)}
+    """
+
+    def previous_of(view: str) -> int | None:
+        old_view = view if link is None else link.views.get(view)
+        if manifest is None or old_view is None:
+            return -1
+        return manifest.changes[old_view].last if old_view in manifest.changes else None
+
+    changes = {}
+    for view, table in tables.items():
+        previous = previous_of(view)
+        changes[view] = LastChanges(previous, batch_id if table.num_rows else previous)
+    return changes
 
 
 def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:

@@ -69,11 +69,19 @@ COMPRESSION_FIELD: Final = 3
 
 @dataclass(frozen=True, eq=False)
 class SegmentPart:
-    """A run, or some strings of a dictionary, as it is in a file."""
+    """A run, or some strings of a dictionary, as it is in a file.
+
+    Attributes:
+        name: The name of the arrangement (`part_name`) or dictionary.
+        words: The words of the run, or the offsets and codes of the strings.
+        bytes: The strings, concatenated.
+        is_mapped: True if the memory is a shared map of the file.
+    """
 
     name: str
     words: Int64Array
     bytes: ByteArray = field(default_factory=lambda: NO_BYTES)
+    is_mapped: bool = False
 
     @property
     def size(self) -> int:
@@ -196,18 +204,21 @@ def split_part_name(name: str) -> tuple[str, tuple[int, ...] | None]:
     return match[1], tuple(int(column) for column in match[2].split(","))
 
 
-def decode_segment(data: memoryview, name: str = "a segment") -> list[SegmentPart]:
-    """Decode the parts of a file as views of its memory.
+def decode_segment(
+    data: memoryview, name: str = "a segment", *, is_mapped: bool = False
+) -> list[SegmentPart]:
+    """Decode the parts of a file as views of its memory; O(parts).
 
     Args:
-        data: The memory.
+        data: The memory, writable.
         name: The name of the file, for messages.
+        is_mapped: True if the memory is a shared map of the file.
 
     Raises:
         StateDamagedError: This is not a segment, although its checksum matched.
     """
     try:
-        return _read_parts(data, _read_batch(data))
+        return _read_parts(data, _read_batch(data), is_mapped=is_mapped)
     except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
         raise StateDamagedError(
             f"{name} is not a segment of this library ({type(error).__name__}: {error}): restore "
@@ -235,7 +246,7 @@ def _read_batch(data: memoryview) -> pa.RecordBatch:
     return batch
 
 
-def _read_parts(data: memoryview, batch: pa.RecordBatch) -> list[SegmentPart]:
+def _read_parts(data: memoryview, batch: pa.RecordBatch, *, is_mapped: bool) -> list[SegmentPart]:
     """Return the parts of the only batch of a file, as views of the file's memory."""
     memory = np.frombuffer(data, np.uint8)
     if not batch.num_rows:
@@ -260,7 +271,7 @@ def _read_parts(data: memoryview, batch: pa.RecordBatch) -> list[SegmentPart]:
         first_word, end_word = int(word_offsets[i]), int(word_offsets[i + 1])
         part_words = slice_memory(word_buffer, 8 * first_word, 8 * end_word).view(np.int64)
         part_bytes = slice_memory(byte_buffer, int(byte_offsets[i]), int(byte_offsets[i + 1]))
-        parts.append(SegmentPart(name, part_words, part_bytes))
+        parts.append(SegmentPart(name, part_words, part_bytes, is_mapped))
     return parts
 
 

@@ -64,16 +64,23 @@ from streaming.state.directory_identity import (
     DirectoryIdentity,
     check_same_circuit,
     ensure_identity,
-    read_identity,
+    find_identity,
     update_identity,
 )
-from streaming.state.files import Files, read_small_file
-from streaming.state.last_changes import LastBatch, find_unwritten, next_changes
+from streaming.state.files import Files, MappableFiles, read_small_file
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import MANIFESTS, Manifest, ProgramLink, manifest_name
+from streaming.state.manifest import (
+    MANIFESTS,
+    Manifest,
+    ProgramLink,
+    manifest_name,
+    next_changes,
+)
+from streaming.state.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
+    AppliedChange,
     ChangeOptions,
     PendingChange,
     change_program,
@@ -83,7 +90,7 @@ from streaming.state.program_change import (
 from streaming.state.reader import Reader, load
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
-from streaming.state.versions import DATA, OUTPUTS, Versions
+from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
 from streaming.state.view_definitions import write_definition
 from streaming.state.writer import Writer
 
@@ -116,7 +123,9 @@ class Store:
         clock: Returns the time, for a change to views that read ``now()``.
         dead_letters: Which files of dead letters to keep.
         last_batch: Returns the last micro-batch of a view that its target holds. The next version
-            publishes the whole view if it holds none (`streaming.state.last_changes`).
+            publishes the whole view if it holds none (`Versions.find_unwritten`).
+        memory_limit: The number of bytes of the state that may be in memory; the rest is mapped
+            from the files (`streaming.state.memory_limit`). None for no limit.
     """
 
     def __init__(
@@ -132,6 +141,7 @@ class Store:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
         last_batch: LastBatch = lambda view: None,
+        memory_limit: int | None = None,
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
             raise StateError(
@@ -164,6 +174,14 @@ class Store:
         self._metrics_bytes = 0
         self._dead_letters = DeadLetterFiles(files, dead_letters)
         self._last_batch = last_batch
+        self._memory: MemoryLimit | None = None
+        if memory_limit is not None:
+            if not isinstance(files, MappableFiles):
+                raise StateError(
+                    f"memory_limit needs a state directory on a local disk, and {files.location} "
+                    "is on another file system: give a path of a local disk, or no limit"
+                )
+            self._memory = MemoryLimit(files, circuit, memory_limit)
 
     @observed(WRITE_PHASE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
@@ -178,6 +196,8 @@ class Store:
             StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
         """
         self._open()
+        if self._memory is not None and self._is_loaded:
+            self._memory.check()
         while True:
             newest = self._versions.newest
             self._check_order(batch_id, newest)
@@ -306,10 +326,7 @@ class Store:
         self._dead_letters.after_commit(batch_id, dead_letter_size)
         if self._pending is not None:
             self._pending = None
-            try:
-                self._describe_circuit()
-            except OSError as error:  # the next start writes the files
-                log.warning("the new views are not in %s yet: %s", self.files.location, error)
+            self._try_to_describe_circuit()
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._is_open = True
         return self._summarize(manifest, outputs)
@@ -320,9 +337,60 @@ class Store:
         return self._dead_letters.removed
 
     @property
+    def memory(self) -> MemoryUse | None:
+        """Where the state was after the last commit; None without a memory limit."""
+        return None if self._memory is None else self._memory.use
+
+    @property
     def pending_outputs(self) -> Mapping[str, pa.Table]:
         """The rows that views publish with the next version because the views have changed."""
         return {} if self._pending is None else self._pending.outputs
+
+    @property
+    def description(self) -> str:
+        """The place of the state, for messages."""
+        return f"state directory {self.files.location}"
+
+    @property
+    def last_batch_id(self) -> int | None:
+        """The last micro-batch of the state; None before the first one."""
+        return None if self._current is None else self._current.batch_id
+
+    @property
+    def has_pending_change(self) -> bool:
+        """True if the next version commits a change of the views."""
+        return self._pending is not None
+
+    def change_views(
+        self, circuit: Circuit, applied: AppliedChange, options: ChangeOptions
+    ) -> None:
+        """Go on with the circuit of other views; the next version commits the change.
+
+        If the next micro-batch fails, the last version is loaded and changed again.
+
+        Args:
+            circuit: The new circuit, which has the state.
+            applied: The change from the circuit of this store.
+            options: With which to change the last version again.
+        """
+        assert self._is_loaded
+        self._compactor.stop()
+        self.circuit = self._directory_circuit = circuit
+        self._reader = Reader(self.files, circuit)
+        if self._memory is not None:
+            self._memory.continue_with(circuit)
+        pending = self._pending
+        if pending is not None:
+            options = options.after(self._change, circuit.plans)
+        self._change = options
+        if self._current is None:
+            self._try_to_describe_circuit()
+            return
+        self._pending = (
+            PendingChange.of(self._current, applied) if pending is None else pending.then(applied)
+        )
+        self._current = self._pending.manifest
+        self._compactor.check_all(self._current)
 
     @property
     def cells(self) -> CellVersions | None:
@@ -335,12 +403,16 @@ class Store:
         manifest = self._current
         assert manifest is not None
         version = self.circuit.committed
+        rows = version.rows_in_runs()
         self._compactor.reclaim_space(
             manifest,
             version.shared,
-            version.rows_in_runs(),
+            rows if self._memory is None else self._memory.live_rows(rows),
             lambda: self._compacted_file(manifest.batch_id),
         )
+        del version  # so that replaced runs are freed at once
+        if self._memory is not None:
+            self._memory.after_commit(manifest)
 
     def _compacted_file(self, batch_id: int) -> str:
         return f"{DATA}/{batch_id:020}-{self._unique_name()}-0.arrow"
@@ -413,7 +485,7 @@ class Store:
         """Raise an error if the directory was deleted or replaced since this sink opened it."""
         if self._required_id is None:
             return
-        identity = read_identity(self.files, self._directory_circuit)
+        identity = find_identity(self.files, self._directory_circuit)
         if identity is None or identity.id != self._required_id:
             raise StateDamagedError(
                 f"state directory {self.files.location} was deleted or replaced while this sink "
@@ -467,10 +539,19 @@ class Store:
         update_identity(self.files, circuit, self._identity)
         remove_old_programs(self.files, self._versions.fingerprints)
 
+    def _try_to_describe_circuit(self) -> None:
+        """Do this after a change of the views; if it fails, the next start does it."""
+        try:
+            self._describe_circuit()
+        except OSError as error:
+            log.warning("the new views are not in %s yet: %s", self.files.location, error)
+
     def _load(self, newest: int | None, batch_id: int | None = None) -> None:
         """Load a version into the circuit, or an empty state, before a micro-batch."""
         self._compactor.stop()
         self._pending = None
+        if self._memory is not None:
+            self._memory.forget()
         manifest = None if newest is None else self._versions[newest]
         if manifest is not None:
             unwritten = self._find_unwritten(manifest, batch_id)
@@ -498,11 +579,9 @@ class Store:
         """Find the views of which their targets hold nothing, with their names in a version."""
         if self._cell_count is not None or manifest.cells is not None:
             return {}
-        return find_unwritten(
+        return self._versions.find_unwritten(
             self.circuit.outputs,
             self._change.renames,
-            self._versions.__getitem__,
-            newest=manifest.batch_id,
             batch_id=batch_id,
             last_batch=self._last_batch,
         )

@@ -139,7 +139,7 @@ def decode_run(
         StateDamagedError: It is not a run, or its number of rows differs from the manifest.
     """
     try:
-        run = Run.from_words(part.words)
+        run = Run.from_words(part.words, is_mapped=part.is_mapped)
         damage = run.find_damage() if is_new else ""
     except DbspWcojError as error:
         damage = str(error)

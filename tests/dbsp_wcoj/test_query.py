@@ -1,5 +1,6 @@
 """The text of queries, the syntax tree, and the errors of both."""
 
+import pickle
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
@@ -201,6 +202,13 @@ def test_queries_built_in_python_are_checked_in_the_same_way():
         Query("q", ("z",), (Atom("e", (A,)),))
     with pytest.raises(QuerySyntaxError, match="unknown comparison '<>'; use one of < <="):
         Comparison(A, "<>", B)
+
+
+def test_a_pickled_error_has_its_position_and_notes():
+    error = QuerySyntaxError("expected ')'", line=3, column=7)
+    error.add_note("in rules.dl")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (QuerySyntaxError, "expected ')'", vars(error))
 
 
 def test_queries_are_immutable_and_hashable():

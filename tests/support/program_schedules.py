@@ -76,6 +76,8 @@ class ProgramSchedule:
         self.sink: ViewSink | None = None
         self.faults = self.random.choice([0, 1, 2, 4])
         self.mean_calls = self.random.choice([3, 10, 30])
+        # With a limit of one byte, every part of the state is mapped after every commit.
+        self.memory_limit = Random(f"memory {seed}").choice([None, 1])
 
     def run(self) -> None:
         for _ in range(self.random.randint(3, 7)):
@@ -129,7 +131,14 @@ class ProgramSchedule:
             target.files = files
         outputs = [Output(view, target) for view, target in job.targets.items()]
         options = ChangeOptions(allow_drop=True)
-        self.sink = ViewSink(circuit, outputs, state_dir=files, keep=2, change=options)
+        self.sink = ViewSink(
+            circuit,
+            outputs,
+            state_dir=files,
+            keep=2,
+            change=options,
+            memory_limit=self.memory_limit,
+        )
 
     def _targets(self, circuit, newest: str | None) -> dict[str, RecordingTarget]:
         """Return the target of each view: that of the earlier program if the columns are equal."""

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal, TypeVar
 
-from streaming.errors import StateLockedError
+from streaming.errors import StateDamagedError, StateLockedError
 from streaming.state.files import Bytes, FileStatus
 from streaming.state.local_files import LOCK_FILE
 
@@ -331,6 +331,14 @@ class SimulatedFiles:
 
         return self._run(f"read {name}", map_content)
 
+    def map(self, name: str, size: int) -> SimulatedMap:
+        def map_content() -> SimulatedMap:
+            inode = self._disk.inode(name)
+            inode.is_read = True
+            return SimulatedMap(inode, size)
+
+        return self._run(f"map {name}", map_content)
+
     def size(self, name: str) -> int | None:
         inode = self._run(f"size {name}", lambda: self._disk._names.get(name))
         return None if inode is None else len(inode.bytes)
@@ -406,6 +414,24 @@ class SimulatedFiles:
             half()
         disk.strike(fault, call)
         raise AssertionError("a fault raises")
+
+
+class SimulatedMap:
+    """A map of a file, as far as the state uses it; the file stays readable when it is removed."""
+
+    def __init__(self, inode: Inode, size: int) -> None:
+        self._inode = inode
+        self._size = size
+        self.check()
+        self.memory = memoryview(bytearray(inode.bytes))
+
+    def check(self) -> None:
+        size = len(self._inode.bytes)
+        if size != self._size:
+            raise StateDamagedError(f"a mapped file has {size} bytes, expected {self._size}")
+
+    def release_pages(self) -> None:
+        pass
 
 
 def cut(content: bytes, random: Random) -> bytes:

@@ -127,6 +127,8 @@ class Schedule:
         self.disk = SimulatedDisk(f"disk {seed}")
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
+        # With a limit of one byte, every part of the state is mapped after every commit.
+        self.memory_limit = Random(f"memory {seed}").choice([None, 1])
         self.modes = CASES[case].modes if random.random() < 0.5 else {}
         self.faults = random.choice([1, 2, 3, 5, 8] if long else [1, 1, 2, 3])
         self.mean_calls = random.choice([3, 10, 30, 100])
@@ -198,7 +200,7 @@ class Schedule:
         options = replace(self.spec.options, formula=formula)
         circuit = Circuit(replace(self.spec, options=options))
         self.target.files = files
-        self.sink = sink_of(circuit, self.target, files, self.keep, self.modes)
+        self.sink = sink_of(circuit, self.target, files, self.keep, self.modes, self.memory_limit)
 
     def _deliver(self) -> None:
         """Pass the first uncommitted micro-batch to the sink, then commit it, as Spark does."""
@@ -316,12 +318,13 @@ def sink_of(
     files: SimulatedFiles,
     keep: int,
     modes: Mapping[str, OutputMode] = MappingProxyType({}),
+    memory_limit: int | None = None,
 ) -> ViewSink:
     outputs = [
         Output(view, target, mode.mode, mode.keys)
         for view, mode in ((view, modes.get(view, OutputMode())) for view in circuit.outputs)
     ]
-    return ViewSink(circuit, outputs, state_dir=files, keep=keep)
+    return ViewSink(circuit, outputs, state_dir=files, keep=keep, memory_limit=memory_limit)
 
 
 @cache

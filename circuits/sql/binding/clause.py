@@ -25,6 +25,7 @@ from circuits.types import functions
 from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
+from circuits.types.functions.type_rules import is_number
 
 __all__ = [
     "FIRST_PARAMETER",
@@ -54,7 +55,8 @@ _RANDOM_FUNCTIONS: Final = frozenset(
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge"})
 # The functions whose arguments, except conditions, get one type.
 _UNIFYING_FUNCTIONS: Final = frozenset(
-    {"eq", "ne", "lt", "le", "gt", "ge", "same"} | {"case", "coalesce", "greatest", "least"}
+    {"eq", "ne", "lt", "le", "gt", "ge", "same", "in"}
+    | {"case", "coalesce", "greatest", "least", "make_list"}
 )
 
 Reader = Callable[["Clause", Any], Expression]
@@ -240,7 +242,11 @@ class Clause:
                     ordered_type = part_types(ordered_type)[0]
                 self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
         if self.source.is_spark and name in _UNIFYING_FUNCTIONS:
-            arguments = self._unify_times(node, arguments)
+            arguments = self._widen_floats(node, self._unify_times(node, arguments))
+        if self.source.is_spark and name == "nullif":
+            value, other = arguments
+            equal = self.call(node, "eq", value, other)
+            return self.call(node, "case", equal, Literal(None, value.type), value)
         return call_function(self.source, node, name, *arguments, type=type)
 
     def field(self, node: exp.Expr, value: Expression, name: str) -> Expression:
@@ -278,6 +284,23 @@ class Clause:
             call_function(self.source, node, "cast", part, type=moment)
             if pa.types.is_date(part.type)
             or (pa.types.is_timestamp(part.type) and not part.type.tz)
+            else part
+            for part in arguments
+        )
+
+    def _widen_floats(
+        self, node: exp.Expr, arguments: tuple[Expression, ...]
+    ) -> tuple[Expression, ...]:
+        """Return each FLOAT next to another number as a DOUBLE, and the other number, too.
+
+        Otherwise the literal 0.1 would be compared as the FLOAT that is nearest to it.
+        """
+        numbers = {part.type for part in arguments if is_number(part.type)}
+        if pa.float32() not in numbers or len(numbers) == 1:
+            return arguments
+        return tuple(
+            call_function(self.source, node, "cast", part, type=pa.float64())
+            if is_number(part.type)
             else part
             for part in arguments
         )

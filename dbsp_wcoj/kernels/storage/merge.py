@@ -16,9 +16,10 @@ written in order. The unique level is the deeper one of both runs. If two differ
 have a common node at this level, the unique level moves below that node, and the levels above it
 get offsets.
 
-Some words belong to all rows written so far: their weights, when the first row with another weight
-comes, and their offsets, when the unique level moves. They are written after the walk, in slices
-like everything else.
+The walk writes no weights as long as all rows have the same one, and no offsets from the unique
+level on. When a row with another weight comes, or the unique level moves, the weights or offsets of
+the rows written so far are missing. They are written after the walk, in slices like everything
+else.
 
 Ranges are found by galloping search. Where they are short, rows are merged one by one
 (`dbsp_wcoj.kernels.storage.alternating_merge`).
@@ -86,10 +87,11 @@ from dbsp_wcoj.kernels.storage.trie import (
     share_offsets,
 )
 
-# A range of at most this many siblings is short. After so many short ranges in a row, siblings are
-# merged one by one. If that is not possible, ranges are copied for longer before it is tried again.
+# A range of at most this many siblings is short.
 SHORT_RANGE = 4
+# After this many short ranges in a row, the merge tries to merge siblings one by one.
 ENOUGH_SHORT_RANGES = 2
+# If that is not possible, this many more short ranges come before the next attempt.
 RANGES_BETWEEN_ATTEMPTS = 16
 
 # Enough fuel for any merge.

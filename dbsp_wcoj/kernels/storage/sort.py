@@ -450,7 +450,8 @@ def collect_half(first_column, column, pivot, collects_upper, low, shift, out):
         collects_upper: True for the rows at or above the pivot, False for those below it.
         low: Subtracted from each value.
         shift: The bit position of the value in its word.
-        out: uint64, one word per row of the half and one more; the bits of the value are 0.
+        out: uint64, one word per row of the half and one more; the bits at which the values are
+            written are 0 before the call.
     """
     written = np.int64(0)
     for i in range(first_column.shape[0]):

@@ -278,7 +278,8 @@ def sum_to_floats(
         scale: The power of ten to divide by as well.
         least_exponent: The least exponent of the last bit of a result.
         mantissas: Result, initially zero: float64 integers of at most 53 bits.
-        exponents: Result, initially zero: int64; digit 0 counts units, so its exponent is 0.
+        exponents: Result, initially zero: int64, as if digit 0 started at 2**0. The caller adds
+            the exponent at which it starts.
     """
     limbs = np.zeros(MAX_LIMBS, np.uint64)
     first = 0

@@ -83,8 +83,11 @@ class ProblemsError(EventsError):
     """The checks of a run found problems; ``problems`` has one message for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems))
+        super().__init__(tuple(problems))
         self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
 
 
 @dataclass
@@ -339,7 +342,12 @@ def check_usable(
         if manifest.cells is not None:
             read_identity(files, circuit)  # raises: the views of cells cannot change
         options = change or ChangeOptions()
-        check_allowed(files, manifest, plan_change(files, manifest, circuit, options), options)
+        check_allowed(
+            plan_change(files, manifest, circuit, options),
+            options,
+            where=f"state directory {files.location}",
+            batch_id=manifest.batch_id,
+        )
     writer = writer_of(state)
     if writer is not None:
         raise StateLockedError(

@@ -126,6 +126,14 @@ def run(
             "no limit.",
         ),
     ] = "1G",
+    memory_limit: Annotated[
+        str | None,
+        optional(
+            metavar="SIZE",
+            help="Keep at most this much of the state in memory, as in 4G; the rest is read from "
+            "the files in the folder of --state. By default, all of it is in memory.",
+        ),
+    ] = None,
     cells: Annotated[
         int | None,
         optional(

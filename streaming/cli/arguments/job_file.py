@@ -41,8 +41,8 @@ outputs         ``view``, ``target``, ``path``, ``dsn``, ``table``, ``mode``, ``
                 ``retry_attempts``, ``retry_seconds``; as the option ``--sink``
 run             ``once``, ``every``, ``bad_rows``, ``cells``, ``dialect``, ``functions``,
                 ``formula``, ``threads``, ``memory``, ``stop_timeout``
-state           ``path``, ``mode``, ``dead_letter_days``, ``dead_letter_size``; as ``--state``,
-                ``--state-mode`` and the options of the same names
+state           ``path``, ``mode``, ``dead_letter_days``, ``dead_letter_size``,
+                ``memory_limit``; as ``--state``, ``--state-mode`` and the options of the same names
 limits          ``max_step_rows``, ``max_step_bytes``, ``max_seconds``
 ui              ``enabled``, ``port``, ``host``, ``token_file``
 metrics         ``port``, ``host``, ``max_commit_age``
@@ -413,6 +413,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
         "mode": ("state_mode", _Table.text),
         "dead_letter_days": ("dead_letter_days", _Table.number),
         "dead_letter_size": ("dead_letter_size", _Table.size),
+        "memory_limit": ("memory_limit", _Table.size),
     },
     "limits": {
         "max_step_rows": ("max_step_rows", _Table.integer),

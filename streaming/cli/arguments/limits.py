@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.errors import EventsError
+from streaming.sizes import parse_size
 from streaming.state.dead_letter_files import DeadLetterRetention
 
-__all__ = ["memory_of_machine", "parse_dead_letter_retention", "parse_limits"]
+__all__ = [
+    "memory_of_machine",
+    "parse_dead_letter_retention",
+    "parse_limits",
+    "parse_memory_limit",
+]
 
-_SIZE: Final = re.compile(r"(\d{1,15})\s*([kmgt]?)i?b?")
-#: Units as powers of two.
-_UNIT_EXPONENTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 #: By default the results of a step may use 1/3 of the memory: sorting them temporarily needs about
 #: as much again, and the state needs the rest.
 MEMORY_DIVISOR: Final = 3
@@ -87,16 +89,23 @@ def memory_of_machine() -> int | None:
     return min(installed, int(container_limit)) if container_limit.isdigit() else installed
 
 
-def _parse_size(text: str, label: str = "") -> int:
-    """Convert a text to a number of bytes.
+def parse_memory_limit(text: str | None, *, label: str = "--memory-limit") -> int | None:
+    """Return the number of bytes of the state that may be in memory; None and 0 mean no limit.
 
-    >>> _parse_size("512M"), _parse_size("1 GiB"), _parse_size("7")
-    (536870912, 1073741824, 7)
+    Raises:
+        EventsError: The text is not a size.
+
+    >>> parse_memory_limit("4 GB"), parse_memory_limit("0")
+    (4294967296, None)
     """
-    match = _SIZE.fullmatch(text.strip().lower())
-    if match is None:
+    return None if text is None else _parse_size(text, label) or None
+
+
+def _parse_size(text: str, label: str) -> int:
+    size = parse_size(text)
+    if size is None:
         raise EventsError(
             f"{label} {text!r}: write a number of bytes, with or without a unit K, M, G or T, as "
             "in 4G; 0 for no limit"
         )
-    return int(match[1]) << _UNIT_EXPONENTS[match[2]]
+    return size

@@ -67,6 +67,7 @@ class RunOptions:
     backfill: list[str] | None = None
     dead_letter_days: float = 30.0
     dead_letter_size: str = "1G"
+    memory_limit: str | None = None
 
     @classmethod
     def of(

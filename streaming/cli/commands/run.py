@@ -37,7 +37,11 @@ from streaming.cli.arguments.checks import (
     materialized_views,
 )
 from streaming.cli.arguments.frames import merge_streams, read_stream, relation_schema
-from streaming.cli.arguments.limits import parse_dead_letter_retention, parse_limits
+from streaming.cli.arguments.limits import (
+    parse_dead_letter_retention,
+    parse_limits,
+    parse_memory_limit,
+)
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
@@ -47,7 +51,7 @@ from streaming.cli.terminal.dashboard import Dashboard
 from streaming.cli.terminal.display import console, prepare_kernels, print_json
 from streaming.cli.terminal.logs import Logs, check_format
 from streaming.cli.terminal.page import announce, page_title
-from streaming.errors import StateError
+from streaming.errors import EventsError, StateError
 from streaming.java import find_java
 from streaming.monitoring.monitor import SinkMonitor
 from streaming.monitoring.server import MetricsServer, check_metrics_address
@@ -126,6 +130,7 @@ class _ParsedOptions:
         token: The token of the live page; None if it needs none.
         change: What a change of the views may do.
         dead_letters: Which dead letters to keep.
+        memory_limit: The number of bytes of the state that may be in memory; None for no limit.
     """
 
     state_mode: int = 0
@@ -134,6 +139,7 @@ class _ParsedOptions:
     token: Token | None = None
     change: ChangeOptions = field(default_factory=ChangeOptions)
     dead_letters: DeadLetterRetention = DEFAULT_RETENTION
+    memory_limit: int | None = None
 
     @property
     def secret(self) -> str | None:
@@ -164,6 +170,9 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
             label=options.label("dead_letter_size"),
         )
         parsed_options = replace(parsed_options, dead_letters=retention)
+    with checks.check():
+        memory_limit = _parse_memory_limit(options)
+        parsed_options = replace(parsed_options, memory_limit=memory_limit)
     if options.every is not None:
         with checks.check():
             interval = parse_interval(options.every, options.label("every"))
@@ -213,6 +222,22 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
     return parsed_options
 
 
+def _parse_memory_limit(options: RunOptions) -> int | None:
+    """Return the number of bytes of the state that may be in memory; None for no limit.
+
+    Raises:
+        EventsError: It is not a size, or the state is not in files that can be mapped.
+    """
+    label = options.label("memory_limit")
+    limit = parse_memory_limit(options.memory_limit, label=label)
+    if limit is not None and (options.state is None or options.cells is not None):
+        raise EventsError(
+            f"{label} {options.memory_limit}: the rest of the state is read from its files, so "
+            f"give {options.label('state')} as well, and no {options.label('cells')}"
+        )
+    return limit
+
+
 def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack: ExitStack) -> None:
     """Start Spark, and run the views until the sources or a signal end the run."""
     remarks, state = logs.remarks, options.state
@@ -247,6 +272,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         state_mode=parsed_options.state_mode,
         bad_rows=options.bad_rows,  # type: ignore[arg-type]
         dead_letters=parsed_options.dead_letters,
+        memory_limit=parsed_options.memory_limit,
         mode="embedded" if options.cells is None else "distributed",
         cells=options.cells,
         change=parsed_options.change,

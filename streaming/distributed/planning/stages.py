@@ -10,10 +10,10 @@ on an executor. ::
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
 reads `Relation`s. Each is a sum of `StagePart`s: linear plans over one input of the circuit or over
-the operator of one earlier stage. The atoms of a join are its occurrences of relations. Columns
-that the join does not need are one code, the row id (`circuits.plan.physical_nodes.RowIdEncode`).
-These codes have no meaning outside of a circuit, so the exchange sends the columns themselves, and
-the cells of the join compute the row ids.
+the operator of one earlier stage. The atoms of a join are its occurrences of relations. In a
+circuit, one code replaces all columns of an atom that the join does not need: the row id
+(`circuits.plan.physical_nodes.RowIdEncode`). Row ids have no meaning outside of a circuit, so the
+exchange sends the columns themselves, and the cells of the join compute the row ids.
 
 A join assigns rows to cells by the variables of its atoms (`planning.shares`), every other stage by
 its grouping columns. A cell of a join adds up the weights of output rows that are equal in the

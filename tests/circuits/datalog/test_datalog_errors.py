@@ -95,6 +95,37 @@ ERRORS = {
         31,
         "column 2 of 'b'",
     ),
+    # The order of the alternatives of an or, and of the items of a body, does not matter.
+    "a(x, min(y)) :- e(x, y). a(x, min(z)) :- a(x, y), or(z = y + 1 ; z = 9 - y).": (
+        1,
+        31,
+        "column 2 of 'a'",
+    ),
+    "a(x, min(y)) :- e(x, y). a(x, min(z)) :- a(x, y), or(z = 9 - y ; z = y + 1).": (
+        1,
+        31,
+        "column 2 of 'a'",
+    ),
+    "a(x, min(y)) :- e(x, y). a(x, min(1)) :- a(x, y), or(z = y ; z = 1), z > 3.": (
+        1,
+        70,
+        "this condition",
+    ),
+    "a(x, min(y)) :- e(x, y). a(x, min(1)) :- a(x, y), z > 3, or(z = y ; z = 1).": (
+        1,
+        51,
+        "this condition",
+    ),
+    "a(x, min(y)) :- e(x, y). a(u, min(1)) :- a(_, y), u = z + 1, or(z = y ; z = 1).": (
+        1,
+        28,
+        "column 1 of 'a'",
+    ),
+    "a(x, min(y)) :- e(x, y). a(x, min(1)) :- a(x, y), or(z = 1 ; z = 2), or(z = y ; z = 3).": (
+        1,
+        73,
+        "this condition",
+    ),
     "a(n, min(t)) :- name(n, t). a(n, min(t)) :- a(n, t).": (1, 1, "takes numbers, dates"),
     "a(x, min(y)) :- e(x, y). a(x, min(y)) :- e(x, y), not a(y, x).": (1, 55, "not stratified"),
 }
@@ -109,6 +140,16 @@ def test_an_error_says_what_and_where(text):
     first, excerpt, caret = str(caught.value).split("\n")
     assert first.startswith(f"line {line}, column {column}: ")
     assert caret.endswith("^") and len(caret) <= len(excerpt) + 1
+
+
+def test_alternatives_may_compute_with_one_name_in_other_directions():
+    alternatives = "or(and(z = y + 1, z < 5) ; and(d(z), z > 3) ; and(z = 9 - y, z > 3))"
+    plan_datalog(f"a(x, min(y)) :- e(x, y). a(x, min(1)) :- a(x, y), {alternatives}.", SCHEMA)
+
+
+def test_a_minimum_may_be_computed_from_the_variable_of_an_or():
+    rule = "a(x, min(u)) :- a(x, y), u = z + 1, or(z = y ; z = y + 2 ; z = 7)."
+    plan_datalog(f"a(x, min(y)) :- e(x, y). {rule}", SCHEMA)
 
 
 def test_too_many_alternatives_are_refused():

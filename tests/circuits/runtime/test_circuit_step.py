@@ -111,3 +111,15 @@ def test_replayed_rows_have_the_same_digest_also_after_a_restart():
         other = replaying.prepare({"person": changes[0]["person"].slice(1)})
         assert other.digests["person"] != digests[0]["person"]
     assert circuit.prepare({"knows": changes[0]["knows"].slice(0, 0)}).digests == {"knows": 0}
+
+
+def test_an_observer_is_called_after_a_restore_as_before_it():
+    circuit = compile_sql("SELECT a FROM r WHERE a > 0", {"r": "a bigint"})
+    calls = []
+    circuit.observe(lambda *call: calls.append(call))
+    circuit.step({"r": [{"a": 1}]})
+    calls_before = calls.copy()
+    calls.clear()
+    circuit.restore(circuit.snapshot())
+    circuit.step({"r": [{"a": 2}]})
+    assert calls == calls_before != []

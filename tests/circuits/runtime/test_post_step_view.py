@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circuits import UnknownViewError, compile_sql
+from circuits import InputOptions, Retention, UnknownViewError, compile_sql
 from tests.support.tables import bag_of
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
@@ -41,6 +41,22 @@ def test_a_prepared_step_shows_a_view_as_it_is_after_the_commit(steps, keys):
             for row, weight in view.items()
             if tuple(row[place] for place in places) in expected
         }
+
+
+@pytest.mark.parametrize("on_expiry", [None, "retract", "keep"])
+def test_a_prepared_step_shows_an_input_as_it_is_after_the_commit(on_expiry):
+    options = {}
+    if on_expiry is not None:
+        options = {"r": InputOptions(retain=Retention("c", 5, on_expiry=on_expiry))}
+    circuit = compile_sql(
+        "SELECT a, b, c FROM r", {"r": SCHEMA}, materialize=["r"], input_options=options
+    )
+    for rows in ([(1, "x", 2, 1), (2, "y", 6, 2)], [(3, "z", 9, 1)], [(3, "z", 9, -1)]):
+        step = circuit.prepare({"r": table(rows)})
+        after = step.after("r").rows()
+        step.commit()
+        assert bag_of(after) == bag_of(circuit.views["r"])
+    assert len(bag_of(circuit.views["r"])) == (2 if on_expiry is None else 1)
 
 
 def test_a_view_that_is_not_materialized_cannot_be_shown():

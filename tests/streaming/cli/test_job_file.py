@@ -185,6 +185,16 @@ def test_the_limits_of_dead_letters_are_checked_before_the_run(tmp_path: Path) -
     assert invoke(job, "--check", "--dead-letter-size", 0)[0] == 0
 
 
+def test_the_memory_limit_is_checked_before_the_run(tmp_path: Path) -> None:
+    job = write_job(tmp_path, f'{JOB}memory_limit = "4 apples"')
+    status, _, errors = invoke(job, "--check")
+    assert status == 2
+    assert "job.toml: state.memory_limit '4 apples': write a number of bytes" in errors
+    assert invoke(job, "--check", "--memory-limit", "4G")[0] == 0
+    status, _, errors = invoke(job, "--check", "--memory-limit", "4G", "--cells", 4)
+    assert status == 2 and "--memory-limit 4G" in errors and "no --cells" in errors
+
+
 def test_every_option_of_a_job_is_an_option_of_run() -> None:
     names = {option for keys in OPTIONS.values() for option, _ in keys.values()}
     assert names <= set(RunOptions.__dataclass_fields__)

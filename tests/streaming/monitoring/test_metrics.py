@@ -72,6 +72,17 @@ def test_rows_micro_batches_and_phases_are_those_of_the_sink(tmp_path) -> None:
     sink.close()
 
 
+def test_a_memory_limit_has_gauges_of_the_bytes_in_memory_and_in_maps(tmp_path) -> None:
+    sink = sink_on(tmp_path, memory_limit=1)
+    monitor = SinkMonitor(sink)
+    feed(sink, 0, 1, 2)
+    values = samples(monitor)
+    metrics = sink.metrics[-1]
+    assert values["dbsp_wcoj_state_mapped_bytes",] == metrics.mapped_bytes > 0
+    assert values["dbsp_wcoj_state_heap_bytes",] == metrics.heap_bytes > 0
+    sink.close()
+
+
 def test_the_state_has_the_names_sizes_and_views_of_the_plan(tmp_path) -> None:
     sink = sink_on(tmp_path)
     monitor = SinkMonitor(sink)
@@ -126,6 +137,18 @@ def test_watermarks_lag_behind_the_clock_and_late_rows_are_counted() -> None:
     assert values["dbsp_wcoj_late_rows_total", "clicks"] == 1
     assert sink.metrics[-1].late_rows == {"clicks": 1}
     assert values["dbsp_wcoj_dead_letters_total",] == 1
+
+
+def test_dead_letters_are_counted_from_0_after_a_restart(tmp_path) -> None:
+    """If the counter continued that of the state, its increase at a restart would be an alarm."""
+    for batch_id, text, dead_letters in ((0, "x", 1), (1, "7", 0)):
+        circuit = compile_sql("SELECT CAST(s AS INT) AS n FROM texts", {"texts": "s STRING"})
+        sink = ViewSink(circuit, state_dir=tmp_path, bad_rows="dead_letter")
+        monitor = SinkMonitor(sink)
+        sink(Frame(pa.table({"s": [text]}), "q"), batch_id)
+        assert samples(monitor)["dbsp_wcoj_dead_letters_total",] == dead_letters
+        assert sink.metrics[-1].dead_letters_total == 1
+        sink.close()
 
 
 def test_a_sink_is_healthy_until_its_last_commit_is_too_old() -> None:
