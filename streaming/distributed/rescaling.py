@@ -264,6 +264,7 @@ class _Rescaling:
             parent=before.parent,
             link=before.link,
             dead_letter_file=before.dead_letter_file,
+            changes=before.changes,
         )
 
     @property

@@ -77,7 +77,13 @@ from streaming.state.files import (
     unused_temporary_name,
 )
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import MANIFESTS, Manifest, ProgramLink, manifest_name
+from streaming.state.manifest import (
+    MANIFESTS,
+    Manifest,
+    ProgramLink,
+    manifest_name,
+    next_changes,
+)
 from streaming.state.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.ownership import Owner, check_owner, raise_if_replaced, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
@@ -92,7 +98,7 @@ from streaming.state.program_change import (
 from streaming.state.reader import Reader, load
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
-from streaming.state.versions import DATA, OUTPUTS, Versions
+from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
 from streaming.state.view_definitions import write_definition
 from streaming.state.writer import Writer
 
@@ -123,6 +129,8 @@ class Store:
             views of a distributed circuit cannot change.
         clock: Returns the time, for a change to views that read ``now()``.
         dead_letters: Which files of dead letters to keep.
+        last_batch: Returns the last micro-batch of a view that its target holds. The next version
+            publishes the whole view if it holds none (`Versions.find_unwritten`).
         memory_limit: The number of bytes of the state that may be in memory; the rest is mapped
             from the files (`streaming.state.memory_limit`). None for no limit.
     """
@@ -138,6 +146,7 @@ class Store:
         change: ChangeOptions | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
+        last_batch: LastBatch = lambda view: None,
         memory_limit: int | None = None,
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
@@ -169,6 +178,7 @@ class Store:
         self._durable_folders: set[str] = set()  # folders whose names were synced
         self._metrics_bytes = 0
         self._dead_letters = DeadLetterFiles(files, dead_letters)
+        self._last_batch = last_batch
         self._memory: MemoryLimit | None = None
         if memory_limit is not None:
             if not isinstance(files, MappableFiles):
@@ -199,7 +209,7 @@ class Store:
             self._check_order(batch_id, newest)
             try:
                 if not self._is_loaded:
-                    self._load(newest)
+                    self._load(newest, batch_id)
                 self._check_query(batch_id, query_id)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
@@ -277,15 +287,17 @@ class Store:
             owner = self._owner
             assert owner is not None
             parent = None if self._current is None else self._current.checksum
+            link = None if self._pending is None else self._pending.link
             manifest = replace(
                 manifest,
                 epoch=owner.epoch,
                 owner=owner.token,
                 parent=parent,
                 dead_letter_file=dead_letter_file,
+                link=link,
+                changes=next_changes(batch_id, outputs, self._current, link),
             )
             if self._pending is not None:
-                manifest = replace(manifest, link=self._pending.link)
                 check_owner(self.files, owner)
                 write_programs(self.files, self._directory_circuit, self._pending)
             data = manifest.encode()
@@ -584,16 +596,18 @@ class Store:
         except (OSError, StateLockedError) as error:
             log.warning("the new views are not in %s yet: %s", self.files.location, error)
 
-    def _load(self, newest: int | None) -> None:
-        """Load a version into the circuit, or an empty state."""
+    def _load(self, newest: int | None, batch_id: int | None = None) -> None:
+        """Load a version into the circuit, or an empty state, before a micro-batch."""
         self._compactor.stop()
         self._pending = None
         if self._memory is not None:
             self._memory.forget()
         manifest = None if newest is None else self._versions[newest]
-        if manifest is not None and self._has_other_views(manifest):
-            self._load_changed(manifest)
-            return
+        if manifest is not None:
+            unwritten = self._find_unwritten(manifest, batch_id)
+            if unwritten or self._has_other_views(manifest):
+                self._load_changed(manifest, unwritten)
+                return
         self._current = load(
             self.files,
             self.circuit,
@@ -611,8 +625,19 @@ class Store:
         is_embedded = self._cell_count is None and manifest.cells is None
         return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
 
-    def _load_changed(self, manifest: Manifest) -> None:
-        """Load a version of other views into the circuit; the next version commits the change."""
+    def _find_unwritten(self, manifest: Manifest, batch_id: int | None) -> dict[str, str]:
+        """Find the views of which their targets hold nothing, with their names in a version."""
+        if self._cell_count is not None or manifest.cells is not None:
+            return {}
+        return self._versions.find_unwritten(
+            self.circuit.outputs,
+            self._change.renames,
+            batch_id=batch_id,
+            last_batch=self._last_batch,
+        )
+
+    def _load_changed(self, manifest: Manifest, unwritten: Mapping[str, str]) -> None:
+        """Load a version into a circuit of other views; the next version commits the change."""
         if self._cell_count is not None or manifest.cells is not None:
             raise StateMismatchError(
                 f"version {manifest.batch_id} of state directory {self.files.location} is of other "
@@ -620,7 +645,9 @@ class Store:
                 f"process with: python -m streaming rescale {self.files.location} --embedded"
             )
         now = microseconds_of(self._clock()) if self.circuit.reads_now else None
-        self._pending = change_program(self.files, manifest, self.circuit, self._change, now)
+        self._pending = change_program(
+            self.files, manifest, self.circuit, self._change, now, unwritten
+        )
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)
         self._is_loaded = True
@@ -672,6 +699,7 @@ class Store:
             files,
             manifest.digests,
             manifest.dead_letters,
+            {view: changes.previous for view, changes in manifest.changes.items()},
             manifest.sizes,
         )
 
