@@ -314,7 +314,7 @@ def test_an_unsupported_construct_is_named_with_its_place(text, word, words):
 # Texts with a name that the parser replaces, the word at the error, and words of its message.
 REPLACED_NAMES = [
     ("SELECT listagg(DISTINCT c, c) AS n FROM t", "c)", "separator of listagg()"),
-    ("SELECT regexp_match(c, 'a') AS n FROM t", "regexp_match", "did you mean regexp_matches"),
+    ("SELECT regexp_matching(c, 'a') AS n FROM t", "regexp_matching", "did you mean regexp_matches"),
     ("SELECT Now() AS n", "Now", "function Now()"),
     ("SELECT c COLLATE nocase AS n FROM t", "c COLL", "COLLATE nocase"),
     ("SELECT c OVERLAPS ('a') AS n FROM t", "c OVERLAPS", "operator OVERLAPS in SELECT"),
@@ -574,7 +574,7 @@ def test_a_number_of_thousands_of_digits_is_an_error_with_its_place(sql):
 @pytest.mark.parametrize(
     ("text", "dialect"),
     [
-        ("CREATE TYPE p AS (x INT); SELECT 1 AS a", "duckdb"),
+        ("CREATE TYPE p AS ENUM ('x'); SELECT 1 AS a", "duckdb"),
         ("SELECT json_objectagg(KEY a VALUE a WITH UNIQUE KEYS) FROM t", "spark"),
     ],
 )
