@@ -334,7 +334,7 @@ def test_an_error_has_the_name_in_the_text_and_not_that_of_the_parser(text, word
 STATEMENTS = [
     *["DROP TABLE t", "DELETE FROM t", "UPDATE t SET a = 1", "INSERT INTO t VALUES (1)"],
     *["INSERT INTO t VALUES (1) RETURNING a", "COPY t TO 'x'", "COPY (SELECT 1) TO 'x'"],
-    *["PRAGMA show_tables", "ATTACH 'x' AS y", "DETACH y", "SET threads = 4", "RESET threads"],
+    *["PRAGMA show_tables", "ATTACH 'x' AS y", "DETACH y", "SET search_path = x", "RESET threads"],
     *["USE x", "BEGIN", "COMMIT", "ROLLBACK", "TRUNCATE t", "ALTER TABLE t ADD COLUMN x INT"],
     *["DESCRIBE t", "SUMMARIZE t", "SHOW TABLES", "EXPLAIN SELECT 1", "CALL x()", "EXECUTE x"],
     *["PREPARE x AS SELECT 1", "VACUUM", "CHECKPOINT", "INSTALL x", "LOAD x", "ANALYZE"],
