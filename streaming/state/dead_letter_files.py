@@ -86,6 +86,7 @@ class DeadLetterFiles:
 
     Attributes:
         removed: The number of files that the last commit removed.
+        bytes: The bytes of the files that exist; each counts as at least `MIN_FILE_BYTES`.
     """
 
     def __init__(self, files: Files, retention: DeadLetterRetention) -> None:
@@ -93,7 +94,7 @@ class DeadLetterFiles:
         self._directory = files
         self._retention = retention
         self._known: dict[str, FileStatus] = {}  # oldest first
-        self._bytes = 0
+        self.bytes = 0
 
     def read(self) -> None:
         """List the existing files.
@@ -103,7 +104,7 @@ class DeadLetterFiles:
             StateDamagedError: The folder is a link.
         """
         self._known.clear()
-        self._bytes = 0
+        self.bytes = 0
         for status in self._directory.list_files(DEAD_LETTERS_FOLDER):
             if _FILE_NAME.fullmatch(status.name):
                 self._add(status)
@@ -135,16 +136,16 @@ class DeadLetterFiles:
         max_age, max_bytes = self._retention.max_age, self._retention.max_bytes
         if max_age is not None and now - oldest.modified > max_age.total_seconds():
             return True
-        return max_bytes is not None and self._bytes > max_bytes
+        return max_bytes is not None and self.bytes > max_bytes
 
     def _add(self, status: FileStatus) -> None:
         self._known[status.name] = status
-        self._bytes += max(status.size, MIN_FILE_BYTES)
+        self.bytes += max(status.size, MIN_FILE_BYTES)
 
     def _forget(self, name: str) -> None:
         status = self._known.pop(name, None)
         if status is not None:
-            self._bytes -= max(status.size, MIN_FILE_BYTES)
+            self.bytes -= max(status.size, MIN_FILE_BYTES)
 
     def _remove(self, names: list[str]) -> int:
         """Remove files; return their number."""

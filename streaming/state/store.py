@@ -153,6 +153,8 @@ class Store:
         self.id = ""
         #: The number of bytes that the last `write` wrote.
         self.bytes_written = 0
+        #: The number of bytes that it added to the state, without those of merges.
+        self.bytes_added = 0
         self._unique_name = unique_name
         self._directory_circuit = directory_circuit or circuit
         self._cell_count = cells
@@ -258,7 +260,7 @@ class Store:
             dead_letter_size = None
             if dead_letters is not None:
                 (data,) = encode_parquet(dead_letters, single_file=True)
-                dead_letter_size = writer.write(dead_letter_file(batch_id), data).size
+                dead_letter_size = writer.write_added(dead_letter_file(batch_id), data).size
                 dead_letter_count += dead_letters.num_rows
             elif dead_letter_file(batch_id) in self._dead_letters:
                 self.files.remove(dead_letter_file(batch_id))
@@ -322,6 +324,7 @@ class Store:
             ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
+        self.bytes_added = writer.bytes_added
         self._compactor.remove(self._versions.add(manifest))
         self._dead_letters.after_commit(batch_id, dead_letter_size)
         if self._pending is not None:
@@ -335,6 +338,11 @@ class Store:
     def dead_letter_files_removed(self) -> int:
         """The number of old files of dead letters that the last `write` removed."""
         return self._dead_letters.removed
+
+    @property
+    def dead_letter_bytes(self) -> int:
+        """The bytes of the files of dead letters that are kept."""
+        return self._dead_letters.bytes
 
     @property
     def memory(self) -> MemoryUse | None:
