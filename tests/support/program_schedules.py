@@ -1,7 +1,7 @@
 """Schedules of micro-batches, changes of the program, crashes and restarts, on a simulated disk.
 
 A schedule is a function of its seed. It acts as Spark, and as a user who now and then starts the
-job with other views. Faults occur after a random number of calls to the file system or a target;
+job with other views, or changes the views of the sink while it runs. Faults occur after a random number of calls to the file system or a target;
 after a crash all but the disk, the targets and the checkpoint is dropped. The schedule checks
 after each micro-batch that the target of every view has the rows of a fresh load of the program.
 
@@ -23,6 +23,7 @@ from streaming.state.manifest import MANIFESTS, Manifest
 from streaming.targets.target import ViewDelta
 from tests.generators.program_histories import (
     COLUMNS,
+    VIEWS,
     Program,
     changed_program,
     first_program,
@@ -74,6 +75,9 @@ class ProgramSchedule:
         self.committed = 0  # micro-batches that Spark has committed
         self.tables: list[dict[str, pa.Table]] = []
         self.sink: ViewSink | None = None
+        # Of each sink whose views have changed while it ran: the fingerprint of its last program.
+        self.fingerprints: dict[int, str] = {}
+        self.running_changes = 0
         self.faults = self.random.choice([0, 1, 2, 4])
         self.mean_calls = self.random.choice([3, 10, 30])
         # With a limit of one byte, every part of the state is mapped after every commit.
@@ -81,9 +85,11 @@ class ProgramSchedule:
 
     def run(self) -> None:
         for _ in range(self.random.randint(3, 7)):
-            if self.random.random() < 0.5:
+            if self.random.random() < 0.4:
                 self._stop()
                 self.program = changed_program(self.random, self.program)
+            while self.sink is not None and self.random.random() < 0.4:
+                self._change_while_running(self.sink)
             self.tables.append(random_rows(self.random, self.program.schemas, self.present))
             while self.committed < len(self.tables):
                 self._plan_fault()
@@ -113,7 +119,34 @@ class ProgramSchedule:
                 raise
             self.disk.struck = False
             self.disk.tidy()
-            self._stop()
+            if self.random.random() < 0.5:  # otherwise the same sink gets the micro-batch again
+                self._stop()
+
+    def _change_while_running(self, sink: ViewSink) -> None:
+        """Add a view to the sink, or drop one."""
+        program, targets = self.program, dict(self._job_of(sink).targets)
+        absent = sorted(VIEWS.keys() - program.views.keys())
+        if absent and (len(program.views) == 1 or self.random.random() < 0.6):
+            view = self.random.choice(absent)
+            is_materialized = self.random.random() < 0.3
+            version = self.random.randrange(len(VIEWS[view]))
+            self.program = program.with_view(view, version, is_materialized=is_materialized)
+            targets[view] = RecordingTarget()
+            targets[view].files = next(iter(targets.values())).files
+            sink.add_view(
+                self.program.statement(view),
+                [Output(view, targets[view])],
+                materialize=[view] if is_materialized else [],
+            )
+        elif len(program.views) > 1:
+            view = self.random.choice(sorted(program.views))
+            self.program = program.without_view(view)
+            del targets[view]
+            sink.drop_view(view, change=ChangeOptions(allow_drop=True))
+        self.running_changes += self.program is not program
+        fingerprint = self.program.compile().fingerprint
+        self.jobs[fingerprint] = Job(self.program, targets)
+        self.fingerprints[id(sink)] = fingerprint
 
     def _other_program(self) -> Program:
         """Return other views over inputs with the same columns, which the replayed rows have."""
@@ -162,17 +195,16 @@ class ProgramSchedule:
 
     def _deliver(self) -> None:
         assert self.sink is not None
-        files = next(iter(self._job.targets.values())).files
+        files = next(iter(self._job_of(self.sink).targets.values())).files
         assert files is not None
         table = tagged(self.tables[self.committed], self.sink.circuit.inputs)
         self.sink(Frame(table, files), self.committed)
         files.point(f"Spark records commit {self.committed}")
         self.committed += 1
 
-    @property
-    def _job(self) -> Job:
-        assert self.sink is not None
-        return self.jobs[self.sink.circuit.fingerprint]
+    def _job_of(self, sink: ViewSink) -> Job:
+        """Return the job of the views that were requested last."""
+        return self.jobs[self.fingerprints.get(id(sink), sink.circuit.fingerprint)]
 
     def _stop(self) -> None:
         sink, self.sink = self.sink, None
@@ -185,7 +217,7 @@ class ProgramSchedule:
         if self._newest_fingerprint() != self.sink.circuit.fingerprint:
             return  # a replay was the last micro-batch: the next one commits the change
         fresh = fresh_views(self.program, self.present)
-        for view, target in self._job.targets.items():
+        for view, target in self._job_of(self.sink).targets.items():
             assert target.rows == fresh[view], f"{view} of {self.program}"
         for view in self.program.materialized:
             assert bag_of(self.sink.circuit.views[view]) == fresh[view], view
