@@ -125,9 +125,7 @@ def _quotas(counts: Sequence[int], max_rows: int) -> list[int]:
     if total <= max_rows:
         return list(counts)
     half = max_rows // 2
-    return [
-        min(count, max(1, half * count // total + half // len(counts))) for count in counts
-    ]
+    return [min(count, max(1, half * count // total + half // len(counts))) for count in counts]
 
 
 def _is_up_to(columns: Int64Array, key: Sequence[int]) -> np.ndarray:
