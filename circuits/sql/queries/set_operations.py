@@ -40,7 +40,7 @@ from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
+__all__ = ["apply_limit", "cast_columns", "plan_set_operation", "unify_columns"]
 
 
 def plan_set_operation(environment: Environment, node: exp.SetOperation) -> DerivedTable:
@@ -170,16 +170,17 @@ def unify_columns(
         with source.errors_at(node):
             types.append(functions.common_type(column_types))
     names = tuple(field.name for field in first.fields)
-    return [_rename_and_cast(source, node, plan, names, types) for plan in plans]
+    return [cast_columns(source, node, plan, names, types) for plan in plans]
 
 
-def _rename_and_cast(
+def cast_columns(
     source: SqlSource,
     node: exp.Expr,
     plan: PlanNode,
     names: tuple[str, ...],
     types: Sequence[pa.DataType],
 ) -> PlanNode:
+    """Rename the columns of a plan and cast them to types; errors point to the node."""
     expressions: list[Expression] = []
     for column, type_ in zip(columns(plan), types, strict=True):
         if column.type == type_:
