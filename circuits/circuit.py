@@ -728,6 +728,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             self._turns.end(turn)
         self._turns.end_all()
 
+    def with_spec(self, spec: CircuitSpec) -> Circuit:
+        """Return a circuit of another program without rows, with the threads of this one."""
+        return Circuit(spec, executor=self._join_options.executor, clock=self._clock)
+
     def replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
         """Replace the runs of some arrangements by others that have the same sum.
 
@@ -755,6 +759,7 @@ columns 'nmae'; the relation needs name, age and may have weight
     def end(self) -> None:
         """Accept no more steps, because another circuit goes on with the state of this one."""
         self._is_ended = True
+        self._sweeper.stop()
 
     def adopt(
         self,

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         FeedError,
         JavaMissingError,
         MicroBatchError,
+        MissedBatchesError,
         MonitoringError,
         PageError,
         ReplayError,
@@ -99,7 +100,7 @@ if TYPE_CHECKING:
     from streaming.sources.heartbeat import heartbeat
     from streaming.sources.tagged_union import merge
     from streaming.state.dead_letter_files import DeadLetterRetention
-    from streaming.state.program_change import ChangeOptions
+    from streaming.state.program_change import ChangeOptions, stored_circuit
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
     from streaming.targets.memory import MemoryTarget
@@ -141,6 +142,7 @@ __all__ = [
     "MaxwellFeed",
     "MemoryTarget",
     "MicroBatchError",
+    "MissedBatchesError",
     "MissingRowError",
     "MonitoringError",
     "Output",
@@ -189,6 +191,7 @@ __all__ = [
     "merge",
     "observe",
     "start_session",
+    "stored_circuit",
     "udf",
     "warm_up",
 ]
@@ -241,6 +244,7 @@ _NAMES_OF_MODULES: Final = {
         "FeedError",
         "JavaMissingError",
         "MicroBatchError",
+        "MissedBatchesError",
         "MonitoringError",
         "PageError",
         "ReplayError",
@@ -281,7 +285,10 @@ _NAMES_OF_MODULES: Final = {
     "streaming.sources.heartbeat": ("heartbeat",),
     "streaming.sources.tagged_union": ("merge",),
     "streaming.state.dead_letter_files": ("DeadLetterRetention",),
-    "streaming.state.program_change": ("ChangeOptions",),
+    "streaming.state.program_change": (
+        "ChangeOptions",
+        "stored_circuit",
+    ),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),
     "streaming.targets.memory": ("MemoryTarget",),

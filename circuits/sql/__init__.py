@@ -4,17 +4,18 @@ sqlglot parses the text. This package resolves names and types and makes a logic
 follows the text: FROM becomes a CrossJoin and each condition a Filter. `circuits.plan.rewrite`
 turns these into N-way joins.
 
-=============== =====================================================================
-`statements`    the tables, views and inserts of a text
-`declarations`  CREATE TABLE: the inputs that a text declares (``computed_columns``)
-`sql_functions` CREATE FUNCTION and CREATE MACRO: calls that are replaced by a body
-`obstacles`     all errors of a text at once
-`syntax`        sqlglot's parser, extended; the text, and errors that point into it
-`binding`       name resolution, the clause that contains an expression, the plan so far
-`expressions`   readers of expressions, from syntax trees to typed calls
-`aggregation`   GROUP BY, aggregate functions, window functions
-`queries`       SELECT, FROM and joins, subqueries, set operations, recursion
-=============== =====================================================================
+================= ====================================================================
+`statements`      the tables, views and inserts of a text
+`declarations`    CREATE TABLE: the inputs that a text declares (``computed_columns``)
+`statement_edits` statements are added to a text, or cut out of it
+`sql_functions`   CREATE FUNCTION and CREATE MACRO: calls that are replaced by a body
+`obstacles`       all errors of a text at once
+`syntax`          sqlglot's parser, extended; the text, and errors that point into it
+`binding`         name resolution, the clause that contains an expression, the plan so far
+`expressions`     readers of expressions, from syntax trees to typed calls
+`aggregation`     GROUP BY, aggregate functions, window functions
+`queries`         SELECT, FROM and joins, subqueries, set operations, recursion
+================= ====================================================================
 
 Each folder imports only the folders above it in this table, and a contract checks this.
 
@@ -43,6 +44,7 @@ from __future__ import annotations
 
 from circuits.sql.declarations import Declarations, TableDeclaration
 from circuits.sql.obstacles import Obstacle, find_obstacles
+from circuits.sql.statement_edits import cut_view, join_statements
 from circuits.sql.statements import add_window_close, computed_tables, declared_by, plan_sql
 from circuits.sql.syntax.source import SqlSource
 
@@ -53,7 +55,9 @@ __all__ = [
     "TableDeclaration",
     "add_window_close",
     "computed_tables",
+    "cut_view",
     "declared_by",
     "find_obstacles",
+    "join_statements",
     "plan_sql",
 ]

@@ -150,6 +150,11 @@ class DictionarySweeper:
             dictionary.abandon_sweep()
         self._end()
 
+    def stop(self) -> None:
+        """Stop a running sweep, if there is one; another circuit goes on with the dictionaries."""
+        if self._sweep is not None:
+            self.abandon()
+
     def _is_due(self, values: int) -> bool:
         """Return whether to begin a sweep; if not, remember when to ask again."""
         marks = sum(

@@ -102,6 +102,8 @@ class ProgramChange:
         renames: By the name of a view of the new program, its name in the old program.
         given: The inputs whose rows the caller has, as they are after the last step of ``old``.
             They are read only if the state does not have them.
+        dropped: The views of the old program that the caller removes on purpose; they are no
+            losses.
 
     Attributes:
         old: As given.
@@ -135,10 +137,12 @@ class ProgramChange:
         published: Collection[str] | None = None,
         renames: Mapping[str, str] | None = None,
         given: Collection[str] = (),
+        dropped: Collection[str] = (),
     ) -> None:
         self.old = old
         self.new = new
         self._given = given
+        self._dropped = dropped
         self._renames = dict(renames or {})
         self._published = set(old.outputs if published is None else published)
         self._check_names()
@@ -228,7 +232,11 @@ class ProgramChange:
     @property
     def losses(self) -> list[str]:
         """The losses of the change, one text each: views, materialized views and rows of inputs."""
-        losses = [f"view {name!r}, which is not published any more" for name in self.removed_views]
+        losses = [
+            f"view {name!r}, which is not published any more"
+            for name in self.removed_views
+            if name not in self._dropped
+        ]
         losses += [
             f"the published rows of view {view.old_view!r}, which has other columns now: its "
             "target still has rows with the old ones"
@@ -239,7 +247,8 @@ class ProgramChange:
         losses += [
             f"the materialized rows of view {name!r}"
             for name in self.old.materialized
-            if name in self.old.plans and name not in new_names and self._has_state
+            if name in self.old.plans and name not in {*new_names, *self._dropped}
+            if self._has_state
         ]
         return losses + self._lost_inputs()
 
@@ -302,8 +311,9 @@ class ProgramChange:
                 assert view.old_view is not None
                 delta = delta - old_deltas[view.old_view]
             changes[view.view] = self.new.schema(view.view).to_table(delta, codecs)
-        self.new.adopt(codecs, graph, self._integrals)
         old.end()  # the circuits share dictionaries, which only one of them may sweep
+        graph.values_after_sweep = old.graph.values_after_sweep
+        self.new.adopt(codecs, graph, self._integrals)
         return changes
 
     @property

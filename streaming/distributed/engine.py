@@ -121,6 +121,14 @@ class DistributedEngine(Engine):
             "among cells: write it to a target, and read that"
         )
 
+    def check_changeable(self) -> None:
+        """Raise an error: the state of the views is divided among cells."""
+        raise StreamingError(
+            "views in mode 'distributed' cannot change while the query runs: stop it, move the "
+            f"state to one process with: python -m streaming rescale {self._files.location} "
+            "--embedded, start with the changed views and mode='embedded', and move the state back"
+        )
+
     def explain(self) -> str:
         """Describe the stages, with the grids and the loads of the cells of the newest version.
 

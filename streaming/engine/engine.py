@@ -20,9 +20,9 @@ the circuit's step, or those of the cells.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar, Protocol
 
@@ -31,11 +31,13 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from circuits.inputs.rejected_rows import LATE
+from circuits.state.program_change import ProgramChange
 from streaming.engine.prepare import PreparedBatch, prepare_batch
 from streaming.sources.dead_letters import BadRowPolicy, DeadLetters
 from streaming.sources.envelope import Changes
 from streaming.state.cell_versions import CellVersions
 from streaming.state.memory_store import InMemoryStore
+from streaming.state.program_change import ChangeOptions, apply_change
 from streaming.state.store import Store
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.output_mode import PostStepReader
@@ -212,6 +214,52 @@ class Engine(ABC):
             UnknownViewError: The engine has only parts of each view.
         """
 
+    @abstractmethod
+    def check_changeable(self) -> None:
+        """Check that the views can change while the engine runs.
+
+        Raises:
+            StreamingError: They cannot.
+        """
+
+    def change_views(
+        self,
+        circuit: Circuit,
+        options: ChangeOptions,
+        *,
+        dropped: Collection[str],
+        now: int | None,
+    ) -> None:
+        """Go on with other views between two micro-batches; the next one commits the change.
+
+        Args:
+            circuit: The new circuit, without state; afterwards it has the state.
+            options: What the change may do.
+            dropped: The views that are removed on purpose.
+            now: The time in microseconds since 1970, if the new circuit reads it.
+
+        Raises:
+            StreamingError: As `check_changeable`.
+            StateMismatchError: The change drops something that ``options`` do not allow.
+            ProgramChangeError: Rows that are needed are neither kept nor given.
+            DbspWcojError: The new views fail for the rows. In all these cases nothing has changed.
+        """
+        self.check_changeable()
+        change = ProgramChange(
+            self.circuit, circuit, given=options.backfill.keys(), dropped=dropped
+        )
+        applied = apply_change(
+            change,
+            options,
+            now,
+            where=self.versions.description,
+            batch_id=self.versions.last_batch_id,
+        )
+        # The losses are checked. If the change has to be made again, it also has the earlier ones.
+        repeated = replace(options, allow_drop=True)
+        self.versions.change_views(circuit, applied, repeated)
+        self.circuit = circuit
+
     def prepare(
         self, batch: MicroBatch, *, bad_rows: BadRowPolicy, timer: PhaseTimer
     ) -> StagedBatch:
@@ -280,6 +328,9 @@ class EmbeddedEngine(Engine):
 
     def check_readable(self, view: str) -> None:
         """Accept every view: the circuit has the whole view."""
+
+    def check_changeable(self) -> None:
+        """Accept every change."""
 
     def explain(self) -> str:
         """Return the operators, with their counters."""

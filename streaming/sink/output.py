@@ -28,9 +28,17 @@ from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.frame import FrameTarget
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
-from streaming.targets.target import Target, ViewDelta
+from streaming.targets.target import RecordingTarget, Target, ViewDelta
 
-__all__ = ["MODE_KEY", "OnDelta", "Output", "OutputRouting", "Outputs", "route_outputs"]
+__all__ = [
+    "MODE_KEY",
+    "OnDelta",
+    "Output",
+    "OutputRouting",
+    "Outputs",
+    "list_outputs",
+    "route_outputs",
+]
 
 #: A function that is called with the changes of a view in a micro-batch, and its batch id.
 OnDelta = Callable[[DataFrame, int], object]
@@ -132,6 +140,7 @@ class OutputRouting:
         *,
         state_id: str,
         files: tuple[str, ...],
+        previous: int | None,
         session: SparkSession,
     ) -> None:
         """Write a published table to the target of its view, if the view has one.
@@ -144,6 +153,7 @@ class OutputRouting:
             table: The table.
             state_id: As for `ViewDelta`.
             files: As for `ViewDelta`.
+            previous: As for `ViewDelta`.
             session: Makes the DataFrame for a target that is a function.
 
         Raises:
@@ -161,12 +171,43 @@ class OutputRouting:
             )
         table = table.replace_schema_metadata(None)
         delta = ViewDelta(
-            view, batch_id, table, mode.mode, tuple(mode.keys), state_id=state_id, files=files
+            view,
+            batch_id,
+            table,
+            mode.mode,
+            tuple(mode.keys),
+            state_id=state_id,
+            files=files,
+            previous=previous,
         )
         if callable(output.target):
             FrameTarget(output.target, session).write(delta)
         else:
             output.target.write(delta)
+
+    def last_batch(self, view: str, columns: pa.Schema, state_id: str) -> int | None:
+        """Return the last micro-batch of a view that its target holds.
+
+        Returns:
+            The result of `RecordingTarget.last_batch`; None if the target does not know it, or
+            receives the whole view with each micro-batch.
+
+        Raises:
+            TargetError: The target cannot be read.
+        """
+        output = self.output_of(view)
+        if output.mode == "complete" or not isinstance(output.target, RecordingTarget):
+            return None
+        return output.target.last_batch(
+            ViewDelta(
+                view,
+                0,
+                columns.empty_table(),
+                output.mode,
+                tuple(output.keys),
+                state_id=state_id,
+            )
+        )
 
 
 def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:
@@ -178,7 +219,7 @@ def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:
             materialized and its mode needs it.
     """
     by_view: dict[str, Output] = {}
-    for output in _as_list(circuit, outputs):
+    for output in list_outputs(circuit.outputs, outputs):
         if output.view not in circuit.outputs:
             raise UnknownViewError(
                 f"outputs: {output.view!r} is not an output of the circuit; outputs are "
@@ -194,7 +235,12 @@ def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:
     return OutputRouting(by_view)
 
 
-def _as_list(circuit: Circuit, outputs: Outputs) -> list[Output]:
+def list_outputs(views: Sequence[str], outputs: Outputs) -> list[Output]:
+    """Return the outputs of views; a single target is that of each of them.
+
+    Raises:
+        TargetError: ``outputs`` is neither a list of outputs nor a target.
+    """
     if outputs is None:
         return []
     if isinstance(outputs, Iterable) and not isinstance(outputs, str | Mapping | Target):
@@ -202,7 +248,7 @@ def _as_list(circuit: Circuit, outputs: Outputs) -> list[Output]:
         if all(isinstance(output, Output) for output in listed):
             return listed
     elif callable(outputs) or isinstance(outputs, Target):
-        return [Output(view, outputs) for view in circuit.outputs]
+        return [Output(view, outputs) for view in views]
     raise TargetError(
         f"outputs is {outputs!r}: give a list of Output(view, target), or one target or function "
         "for all views"

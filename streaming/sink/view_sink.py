@@ -42,7 +42,8 @@ import logging
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -53,9 +54,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, ProgramChangeError, UnknownInputError
+from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.runtime.state_names import StateNames
+from circuits.user_functions import UserFunction
 from streaming.engine.engine import MicroBatch
-from streaming.errors import StateError, StateMismatchError
+from streaming.errors import (
+    MissedBatchesError,
+    StateError,
+    StateMismatchError,
+    StreamingError,
+)
 from streaming.sink.execution_mode import (
     ExecutionMode,
     check_outputs,
@@ -68,6 +76,7 @@ from streaming.sink.observer import Published, SinkObserver, notify
 from streaming.sink.output import Output, Outputs, route_outputs
 from streaming.sink.progress import Progress
 from streaming.sink.query_identity import QueryIdentity
+from streaming.sink.view_changes import AddViews, DropView, RequestedChange, ViewChanges
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
@@ -242,9 +251,12 @@ class ViewSink:
             change=self._change,
             clock=self._clock,
             dead_letters=self._dead_letters,
+            last_batch=self._last_batch_of_target,
             memory_limit=self._memory_limit,
         )
         self._versions = self._engine.versions
+        self._changes = ViewChanges()
+        self._was_copied = False  # by `__getstate__`, to another process
         self._last: Published | None = None
         self._observers: list[SinkObserver] = []
         self._metrics: deque[BatchMetrics] = deque(maxlen=MAX_METRICS_KEPT)
@@ -294,6 +306,105 @@ class ViewSink:
         """Send the events of the following micro-batches to an observer, such as a live page."""
         self._observers.append(observer)
 
+    def add_view(
+        self,
+        text: str,
+        outputs: Outputs = None,
+        *,
+        name: str | None = None,
+        materialize: Collection[str] = (),
+        functions: Mapping[str, UserFunction] | None = None,
+        change: ChangeOptions | None = None,
+    ) -> Future[int]:
+        """Add views while the query runs; they take effect between two micro-batches.
+
+        Any thread may call this. It waits for the running micro-batch. The state of the new views
+        is computed from rows that the state has, or that ``change`` gives; the state of the others
+        stays. The next micro-batch commits the change with its manifest, and each new view writes
+        all its rows to its target. A crash before that leaves the views as they were. After it,
+        start the job with the new program: ``sink.circuit.spec``, or the text with the new views.
+
+        ``sink.circuit`` is another object after the change, and the circuit before it accepts no
+        more steps.
+
+        Args:
+            text: The views, in the language and dialect of the program: ``CREATE VIEW``
+                statements, or rules. They may read all inputs and views.
+            outputs: The outputs of the new views: a list of `Output`, or one target for all.
+            name: The name of the view, if ``text`` is a plain SELECT.
+            materialize: The new views that are kept whole.
+            functions: User-defined functions that the new views call.
+            change: Rows of inputs for the backfill.
+
+        Returns:
+            A future with the id of the micro-batch that has committed the change, when its rows
+            are in the targets. Waiting for it in the thread of the query would never end.
+
+        Raises:
+            SqlError, DatalogError: The text is not valid, or names an unknown relation.
+            ProgramChangeError: The rows that the views need are neither kept nor given; or the
+                text changes an existing view or declares an input. In all cases nothing has
+                changed. If the sink has not loaded its state yet, an error that depends on it is
+                set on the future.
+            UnknownViewError, TargetError: An output does not fit the new views.
+            StreamingError: The mode is "distributed", or another process runs this sink.
+
+        Complexity:
+            O(rows that the new views read) and the work of a first step over them, in this call.
+        """
+        edit = AddViews(text, outputs, name, materialize, dict(functions or {}))
+        return self._request(RequestedChange(edit, change or ChangeOptions()))
+
+    def drop_view(self, name: str, *, change: ChangeOptions | None = None) -> Future[int]:
+        """Drop a view while the query runs, between two micro-batches.
+
+        Its target receives nothing more. State that no other view needs is dropped. The change is
+        committed as that of `add_view`.
+
+        Args:
+            name: The view.
+            change: With ``allow_drop``, rows of inputs that only this view keeps are dropped, too.
+
+        Returns:
+            As `add_view`.
+
+        Raises:
+            UnknownViewError: There is no view of that name.
+            ProgramChangeError: Other views read it, or it is the only one.
+            StateMismatchError: Rows of an input would be dropped, and ``change`` does not allow it.
+            StreamingError: As `add_view`.
+        """
+        return self._request(RequestedChange(DropView(name), change or ChangeOptions()))
+
+    def _request(self, request: RequestedChange) -> Future[int]:
+        """Make a change of the views now, or when the next micro-batch has loaded the state."""
+        with self._lock:
+            self._engine.check_changeable()
+            if self._was_copied and not self._metrics:
+                raise StreamingError(
+                    "this sink was copied to another process, which runs the query (Spark "
+                    "Connect), so its views cannot change here: stop the query and start it with "
+                    "the changed views"
+                )
+            # In a micro-batch, this is a call by one of its targets or observers.
+            if self._is_current and self._watch is None:
+                self._changes.make(request, self._change_views)
+            else:
+                self._changes.check(request, self._circuit, self._routing)
+                self._changes.add(request)
+            return request.committed
+
+    def _change_views(self, request: RequestedChange) -> None:
+        """Go on with other views; the next micro-batch commits the change."""
+        circuit, routing = request.edit.apply(self._circuit, self._routing)
+        now = microseconds_of(self._clock()) if circuit.reads_now else None
+        self._engine.change_views(
+            circuit, request.options.with_tables(), dropped=request.edit.dropped, now=now
+        )
+        self._circuit, self._routing = circuit, routing
+        self._state_names = StateNames(circuit.graph)
+        FROZEN_OBJECTS.release(self)  # so that the state that was dropped can be freed
+
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch. A call in a second thread waits for the first.
 
@@ -311,8 +422,9 @@ class ViewSink:
                 published = self._apply(df, batch_id)
             except BaseException as error:
                 self._is_current = False  # the state in memory may differ from the one on disk
-                if isinstance(error, StateMismatchError | ProgramChangeError):
-                    self._versions.close()  # so that a sink that fits can open the directory
+                if isinstance(error, StateMismatchError | ProgramChangeError | MissedBatchesError):
+                    # A sink that fits can open the directory, and this one loads the state again.
+                    self._versions.close()
                 failure = error
                 self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
                 raise
@@ -339,6 +451,8 @@ class ViewSink:
             with watch.phase("load", "state"):
                 committed = self._versions.find(batch_id, query_id)
                 self._is_current = True
+                if committed is None:
+                    self._changes.make_all(self._change_views)
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
                 if self._order.is_pending:  # reading the columns may require a call to a server
@@ -363,6 +477,8 @@ class ViewSink:
             self._last = published = Published(query_id, batch_id, result.summary.outputs)
             with watch.phase("publish", "targets"):
                 self._publish(df, result.summary, watch)
+            if not self._versions.has_pending_change:
+                self._changes.confirm(batch_id)
             self._record_metrics(result, changes, watch)
             return published
 
@@ -415,13 +531,21 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, which Spark Connect requires: give ViewSink(state_dir=...)"
             )
+        if self._changes.is_pending:
+            raise pickle.PicklingError(
+                "the changes of the views of this ViewSink are not committed yet: start the query "
+                "with a sink of all views"
+            )
+        self._was_copied = True
         not_settings = (
+            "_changes",
             "_circuit",
             "_engine",
             "_is_current",
             "_lock",
             "_order",
             "_versions",
+            "_was_copied",
             "_watch",
             "_last",
             "_observers",
@@ -488,8 +612,13 @@ class ViewSink:
                 table,
                 state_id=self._versions.id,
                 files=summary.files.get(view, ()),
+                previous=summary.previous.get(view),
                 session=df.sparkSession,
             )
+
+    def _last_batch_of_target(self, view: str) -> int | None:
+        columns = self._circuit.schema(view).arrow
+        return self._routing.last_batch(view, columns, self._versions.id)
 
     def _record_metrics(self, result: _BatchResult, changes: Changes, watch: Stopwatch) -> None:
         """Keep the metrics of a micro-batch, write them to the directory and the log."""

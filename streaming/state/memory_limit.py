@@ -102,6 +102,10 @@ class MemoryLimit:
         self.use = MemoryUse(0, 0, 0)
         self.exchanges = 0
 
+    def continue_with(self, circuit: Circuit) -> None:
+        """Limit the memory of another circuit, which has taken over the state of the first one."""
+        self._circuit = circuit
+
     def forget(self) -> None:
         """Forget all maps, because another state is loaded."""
         self._maps.clear()

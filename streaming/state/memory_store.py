@@ -16,6 +16,7 @@ from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.memory_limit import MemoryUse
+from streaming.state.program_change import AppliedChange, ChangeOptions
 from streaming.state.version_summary import VersionSummary
 
 __all__ = ["InMemoryStore"]
@@ -33,9 +34,18 @@ class InMemoryStore:
         self.memory: MemoryUse | None = None
         self._last: VersionSummary | None = None
         self._query: str | None = None
+        self._last_changes: dict[str, int] = {}  # of each view: the last micro-batch with rows
         self._is_circuit_behind = False  # a step was written, but not committed
-        #: As `Store.pending_outputs`: none, because state in memory has no earlier views.
+        #: As `Store.description`.
+        self.description = "the state in memory"
+        #: As `Store.pending_outputs` and `Store.has_pending_change`.
         self.pending_outputs: Mapping[str, pa.Table] = {}
+        self.has_pending_change = False
+
+    @property
+    def last_batch_id(self) -> int | None:
+        """As `Store.last_batch_id`."""
+        return None if self._last is None else self._last.batch_id
 
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """Return the last micro-batch if it is replayed; None if this is the next one.
@@ -92,8 +102,26 @@ class InMemoryStore:
             total += dead_letters.num_rows
         self._is_circuit_behind = True
         self._query = query_id
-        self._last = VersionSummary(batch_id, outputs, {}, digests, total)
+        previous = {view: self._last_changes.get(view, -1) for view in outputs}
+        self._last_changes |= {view: batch_id for view, rows in outputs.items() if rows.num_rows}
+        self._last = VersionSummary(batch_id, outputs, {}, digests, total, previous)
+        self.pending_outputs, self.has_pending_change = {}, False
         return self._last
+
+    def change_views(
+        self, circuit: Circuit, applied: AppliedChange, options: ChangeOptions
+    ) -> None:
+        """Go on with the circuit of other views, as `Store.change_views`."""
+        self.circuit = circuit
+        if self._last is not None:
+            self._last = self._last.continued(applied.link)
+            self._last_changes = {
+                new: self._last_changes[old]
+                for new, old in applied.link.views.items()
+                if old in self._last_changes
+            }
+            self.has_pending_change = True
+            self.pending_outputs = applied.outputs_after(self.pending_outputs)
 
     def confirm_commit(self) -> None:
         """Record that the circuit has committed the step."""

@@ -16,6 +16,10 @@ it is one of the new program. `state.json` and `views.json` describe the newest 
 crash before they are written again, the next start repairs them: it finds the text of the newest
 program by the fingerprint in the manifest.
 
+A sink that runs changes its program in the same way (`streaming.sink.view_changes`), but from the
+state in memory instead of the last version. Several such changes before the next micro-batch are
+committed as one.
+
 Alternative considered: a version without a micro-batch. Batch ids are Spark's, so such a version
 would have no id of its own, and targets could not tell a replay of it.
 """
@@ -25,6 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,11 +38,13 @@ from circuits import Circuit, ProgramChangeError, UserFunction
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.program_change import ProgramChange
 from circuits.state.registry import is_row_ids
+from circuits.user_functions import check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.directory_identity import find_identity
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
+from streaming.state.open_files import open_files
 from streaming.state.verified_files import read_state
 from streaming.state.view_definitions import (
     DEFINITION_FILE,
@@ -46,8 +53,10 @@ from streaming.state.view_definitions import (
 )
 
 __all__ = [
+    "AppliedChange",
     "ChangeOptions",
     "PendingChange",
+    "apply_change",
     "change_program",
     "check_allowed",
     "definition_name",
@@ -56,6 +65,7 @@ __all__ = [
     "program_file",
     "read_program",
     "remove_old_programs",
+    "stored_circuit",
     "write_programs",
 ]
 
@@ -83,9 +93,57 @@ class ChangeOptions:
     backfill: Mapping[str, Any] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
 
+    def after(self, earlier: ChangeOptions, views: Collection[str]) -> ChangeOptions:
+        """Return the options of an earlier change and this one, as those of one change.
+
+        Args:
+            earlier: The options of the earlier change.
+            views: The views of the last program.
+        """
+        renames = {new: old for new, old in earlier.renames.items() if new in views}
+        return ChangeOptions(
+            earlier.allow_drop or self.allow_drop,
+            {**earlier.backfill, **self.backfill},
+            {**renames, **self.renames},
+        )
+
     def with_tables(self) -> ChangeOptions:
         """Return the options with Arrow tables instead of DataFrames."""
         return replace(self, backfill={k: _table_of(v) for k, v in self.backfill.items()})
+
+
+@dataclass(frozen=True)
+class AppliedChange:
+    """A change of the program that is made in memory.
+
+    Attributes:
+        change: The change.
+        outputs: The rows that views publish because of the change, besides the micro-batch.
+    """
+
+    change: ProgramChange
+    outputs: Mapping[str, pa.Table]
+
+    @property
+    def link(self) -> ProgramLink:
+        """Which old view each new view continues."""
+        continued = {
+            view.view: view.old_view
+            for view in self.change.views
+            if view.old_view is not None and view.kind != "replaced"
+        }
+        return ProgramLink(continued, self.change.has_same_inputs)
+
+    def outputs_after(self, earlier: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Return the outputs together with those of an earlier change that is not committed yet."""
+        continued = {
+            view.view: earlier[view.old_view]
+            for view in self.change.views
+            if view.old_view is not None
+            and view.kind in ("unchanged", "renamed")
+            and view.old_view in earlier
+        }
+        return {**continued, **self.outputs}
 
 
 @dataclass(frozen=True)
@@ -104,11 +162,48 @@ class PendingChange:
     link: ProgramLink
     old_fingerprint: str
 
+    @staticmethod
+    def of(manifest: Manifest, applied: AppliedChange) -> PendingChange:
+        """Return the change of the program of a version.
+
+        Args:
+            manifest: The version, as the old program has loaded it.
+            applied: The change.
+        """
+        return PendingChange(
+            _reused_manifest(manifest, applied.change),
+            applied.outputs,
+            applied.link,
+            manifest.fingerprint,
+        )
+
+    def then(self, applied: AppliedChange) -> PendingChange:
+        """Return this change followed by a second one, as one change."""
+        return PendingChange(
+            _reused_manifest(self.manifest, applied.change),
+            applied.outputs_after(self.outputs),
+            self.link.then(applied.link),
+            self.old_fingerprint,
+        )
+
 
 def plan_change(
-    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions
+    files: Files,
+    manifest: Manifest,
+    circuit: Circuit,
+    options: ChangeOptions,
+    *,
+    unwritten: Collection[str] = (),
 ) -> ProgramChange:
     """Compare the program of a version with that of a circuit; load the version, change nothing.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        circuit: The new program.
+        options: What the change may do.
+        unwritten: Views of the old program whose rows no target holds, so that they count as
+            views that were not published before.
 
     Raises:
         StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the
@@ -130,14 +225,19 @@ def plan_change(
     return ProgramChange(
         old,
         circuit,
-        published=manifest.outputs.keys(),
+        published=manifest.outputs.keys() - set(unwritten),
         renames=options.renames,
         given=options.backfill.keys(),
     )
 
 
 def change_program(
-    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions, now: int | None
+    files: Files,
+    manifest: Manifest,
+    circuit: Circuit,
+    options: ChangeOptions,
+    now: int | None,
+    unwritten: Mapping[str, str] = MappingProxyType({}),
 ) -> PendingChange:
     """Load a version of another program into a circuit; nothing is written.
 
@@ -147,6 +247,8 @@ def change_program(
         circuit: The new program.
         options: What the change may do.
         now: The time in microseconds since 1970, if the circuit reads it.
+        unwritten: The views whose targets hold none of their rows, with their names in the version;
+            the whole views are written to the targets.
 
     Raises:
         StateMismatchError: The change drops something that ``options`` do not allow; or as
@@ -154,33 +256,75 @@ def change_program(
         ProgramChangeError: Rows that are needed are neither kept nor given.
         StateDamagedError: The version is damaged.
     """
-    change = plan_change(files, manifest, circuit, options)
-    check_allowed(files, manifest, change, options)
+    for view in unwritten:
+        log.warning(
+            "view %r: its target holds none of its rows, so the whole view is written with "
+            "micro-batch %d",
+            view,
+            manifest.batch_id + 1,
+        )
+    change = plan_change(files, manifest, circuit, options, unwritten=unwritten.values())
+    where = f"state directory {files.location}"
+    applied = apply_change(
+        change, options, now, where=where, batch_id=manifest.batch_id, unwritten=unwritten
+    )
+    return PendingChange.of(manifest, applied)
+
+
+def apply_change(
+    change: ProgramChange,
+    options: ChangeOptions,
+    now: int | None,
+    *,
+    where: str,
+    batch_id: int | None,
+    unwritten: Collection[str] = (),
+) -> AppliedChange:
+    """Make a change in memory; nothing is written.
+
+    Args:
+        change: The change.
+        options: What the change may do.
+        now: The time in microseconds since 1970, if the new program reads it.
+        where: The place of the state, for messages.
+        batch_id: The last micro-batch; None before the first one.
+        unwritten: As for `change_program`.
+
+    Raises:
+        StateMismatchError: The change drops something that ``options`` do not allow.
+        ProgramChangeError: Rows that are needed are neither kept nor given.
+    """
+    check_allowed(change, options, where=where, batch_id=batch_id, unwritten=unwritten)
     tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
     outputs = change.apply(tables, now=now)
-    continued = {
-        view.view: view.old_view
-        for view in change.views
-        if view.old_view is not None and view.kind != "replaced"
-    }
     log.info(
-        "micro-batch %d changes the views of state directory %s: %s",
-        manifest.batch_id + 1,
-        files.location,
-        ", ".join(f"{view.view} {view.kind}" for view in change.views),
+        "micro-batch %d changes the views of %s: %s",
+        0 if batch_id is None else batch_id + 1,
+        where,
+        ", ".join(
+            [f"{view.view} {view.kind}" for view in change.views]
+            + [f"{name} removed" for name in change.removed_views]
+        ),
     )
-    return PendingChange(
-        _reused_manifest(manifest, change),
-        outputs,
-        ProgramLink(continued, change.has_same_inputs),
-        manifest.fingerprint,
-    )
+    return AppliedChange(change, outputs)
 
 
 def check_allowed(
-    files: Files, manifest: Manifest, change: ProgramChange, options: ChangeOptions
+    change: ProgramChange,
+    options: ChangeOptions,
+    *,
+    where: str,
+    batch_id: int | None,
+    unwritten: Collection[str] = (),
 ) -> None:
     """Check that a change can be applied.
+
+    Args:
+        change: The change.
+        options: What the change may do.
+        where: The place of the state, for messages.
+        batch_id: The last micro-batch; None before the first one.
+        unwritten: As for `change_program`.
 
     Raises:
         StateMismatchError: It drops something that ``options`` do not allow.
@@ -188,16 +332,22 @@ def check_allowed(
     """
     if change.losses and not options.allow_drop:
         raise StateMismatchError(
-            f"state directory {files.location} has the state of other views, and these would drop "
+            f"{where} has the state of other views, and these would drop "
             f"{'; '.join(change.losses)}. Use the views that the state was made with; or allow it "
             "with ChangeOptions(allow_drop=True), --allow-drop on the command line; a renamed view "
             "goes on with renames={new name: old name}"
         )
     if change.missing:
         first, reasons = min(change.missing), "; ".join(change.missing.values())
+        if unwritten:
+            names = ", ".join(map(repr, sorted(unwritten)))
+            reasons = (
+                f"the targets of {names} hold none of their rows, so the whole views must be "
+                f"computed: {reasons}"
+            )
         raise ProgramChangeError(
-            f"state directory {files.location}: {reasons}: give the rows once as "
-            f"of micro-batch {manifest.batch_id}, ChangeOptions(backfill={{{first!r}: frame}}), "
+            f"{where}: {reasons}: give the rows once as "
+            f"of micro-batch {batch_id}, ChangeOptions(backfill={{{first!r}: frame}}), "
             f"--backfill {first}=FILE on the command line; "
             'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
             "for later views"
@@ -281,6 +431,30 @@ def read_program(
             "be computed: start once with the views and the version of the package that wrote it"
         )
     return spec
+
+
+def stored_circuit(state_dir: Any, functions: Mapping[str, UserFunction] | None = None) -> Circuit:
+    """Return a circuit of the views of a state directory, without rows.
+
+    A job whose views were changed while it ran can be started again with this circuit.
+
+    Args:
+        state_dir: The location, as for `streaming.ViewSink`.
+        functions: The user-defined functions that the views call.
+
+    Raises:
+        StateError: The directory has no version yet, or cannot be read.
+        StateMismatchError, StateDamagedError: The views cannot be compiled again.
+    """
+    files = open_files(state_dir)
+    checked = check_functions(functions)
+    manifest = newest_version(files)
+    if manifest is None:
+        raise StateError(
+            f"state directory {files.location} has no version yet: compile the views from their "
+            "text"
+        )
+    return Circuit(read_program(files, manifest, checked))
 
 
 def _reused_manifest(manifest: Manifest, change: ProgramChange) -> Manifest:

@@ -64,16 +64,23 @@ from streaming.state.directory_identity import (
     DirectoryIdentity,
     check_same_circuit,
     ensure_identity,
-    read_identity,
+    find_identity,
     update_identity,
 )
 from streaming.state.files import Files, MappableFiles, read_small_file
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import MANIFESTS, Manifest, ProgramLink, manifest_name
+from streaming.state.manifest import (
+    MANIFESTS,
+    Manifest,
+    ProgramLink,
+    manifest_name,
+    next_changes,
+)
 from streaming.state.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
+    AppliedChange,
     ChangeOptions,
     PendingChange,
     change_program,
@@ -83,7 +90,7 @@ from streaming.state.program_change import (
 from streaming.state.reader import Reader, load
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
-from streaming.state.versions import DATA, OUTPUTS, Versions
+from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
 from streaming.state.view_definitions import write_definition
 from streaming.state.writer import Writer
 
@@ -115,6 +122,8 @@ class Store:
             views of a distributed circuit cannot change.
         clock: Returns the time, for a change to views that read ``now()``.
         dead_letters: Which files of dead letters to keep.
+        last_batch: Returns the last micro-batch of a view that its target holds. The next version
+            publishes the whole view if it holds none (`Versions.find_unwritten`).
         memory_limit: The number of bytes of the state that may be in memory; the rest is mapped
             from the files (`streaming.state.memory_limit`). None for no limit.
     """
@@ -131,6 +140,7 @@ class Store:
         change: ChangeOptions | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
+        last_batch: LastBatch = lambda view: None,
         memory_limit: int | None = None,
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
@@ -163,6 +173,7 @@ class Store:
         self._durable_folders: set[str] = set()  # folders whose names were synced
         self._metrics_bytes = 0
         self._dead_letters = DeadLetterFiles(files, dead_letters)
+        self._last_batch = last_batch
         self._memory: MemoryLimit | None = None
         if memory_limit is not None:
             if not isinstance(files, MappableFiles):
@@ -192,7 +203,7 @@ class Store:
             self._check_order(batch_id, newest)
             try:
                 if not self._is_loaded:
-                    self._load(newest)
+                    self._load(newest, batch_id)
                 self._check_query(batch_id, query_id)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
@@ -265,9 +276,16 @@ class Store:
             owner = self._owner
             assert owner is not None
             parent = None if self._current is None else self._current.checksum
-            manifest = replace(manifest, epoch=owner.epoch, owner=owner.token, parent=parent)
+            link = None if self._pending is None else self._pending.link
+            manifest = replace(
+                manifest,
+                epoch=owner.epoch,
+                owner=owner.token,
+                parent=parent,
+                link=link,
+                changes=next_changes(batch_id, outputs, self._current, link),
+            )
             if self._pending is not None:
-                manifest = replace(manifest, link=self._pending.link)
                 write_programs(self.files, self._directory_circuit, self._pending)
             data = manifest.encode()
             manifest = replace(manifest, checksum=checksum_of(data))
@@ -308,10 +326,7 @@ class Store:
         self._dead_letters.after_commit(batch_id, dead_letter_size)
         if self._pending is not None:
             self._pending = None
-            try:
-                self._describe_circuit()
-            except OSError as error:  # the next start writes the files
-                log.warning("the new views are not in %s yet: %s", self.files.location, error)
+            self._try_to_describe_circuit()
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._is_open = True
         return self._summarize(manifest, outputs)
@@ -330,6 +345,52 @@ class Store:
     def pending_outputs(self) -> Mapping[str, pa.Table]:
         """The rows that views publish with the next version because the views have changed."""
         return {} if self._pending is None else self._pending.outputs
+
+    @property
+    def description(self) -> str:
+        """The place of the state, for messages."""
+        return f"state directory {self.files.location}"
+
+    @property
+    def last_batch_id(self) -> int | None:
+        """The last micro-batch of the state; None before the first one."""
+        return None if self._current is None else self._current.batch_id
+
+    @property
+    def has_pending_change(self) -> bool:
+        """True if the next version commits a change of the views."""
+        return self._pending is not None
+
+    def change_views(
+        self, circuit: Circuit, applied: AppliedChange, options: ChangeOptions
+    ) -> None:
+        """Go on with the circuit of other views; the next version commits the change.
+
+        If the next micro-batch fails, the last version is loaded and changed again.
+
+        Args:
+            circuit: The new circuit, which has the state.
+            applied: The change from the circuit of this store.
+            options: With which to change the last version again.
+        """
+        assert self._is_loaded
+        self._compactor.stop()
+        self.circuit = self._directory_circuit = circuit
+        self._reader = Reader(self.files, circuit)
+        if self._memory is not None:
+            self._memory.continue_with(circuit)
+        pending = self._pending
+        if pending is not None:
+            options = options.after(self._change, circuit.plans)
+        self._change = options
+        if self._current is None:
+            self._try_to_describe_circuit()
+            return
+        self._pending = (
+            PendingChange.of(self._current, applied) if pending is None else pending.then(applied)
+        )
+        self._current = self._pending.manifest
+        self._compactor.check_all(self._current)
 
     @property
     def cells(self) -> CellVersions | None:
@@ -424,7 +485,7 @@ class Store:
         """Raise an error if the directory was deleted or replaced since this sink opened it."""
         if self._required_id is None:
             return
-        identity = read_identity(self.files, self._directory_circuit)
+        identity = find_identity(self.files, self._directory_circuit)
         if identity is None or identity.id != self._required_id:
             raise StateDamagedError(
                 f"state directory {self.files.location} was deleted or replaced while this sink "
@@ -478,16 +539,25 @@ class Store:
         update_identity(self.files, circuit, self._identity)
         remove_old_programs(self.files, self._versions.fingerprints)
 
-    def _load(self, newest: int | None) -> None:
-        """Load a version into the circuit, or an empty state."""
+    def _try_to_describe_circuit(self) -> None:
+        """Do this after a change of the views; if it fails, the next start does it."""
+        try:
+            self._describe_circuit()
+        except OSError as error:
+            log.warning("the new views are not in %s yet: %s", self.files.location, error)
+
+    def _load(self, newest: int | None, batch_id: int | None = None) -> None:
+        """Load a version into the circuit, or an empty state, before a micro-batch."""
         self._compactor.stop()
         self._pending = None
         if self._memory is not None:
             self._memory.forget()
         manifest = None if newest is None else self._versions[newest]
-        if manifest is not None and self._has_other_views(manifest):
-            self._load_changed(manifest)
-            return
+        if manifest is not None:
+            unwritten = self._find_unwritten(manifest, batch_id)
+            if unwritten or self._has_other_views(manifest):
+                self._load_changed(manifest, unwritten)
+                return
         self._current = load(
             self.files,
             self.circuit,
@@ -505,8 +575,19 @@ class Store:
         is_embedded = self._cell_count is None and manifest.cells is None
         return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
 
-    def _load_changed(self, manifest: Manifest) -> None:
-        """Load a version of other views into the circuit; the next version commits the change."""
+    def _find_unwritten(self, manifest: Manifest, batch_id: int | None) -> dict[str, str]:
+        """Find the views of which their targets hold nothing, with their names in a version."""
+        if self._cell_count is not None or manifest.cells is not None:
+            return {}
+        return self._versions.find_unwritten(
+            self.circuit.outputs,
+            self._change.renames,
+            batch_id=batch_id,
+            last_batch=self._last_batch,
+        )
+
+    def _load_changed(self, manifest: Manifest, unwritten: Mapping[str, str]) -> None:
+        """Load a version into a circuit of other views; the next version commits the change."""
         if self._cell_count is not None or manifest.cells is not None:
             raise StateMismatchError(
                 f"version {manifest.batch_id} of state directory {self.files.location} is of other "
@@ -514,7 +595,9 @@ class Store:
                 f"process with: python -m streaming rescale {self.files.location} --embedded"
             )
         now = microseconds_of(self._clock()) if self.circuit.reads_now else None
-        self._pending = change_program(self.files, manifest, self.circuit, self._change, now)
+        self._pending = change_program(
+            self.files, manifest, self.circuit, self._change, now, unwritten
+        )
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)
         self._is_loaded = True
@@ -566,6 +649,7 @@ class Store:
             files,
             manifest.digests,
             manifest.dead_letters,
+            {view: changes.previous for view, changes in manifest.changes.items()},
             manifest.sizes,
         )
 

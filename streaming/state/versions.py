@@ -12,6 +12,7 @@ the parent that its successor names, the version counts as damaged, not the succ
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from streaming.errors import StateDamagedError
@@ -24,7 +25,10 @@ from streaming.state.manifest import (
     read_manifest,
 )
 
-__all__ = ["DATA", "OUTPUTS", "Versions"]
+__all__ = ["DATA", "OUTPUTS", "LastBatch", "Versions"]
+
+#: Returns the last micro-batch of a view that its target holds; -1 if none, None if not known.
+LastBatch = Callable[[str], int | None]
 
 # A file of at least this size takes long to remove.
 MIN_LARGE_FILE_BYTES: Final = 1 << 18
@@ -88,6 +92,55 @@ class Versions:
     def fingerprints(self) -> set[str]:
         """The fingerprints of the circuits of all intact versions."""
         return {manifest.fingerprint for manifest in self._intact()}
+
+    def find_unwritten(
+        self,
+        views: Iterable[str],
+        renames: Mapping[str, str],
+        *,
+        batch_id: int | None,
+        last_batch: LastBatch,
+    ) -> dict[str, str]:
+        """Find the views that have rows, and whose targets hold none of them.
+
+        This happens if an output was added, or the table of a view was dropped. The next version
+        then publishes the whole view, like a new one (`streaming.state.program_change`).
+
+        Args:
+            views: The views of the sink.
+            renames: The views whose name in the newest version differs, with that name.
+            batch_id: The micro-batch that is written to the targets next, maybe a replay; None if
+                it is not known.
+            last_batch: See `LastBatch`.
+
+        Returns:
+            For each such view its name in the newest version.
+
+        Raises:
+            StateDamagedError: The manifest of a version is damaged.
+            TargetError: A target cannot be read.
+        """
+        newest = self.newest
+        assert newest is not None
+        is_replay = batch_id is not None and batch_id <= newest
+        first = batch_id if batch_id is not None and is_replay else newest
+        if first not in self:
+            return {}
+        links = [self[number].link for number in range(newest, first, -1) if number in self]
+        changes = self[first].changes
+        unwritten = {}
+        for view in views:
+            name = renames.get(view, view)
+            old_name: str | None = name
+            for link in links:
+                if link is not None and old_name is not None:
+                    old_name = link.views.get(old_name)
+            if old_name is None or old_name not in changes:
+                continue  # a later version publishes the whole view, or an earlier release wrote it
+            required = changes[old_name].previous if is_replay else changes[old_name].last
+            if required is not None and required >= 0 and last_batch(view) == -1:
+                unwritten[view] = name
+        return unwritten
 
     def read(self, state_id: str) -> None:
         """Read the last ``keep`` manifests.

@@ -170,6 +170,7 @@ PUBLIC_STREAMING = [
     "merge",
     "observe",
     "start_session",
+    "stored_circuit",
     "udf",
     "warm_up",
 ]

@@ -140,7 +140,7 @@ def _cast_to_base(
                 f"column {field.name!r} of the recursive {name!r} has the type {field.type} in the "
                 f"base query, which does not hold {common_field.type}: cast one to the other",
             )
-    return tuple(cast_columns(source, node, plan, names, types) for plan in plans)
+    return tuple(cast_columns(environment, node, plan, names, types) for plan in plans)
 
 
 class _RecursiveUnion(NamedTuple):

@@ -30,11 +30,13 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
-from circuits.sql.binding.clause import Clause, call_function
+from circuits.sql.binding.clause import REFUSE_COLUMN, Clause, call_function
 from circuits.sql.binding.environment import DerivedTable, Environment
 from circuits.sql.binding.ordering import order_columns, read_limit, read_order, read_position
 from circuits.sql.binding.scope import Scope, scope_columns_of
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.mixed_types import is_mix_of_text
+from circuits.sql.expressions.spark.common_types import widened_type
 from circuits.sql.queries.decorrelation import with_domain
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
@@ -159,34 +161,30 @@ def unify_columns(
     types = []
     for index in range(len(first.fields)):
         column_types = [plan.fields[index].type for plan in plans]
-        if source.is_spark and any(
-            pa.types.is_timestamp(type) and type.tz for type in column_types
-        ):
-            # In Spark, the common type of TIMESTAMP_NTZ and TIMESTAMP is TIMESTAMP.
-            column_types = [
-                pa.timestamp("us", "UTC") if pa.types.is_timestamp(type) else type
-                for type in column_types
-            ]
         with source.errors_at(node):
-            types.append(functions.common_type(column_types))
+            common = widened_type if source.is_spark else functions.common_type
+            types.append(common(column_types))
     names = tuple(field.name for field in first.fields)
-    return [cast_columns(source, node, plan, names, types) for plan in plans]
+    return [cast_columns(environment, node, plan, names, types) for plan in plans]
 
 
 def cast_columns(
-    source: SqlSource,
+    environment: Environment,
     node: exp.Expr,
     plan: PlanNode,
     names: tuple[str, ...],
     types: Sequence[pa.DataType],
 ) -> PlanNode:
-    """Rename the columns of a plan and cast them to types; errors point to the node."""
+    """Rename the columns of a plan and cast them, as the dialect does without a CAST."""
     expressions: list[Expression] = []
+    clause = environment.clause("a set operation", REFUSE_COLUMN)
     for column, type_ in zip(columns(plan), types, strict=True):
         if column.type == type_:
             expressions.append(column)
+        elif clause.source.is_spark:
+            expressions.append(spark_cast(clause, node, column, type_))
         else:
-            expressions.append(call_function(source, node, "cast", column, type=type_))
+            expressions.append(clause.call(node, "cast", column, type=type_))
     has_same_names = names == tuple(field.name for field in plan.fields)
     if has_same_names and tuple(expressions) == columns(plan):
         return plan

@@ -342,7 +342,12 @@ def check_usable(
         if manifest.cells is not None:
             read_identity(files, circuit)  # raises: the views of cells cannot change
         options = change or ChangeOptions()
-        check_allowed(files, manifest, plan_change(files, manifest, circuit, options), options)
+        check_allowed(
+            plan_change(files, manifest, circuit, options),
+            options,
+            where=f"state directory {files.location}",
+            batch_id=manifest.batch_id,
+        )
     writer = writer_of(state)
     if writer is not None:
         raise StateLockedError(
