@@ -655,7 +655,7 @@ class ViewSink:
                 "micro-batch %d: rows that were not accepted: %d; they are %s",
                 batch_id,
                 result.dead_letters,
-                self._versions.describe_dead_letters(batch_id),
+                self._versions.describe_dead_letters(),
             )
         line = metrics.to_json()
         if log.isEnabledFor(logging.INFO):

@@ -60,11 +60,11 @@ __all__ = [
     "change_program",
     "check_allowed",
     "definition_name",
+    "list_old_programs",
     "newest_version",
     "plan_change",
     "program_file",
     "read_program",
-    "remove_old_programs",
     "stored_circuit",
     "write_programs",
 ]
@@ -367,16 +367,18 @@ def write_programs(files: Files, circuit: Circuit, pending: PendingChange) -> No
     files.sync_folder(PROGRAMS)
 
 
-def remove_old_programs(files: Files, fingerprints: Collection[str]) -> None:
-    """Remove the texts of programs to which no version belongs any more.
+def list_old_programs(files: Files, fingerprints: Collection[str]) -> list[str]:
+    """Return the files of programs to which no version belongs any more.
+
+    Args:
+        files: The directory.
+        fingerprints: The fingerprints of the programs of all versions.
 
     Raises:
         OSError: The file system failed.
     """
     kept = set(map(program_file, fingerprints))
-    for name in files.names(PROGRAMS):
-        if name not in kept:
-            files.remove(name)
+    return [name for name in files.names(PROGRAMS) if name not in kept]
 
 
 def newest_version(files: Files, *, state_id: str | None = None) -> Manifest | None:
