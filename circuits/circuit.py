@@ -16,8 +16,9 @@ and the state that the step adds (`CircuitStep.state`, see `circuits.state.circu
 write fails, the sink abandons the step. This removes the values that the step added to
 dictionaries, so that the same rows get the same codes when they come again.
 
-Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers. A reader
-sees the last committed version until the end of its read (`circuits.runtime.circuit_version`).
+Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers. A read
+uses one version to its end: the one that was current when it began
+(`circuits.runtime.circuit_version`).
 
 `circuits.compile_sql` and `circuits.compile_datalog` build circuits.
 """

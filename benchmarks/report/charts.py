@@ -374,4 +374,14 @@ CHARTS: tuple[Chart, ...] = (
         log="y",
         on_page=True,
     ),
+    Chart(
+        "new-strings",
+        "new_strings",
+        "Stream",
+        "The size of the state while a stream brings ever new strings and keeps 200,000 rows",
+        ("strings", "new strings so far"),
+        {"dictionaries MB": "dictionaries", "rows MB": "rows", "disk MB": "files"},
+        "megabytes",
+        on_page=True,
+    ),
 )

@@ -183,6 +183,7 @@ SECTIONS: Mapping[str, str] = {
     "recursion": "A recursive view",
     "nexmark": "Nexmark: streaming queries",
     "bounded_state": "State of a long stream",
+    "new_strings": "A stream of new strings",
     "latency": "The largest step",
     "sink": "The durable sink",
     "scale": "Scale: HyperCube on Spark executors",
@@ -305,6 +306,12 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Restart from the state directory, and instead a rebuild of the state from the rows",
         {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
         | {"target s": "target s", "met": "met", "rebuild s": "rebuild s"},
+    ),
+    Selection(
+        "new_strings",
+        "Final size",
+        "The state after 10 million new strings, and after a load of the live rows only",
+        ("size", "after the stream", "fresh", "ratio", "target", "met"),
     ),
     Selection(
         "latency",

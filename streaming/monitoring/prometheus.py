@@ -136,9 +136,8 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     yield _counters("late_rows", "Rows older than the watermark", "input", totals.late_rows)
     text = "Deletions of rows that do not exist"
     yield _counters("missing_deletions", text, "input", totals.missing_deletions)
-    dead_letters = 0 if totals.last is None else totals.last.dead_letters_total
-    text = "Rows kept as dead letters, over the life of the state"
-    yield CounterMetricFamily(f"{PREFIX}_dead_letters", text, dead_letters)
+    text = "Rows kept as dead letters"
+    yield CounterMetricFamily(f"{PREFIX}_dead_letters", text, totals.dead_letters)
     text, removed = "Old files of dead letters, removed", totals.dead_letter_files_removed
     yield CounterMetricFamily(f"{PREFIX}_dead_letter_files_removed", text, removed)
     text = "Bytes written to the state directory"

@@ -58,7 +58,12 @@ from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.runtime.state_names import StateNames
 from circuits.user_functions import UserFunction
 from streaming.engine.engine import MicroBatch
-from streaming.errors import StateError, StateMismatchError, StreamingError
+from streaming.errors import (
+    MissedBatchesError,
+    StateError,
+    StateMismatchError,
+    StreamingError,
+)
 from streaming.sink.execution_mode import (
     ExecutionMode,
     check_outputs,
@@ -246,6 +251,7 @@ class ViewSink:
             change=self._change,
             clock=self._clock,
             dead_letters=self._dead_letters,
+            last_batch=self._last_batch_of_target,
             memory_limit=self._memory_limit,
         )
         self._versions = self._engine.versions
@@ -416,8 +422,9 @@ class ViewSink:
                 published = self._apply(df, batch_id)
             except BaseException as error:
                 self._is_current = False  # the state in memory may differ from the one on disk
-                if isinstance(error, StateMismatchError | ProgramChangeError):
-                    self._versions.close()  # so that a sink that fits can open the directory
+                if isinstance(error, StateMismatchError | ProgramChangeError | MissedBatchesError):
+                    # A sink that fits can open the directory, and this one loads the state again.
+                    self._versions.close()
                 failure = error
                 self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
                 raise
@@ -605,8 +612,13 @@ class ViewSink:
                 table,
                 state_id=self._versions.id,
                 files=summary.files.get(view, ()),
+                previous=summary.previous.get(view),
                 session=df.sparkSession,
             )
+
+    def _last_batch_of_target(self, view: str) -> int | None:
+        columns = self._circuit.schema(view).arrow
+        return self._routing.last_batch(view, columns, self._versions.id)
 
     def _record_metrics(self, result: _BatchResult, changes: Changes, watch: Stopwatch) -> None:
         """Keep the metrics of a micro-batch, write them to the directory and the log."""
@@ -643,7 +655,7 @@ class ViewSink:
                 "micro-batch %d: rows that were not accepted: %d; they are %s",
                 batch_id,
                 result.dead_letters,
-                self._versions.describe_dead_letters(batch_id),
+                self._versions.describe_dead_letters(),
             )
         line = metrics.to_json()
         if log.isEnabledFor(logging.INFO):

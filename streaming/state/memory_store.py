@@ -34,6 +34,7 @@ class InMemoryStore:
         self.memory: MemoryUse | None = None
         self._last: VersionSummary | None = None
         self._query: str | None = None
+        self._last_changes: dict[str, int] = {}  # of each view: the last micro-batch with rows
         self._is_circuit_behind = False  # a step was written, but not committed
         #: As `Store.description`.
         self.description = "the state in memory"
@@ -101,7 +102,9 @@ class InMemoryStore:
             total += dead_letters.num_rows
         self._is_circuit_behind = True
         self._query = query_id
-        self._last = VersionSummary(batch_id, outputs, {}, digests, total)
+        previous = {view: self._last_changes.get(view, -1) for view in outputs}
+        self._last_changes |= {view: batch_id for view, rows in outputs.items() if rows.num_rows}
+        self._last = VersionSummary(batch_id, outputs, {}, digests, total, previous)
         self.pending_outputs, self.has_pending_change = {}, False
         return self._last
 
@@ -112,6 +115,11 @@ class InMemoryStore:
         self.circuit = circuit
         if self._last is not None:
             self._last = self._last.continued(applied.link)
+            self._last_changes = {
+                new: self._last_changes[old]
+                for new, old in applied.link.views.items()
+                if old in self._last_changes
+            }
             self.has_pending_change = True
             self.pending_outputs = applied.outputs_after(self.pending_outputs)
 
@@ -125,8 +133,8 @@ class InMemoryStore:
     def append_metrics(self, line: str) -> None:
         """Do nothing: there is no file for metrics."""
 
-    def describe_dead_letters(self, batch_id: int) -> str:
-        """Return that the dead letters of a micro-batch are not kept, for messages."""
+    def describe_dead_letters(self) -> str:
+        """Return that the dead letters are not kept, for messages."""
         return "not kept, because the sink has no state_dir"
 
     def close(self) -> None:

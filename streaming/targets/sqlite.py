@@ -14,6 +14,7 @@ target opens a connection for each micro-batch, which costs a fraction of a mill
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
@@ -83,9 +84,9 @@ class Sqlite:
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
         def pragma(function: str, argument: str) -> list[Any]:
             prefix = "" if schema is None else f"{self.quoted(schema)}."
-            rows: list[Any] = connection.execute(
-                f"PRAGMA {prefix}{function}({self.quoted(argument)})"
-            ).fetchall()
+            statement = f"PRAGMA {prefix}{function}({self.quoted(argument)})"
+            with contextlib.closing(connection.cursor()) as cursor:  # an open one keeps its lock
+                rows: list[Any] = cursor.execute(statement).fetchall()
             return rows
 
         # A row of table_info: number, name, type, NOT NULL, default, position in the primary key;

@@ -82,7 +82,15 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         }.items()
     },
     "jsonb_array_length": (("j",), "json_array_length(j)"),
-    "jsonb_each": (("j",), "unnest(json_members(j), max_depth := 2)"),
+    **dict.fromkeys(
+        ("json_each", "jsonb_each"), (("j",), "unnest(json_members(j), max_depth := 2)")
+    ),
+}
+# The same for dialect duckdb only, where they replace those of `TEMPLATES`; by the number of
+# arguments.
+_DUCKDB_TEMPLATES: Final = {
+    ("json_each", 1): (("j",), "unnest(json_entries(j), max_depth := 2)"),
+    ("json_each", 2): (("j", "p"), "unnest(json_entries(j, p), max_depth := 2)"),
 }
 # The operator ``?`` of JSON: whether an object has a key, or an array an element.
 _KEY_TEST: Final = (
@@ -148,10 +156,13 @@ def fill_template(
     return result
 
 
-def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
-    """Return a tree with the expressions of templates in place of their calls.
+def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool) -> exp.Expr:
+    """Return a tree with the expressions of templates in place of their calls; it is changed.
 
-    The tree is changed. ``parse`` returns the syntax tree of an expression in DuckDB's dialect.
+    Args:
+        tree: A statement.
+        parse: Returns the syntax tree of an expression in DuckDB's dialect.
+        is_duckdb: Whether the dialect of the statement is DuckDB's.
     """
     for trunc in list(tree.find_all(exp.TimestampTrunc, exp.DateTrunc)):
         _exchange_unit(trunc)
@@ -169,6 +180,8 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
         if name == "timestampadd" and len(call.expressions) == 3 and _unit_of(call.expressions[0]):
             unit = _unit_of(call.expressions[0])
             parameters, text = ("u", "n", "ts"), f"ts + n * INTERVAL 1 {unit}"
+        elif is_duckdb and (name, len(call.expressions)) in _DUCKDB_TEMPLATES:
+            parameters, text = _DUCKDB_TEMPLATES[name, len(call.expressions)]
         elif name in TEMPLATES and len(TEMPLATES[name][0]) == len(call.expressions):
             parameters, text = TEMPLATES[name]
         else:
@@ -185,7 +198,8 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
             arguments["f"] = exp.Literal.string(format_)
         value = fill_template(parse, text, arguments, call)
         value.meta.update(call.meta)
-        _name_columns(call, name)
+        if not (is_duckdb and name == "json_each"):  # it has the columns of its structs
+            _name_columns(call, name)
         call.replace(value)
     return tree
 

@@ -110,7 +110,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     dialect = _dialect(dialect_name)
     parser = _parser_class(type(dialect))(dialect=dialect)
     is_spark_dialect = is_spark(dialect_name)
-    tokens = join_spark_tokens(tokens) if is_spark_dialect else tokens
+    tokens = join_spark_tokens(tokens, text) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
 
@@ -122,7 +122,10 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     ]
     if not is_spark_dialect:
         parse_template = partial(_parse_expression, dialect=_dialect("duckdb"))
-        trees = [tree and replace_templates(tree, parse_template) for tree in trees]
+        trees = [
+            tree and replace_templates(tree, parse_template, is_duckdb=has_methods)
+            for tree in trees
+        ]
     return [
         replace_collations(
             distribute_intervals(rewrite_tree(tree)),

@@ -3,6 +3,7 @@
 ======================================== ======================================================
 ``a >>> b``                              ``shiftrightunsigned(a, b)``
 ``X '1A'``                               ``X'1A'``
+``'it''s'``                              one text with one quote; sqlglot reads two texts
 ``/*+ BROADCAST(t) */``                  left out: a hint does not change the rows
 DISTRIBUTE BY, CLUSTER BY                left out: a view has no partitions
 SORT BY                                  ORDER BY: a view is one partition
@@ -60,8 +61,32 @@ def _unsigned_shift(parser: Any, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 OPERATORS: Final[Mapping[TokenType, Any]] = {_UNSIGNED_SHIFT: _unsigned_shift}
 
 
-def join_spark_tokens(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with ``>>>`` and ``X '1A'`` as one token each, and ROW< as STRUCT<."""
+def _join_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
+    """Return the tokens with ``'it''s'`` as one text; sqlglot reads it as two."""
+    joined: list[Token] = []
+    for token in tokens:
+        previous = joined[-1] if joined else None
+        is_doubled_quote = (
+            previous is not None
+            and previous.token_type == token.token_type == TokenType.STRING
+            and previous.end + 1 == token.start
+            and text[previous.end] == text[token.start]
+        )
+        if previous is not None and is_doubled_quote:
+            value = previous.text + text[token.start] + token.text
+            place = previous.line, previous.col, previous.start, token.end
+            joined[-1] = Token(TokenType.STRING, value, *place)
+        else:
+            joined.append(token)
+    return joined
+
+
+def join_spark_tokens(tokens: list[Token], text: str) -> list[Token]:
+    """Return the tokens with ``'it''s'``, ``>>>`` and ``X '1A'`` as one token each.
+
+    ROW< becomes STRUCT<.
+    """
+    tokens = _join_doubled_quotes(tokens, text)
     joined: list[Token] = []
     position = 0
     open_types = 0  # the < of types that are open: the >>> of ARRAY<ARRAY<ARRAY<INT>>> is no shift

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from decimal import Decimal
 
 import pyarrow as pa
@@ -213,3 +214,25 @@ def test_rows_of_an_event_have_no_sequence_if_it_would_exceed_int64(spark):
 
 def test_a_tombstone_may_have_a_schema(reader):
     assert reader(DebeziumFeed(), ['{"schema": null, "payload": null}']).num_rows == 0
+
+
+def test_positions_in_a_binlog_are_ordered_or_have_no_sequence(spark):
+    """A file or position that does not fit has no number that could be compared with others."""
+    positions = [("bin.000007", 4), ("bin.000007", 5), ("bin.000008", 4), ("bin.131071", 2**34 - 1)]
+    positions += [("bin.131072", 4), ("bin.999999", 4), ("bin.000007", 2**34), ("bin.000007", -1)]
+    rows = [
+        json.dumps(
+            {
+                "op": "c",
+                "after": {"id": 1},
+                "source": {"table": "r", "file": file, "pos": pos, "ts_ms": 1_700_000_000_000},
+            }
+        )
+        for file, pos in positions
+    ]
+    frame = spark.createDataFrame([(row,) for row in rows], "value string")
+    table = DebeziumFeed().envelope(frame, {"r": pa.schema([("id", pa.int64())])}).toArrow()
+    assert table["error"].null_count == len(rows)
+    sequences = table["sequence"].to_pylist()
+    assert sequences[4:] == [None] * 4
+    assert sequences[:4] == sorted(set(sequences[:4]))
