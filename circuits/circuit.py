@@ -163,6 +163,7 @@ class Circuit:
         # True while a commit runs, and after a commit that failed: writers must not start then.
         self._is_state_undefined = False
         self._is_ended = False
+        self._keeps_values = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
         self._observer: StepObserver | None = None
@@ -430,7 +431,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         try:
             step.graph_step.commit()
             self._committed = self._committed.after(step.graph_step)
-            if self._sweeper.advance(self._committed):
+            if not self._keeps_values and self._sweeper.advance(self._committed):
                 self._committed = self._committed.with_dictionaries()
         except BaseException:
             self._has_commit_failed = True
@@ -756,6 +757,22 @@ columns 'nmae'; the relation needs name, age and may have weight
             self.graph.traces[name].replace_runs(arrangements)
         self._committed = self._committed.with_runs(runs.keys())
 
+    def keep_values(self, is_kept: bool) -> None:
+        """Remove no values from the dictionaries while another circuit computes rows with them.
+
+        Args:
+            is_kept: False to remove them again. Loading a state does this as well.
+        """
+        self._sweeper.stop()
+        self._keeps_values = is_kept
+
+    def keep_codes(self) -> None:
+        """Keep the codes that were added to the dictionaries since the last commit.
+
+        Otherwise the next step removes them. No step may be prepared. O(dictionaries + traces).
+        """
+        self._committed = self._committed.with_dictionaries()
+
     def end(self) -> None:
         """Accept no more steps, because another circuit goes on with the state of this one."""
         self._is_ended = True
@@ -809,6 +826,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         self._committed, self._sweeper = committed, sweeper
         self._version += 1
         self._is_state_undefined = self._has_commit_failed = self._is_ended = False
+        self._keeps_values = False
 
     def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations.
