@@ -27,7 +27,7 @@ version names any more are removed in the background, too: to free the blocks of
 takes a tenth of a second.
 
 Cost: one compaction at a time, so at most one core, and memory for the rows of one merge; with a
-memory limit, space in files for these rows instead (`streaming.state.file_merge`). A level
+memory limit, space in files for these rows instead (`streaming.state.mapped.file_merge`). A level
 must be merged before `streaming.state.writer.MAX_PARTS` parts have gathered; otherwise the writer
 merges some itself, so that a stream that is too fast slows down.
 
@@ -52,9 +52,9 @@ from dbsp_wcoj.values.coded_strings import concatenate_strings
 from dbsp_wcoj.values.interner import InternerArrays
 from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StreamingError
-from streaming.state.file_merge import FileMerge
 from streaming.state.files import Bytes, Files, MappableFiles
 from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, encode_segment, string_part
 from streaming.state.segment_references import (

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from streaming.errors import StateDamagedError, StateError, StateLockedError
 from streaming.state.files import Bytes, Files, FileStatus
-from streaming.state.mapped_file import MappedFile, ScratchFile
+from streaming.state.mapped.mapped_file import MappedFile, ScratchFile
 
 __all__ = [
     "DEFAULT_STATE_MODE",

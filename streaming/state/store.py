@@ -84,7 +84,7 @@ from streaming.state.manifest import (
     manifest_name,
     next_changes,
 )
-from streaming.state.memory_limit import MemoryLimit, MemoryUse
+from streaming.state.mapped.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.ownership import Owner, check_owner, raise_if_replaced, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
@@ -132,7 +132,7 @@ class Store:
         last_batch: Returns the last micro-batch of a view that its target holds. The next version
             publishes the whole view if it holds none (`Versions.find_unwritten`).
         memory_limit: The number of bytes of the state that may be in memory; the rest is mapped
-            from the files (`streaming.state.memory_limit`). None for no limit.
+            from the files (`streaming.state.mapped.memory_limit`). None for no limit.
     """
 
     def __init__(

@@ -47,10 +47,16 @@ from streaming.errors import StateError
 from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.mapped.trusted_files import (
+    Identity,
+    RunFile,
+    TrustedFiles,
+    Verification,
+    verify,
+)
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference
-from streaming.state.trusted_files import Identity, RunFile, TrustedFiles, Verification, verify
 from streaming.state.verified_files import FileCache, check_size, decode_run, find_part
 
 __all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]

@@ -19,8 +19,8 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Run
 from streaming import StateDamagedError, StateError, ViewSink
 from streaming.state import compaction
-from streaming.state.file_merge import FileMerge
 from streaming.state.local_files import LocalFiles
+from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
