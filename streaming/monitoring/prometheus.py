@@ -196,7 +196,9 @@ def _dictionary_metrics(state: CircuitVersion) -> Iterator[Metric]:
 
 def _operator_metrics(state: CircuitVersion) -> Iterator[Metric]:
     labels = ["operator", "kind"]
-    rows = CounterMetricFamily(f"{PREFIX}_operator_rows", "Rows that an operator emitted", labels=labels)
+    rows = CounterMetricFamily(
+        f"{PREFIX}_operator_rows", "Rows emitted by an operator", labels=labels
+    )
     seconds = CounterMetricFamily(
         f"{PREFIX}_operator_seconds", "Seconds of an operator", labels=labels
     )

@@ -50,7 +50,7 @@ class BatchMetrics:
             work and the transfer to Python), ``decode`` (splitting into relations and checking
             rows), ``encode``, ``step`` and ``output`` (of the circuit), ``cells`` (of a distributed
             circuit, on the executors), ``write`` (state and deltas), ``merge`` (commit in memory),
-            ``publish`` (targets), and ``all``.
+            ``backfill`` (a part of new views), ``publish`` (targets), and ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes on disk of each arrangement (a relation in one column order)
             and each dictionary (codes of strings), by its name as in `circuits.Circuit.explain`

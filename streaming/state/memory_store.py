@@ -133,8 +133,8 @@ class InMemoryStore:
     def append_metrics(self, line: str) -> None:
         """Do nothing: there is no file for metrics."""
 
-    def describe_dead_letters(self, batch_id: int) -> str:
-        """Return that the dead letters of a micro-batch are not kept, for messages."""
+    def describe_dead_letters(self) -> str:
+        """Return that the dead letters are not kept, for messages."""
         return "not kept, because the sink has no state_dir"
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from circuits.state.circuit_state import StateStep
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
 from dbsp_wcoj.values.overlay import InternerOverlay
+from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
 from streaming.state.files import Bytes, Files
@@ -225,9 +226,9 @@ class Writer:
         return {name.partition("/")[0] for name in self._written}
 
     def undo(self) -> None:
-        """Remove the files of this attempt."""
+        """Remove the files of this attempt; the next start removes those that remain."""
         for name in self._written:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StateDamagedError):
                 self._files.remove(name)
 
     @property
