@@ -1,8 +1,9 @@
 """The metrics of a sink in the format of Prometheus; the page "Monitor" of the docs lists them.
 
-All names begin with ``dbsp_wcoj_``. Counters count since the process began. Labels are names of inputs, views, operators and arrangements as
-``explain`` shows them (`circuits.runtime.state_names`); there is no label with a value of a row, so
-the number of time series depends only on the views.
+All names begin with ``dbsp_wcoj_``. Counters count since the process began. Labels are names of
+inputs, views, operators and arrangements as ``explain`` shows them
+(`circuits.runtime.state_names`); there is no label with a value of a row, so the number of time
+series depends only on the views.
 
 Register a `SinkCollector` in a registry of your own, or call `metrics_text`.
 """
