@@ -313,6 +313,40 @@ class Run:
             return columns, np.full(end - first, self.buffer[run_layout.UNIFORM_WEIGHT])
         return columns, np.diff(self.buffer[start + first : start + end + 1])
 
+    def count_up_to(self, key: Sequence[int]) -> int:
+        """Return the number of rows that are at most a row, in the run's own order.
+
+        Args:
+            key: A value for each column, in the run's own order; such a row need not exist.
+
+        Complexity:
+            O(columns * log rows).
+
+        >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2))
+        >>> [run.count_up_to(key) for key in [(0, 9), (1, 5), (1, 9), (4, 5)]]
+        [0, 1, 2, 3]
+        """
+        first, end = 0, len(self.level_values(0))
+        for level, value in enumerate(key):
+            values = self.level_values(level)
+            node = first + int(np.searchsorted(values[first:end], value))
+            if node == end or values[node] != value:
+                for deeper in range(level, self.arity - 1):
+                    node = int(self._offsets(deeper)[node])
+                return node
+            if level == self.arity - 1:
+                first = node + 1
+            else:
+                first, end = map(int, self._offsets(level)[node : node + 2])
+        return first
+
+    def _offsets(self, level: int) -> Int64Array:
+        """Return where the children of each node of a level begin, and where the last ones end."""
+        entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+        start = int(self.buffer[entry + run_layout.LEVEL_OFFSETS])
+        nodes = int(self.buffer[entry + run_layout.LEVEL_NODES])
+        return self.buffer[start : start + nodes + 1]
+
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """The columns, in the run's own order, of the rows at some positions.
 

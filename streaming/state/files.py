@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -28,19 +29,24 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from streaming.errors import StateDamagedError
 
 __all__ = [
+    "TEMPORARY_SUFFIX",
     "Bytes",
     "FileStatus",
     "Files",
     "MappableFiles",
     "MappedMemory",
+    "create_atomically",
     "read_small_file",
     "replace_atomically",
+    "unused_temporary_name",
 ]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyarrow
 
 # The maximum size of a manifest and of the other files that are read into memory several times.
 MAX_SMALL_FILE_BYTES: Final = 1 << 28
+#: The end of the name of a file that is not complete yet.
+TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 @dataclass(frozen=True)
@@ -156,15 +162,40 @@ def replace_atomically(
         files: The directory.
         name: The name of the file.
         data: Its new content.
-        temporary: The name of the file while it is written, ``{name}.tmp`` by default.
+        temporary: The name of the file while it is written; by default an unused one, because
+            two processes that write one temporary file would mix their contents.
 
     Raises:
         OSError: The file system raised an error.
     """
-    temporary = temporary or f"{name}.tmp"
+    temporary = temporary or unused_temporary_name(name)
     # A killed process may have left the temporary file. If it is another hard link to ``name``,
     # writing to it would change ``name``.
     files.remove(temporary)
     files.write(temporary, [data])
     files.sync(temporary)
     files.rename(temporary, name)
+
+
+def create_atomically(files: Files, name: str, data: Bytes) -> bool:
+    """Create a file atomically; return False, and change nothing, if the name is already used.
+
+    The new name is durable only after `Files.sync_folder`.
+
+    Raises:
+        OSError: The file system raised an error.
+    """
+    temporary = unused_temporary_name(name)
+    files.write(temporary, [data])
+    files.sync(temporary)
+    try:
+        files.rename_new(temporary, name)
+    except FileExistsError:
+        files.remove(temporary)
+        return False
+    return True
+
+
+def unused_temporary_name(name: str) -> str:
+    """Return an unused name for a file that will be renamed to ``name``."""
+    return f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"

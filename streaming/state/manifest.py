@@ -157,6 +157,9 @@ class Manifest:
             if an earlier release wrote it.
         values_after_sweep: The number of values in all dictionaries after the last sweep.
         link: The change of the views; None if the previous version has the same views.
+        dead_letter_file: The file with the rejected rows of this micro-batch; None if there are
+            none, or in a manifest of an earlier release. It is not in ``files``, because it may be
+            removed while the version is kept, and remains when the version is removed.
         checksum: The checksum of this manifest, if it was read from a file.
     """
 
@@ -180,6 +183,7 @@ class Manifest:
     parent: int | None = None
     values_after_sweep: int = 0
     link: ProgramLink | None = None
+    dead_letter_file: str | None = None
     changes: Mapping[str, LastChanges] = field(default_factory=dict)
     checksum: int = field(default=0, compare=False)
 
@@ -264,6 +268,8 @@ class Manifest:
             body["cells"] = self.cells.to_json()
         if self.link is not None:
             body["link"] = [dict(self.link.views), self.link.has_same_inputs]
+        if self.dead_letter_file is not None:
+            body["dead_letter_file"] = self.dead_letter_file
         return encode_checked(body)
 
     @staticmethod
@@ -374,6 +380,9 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
         parent=None if body.get("parent") is None else parse_count(body["parent"]),
         values_after_sweep=parse_count(body.get("values_after_sweep", 0)),
         link=_parse_link(*body["link"]) if "link" in body else None,
+        dead_letter_file=(
+            parse_text(body["dead_letter_file"]) if "dead_letter_file" in body else None
+        ),
         changes={
             view: LastChanges(*map(_parse_change, ids))
             for view, ids in parse_items(body.get("changes", {}))

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.circuit_state import whole_state
 from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.user_functions import UserFunction
-from streaming.errors import StateError
+from streaming.errors import StateDamagedError, StateError
 from streaming.state.files import Files
 from streaming.state.manifest import MANIFESTS, Manifest
+from streaming.state.ownership import check_owner, raise_if_replaced
 from streaming.state.verified_files import read_state
 from streaming.state.version_rewrite import (
     VersionRewrite,
@@ -112,7 +114,12 @@ def compact_state(
     """
     with lock_for_rewrite(files, "compact") as locked:
         circuit = Circuit(spec or read_newest_definition(locked, functions))
-        return _compact(VersionRewrite.begin(locked, circuit), circuit)
+        rewrite = VersionRewrite.begin(locked, circuit)
+        try:
+            return _compact(rewrite, circuit)
+        except (OSError, StateDamagedError):
+            raise_if_replaced(locked, rewrite.owner)
+            raise
 
 
 def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
@@ -155,5 +162,5 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
             f"state directory {files.location} was compacted, but its earlier versions were not "
             f"removed: {error}; run the command again"
         ) from error
-    versions.remove_unreferenced()
+    versions.remove_unreferenced(partial(check_owner, files, rewrite.owner))
     return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))

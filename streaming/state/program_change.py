@@ -60,11 +60,11 @@ __all__ = [
     "change_program",
     "check_allowed",
     "definition_name",
+    "list_old_programs",
     "newest_version",
     "plan_change",
     "program_file",
     "read_program",
-    "remove_old_programs",
     "stored_circuit",
     "write_programs",
 ]
@@ -87,11 +87,32 @@ class ChangeOptions:
             the last micro-batch. It is read once, when the sink starts.
         renames: New names of views, each with the old name: the view goes on under its new name. A
             renamed view that is not listed counts as a removed one and a new one.
+        rows_per_batch: With this limit, `ViewSink.add_view` computes new views in slices: a
+            micro-batch reads at most so many kept rows for them. They are published when they have
+            all rows.
+        seconds_per_batch: As ``rows_per_batch``, a limit of the seconds that a slice takes. The
+            smallest slice is one row, which may take longer.
+
+    Raises:
+        StateError: A limit is not positive.
     """
 
     allow_drop: bool = False
     backfill: Mapping[str, Any] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
+    rows_per_batch: int | None = None
+    seconds_per_batch: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows_per_batch", "seconds_per_batch"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise StateError(f"{name}={limit}: give a positive number, or None for no limit")
+
+    @property
+    def is_sliced(self) -> bool:
+        """True if new views are computed in slices."""
+        return self.rows_per_batch is not None or self.seconds_per_batch is not None
 
     def after(self, earlier: ChangeOptions, views: Collection[str]) -> ChangeOptions:
         """Return the options of an earlier change and this one, as those of one change.
@@ -367,16 +388,18 @@ def write_programs(files: Files, circuit: Circuit, pending: PendingChange) -> No
     files.sync_folder(PROGRAMS)
 
 
-def remove_old_programs(files: Files, fingerprints: Collection[str]) -> None:
-    """Remove the texts of programs to which no version belongs any more.
+def list_old_programs(files: Files, fingerprints: Collection[str]) -> list[str]:
+    """Return the files of programs to which no version belongs any more.
+
+    Args:
+        files: The directory.
+        fingerprints: The fingerprints of the programs of all versions.
 
     Raises:
         OSError: The file system failed.
     """
     kept = set(map(program_file, fingerprints))
-    for name in files.names(PROGRAMS):
-        if name not in kept:
-            files.remove(name)
+    return [name for name in files.names(PROGRAMS) if name not in kept]
 
 
 def newest_version(files: Files, *, state_id: str | None = None) -> Manifest | None:

@@ -231,6 +231,8 @@ class UncertainFiles(CountedFiles):
 
     def rename_new(self, old, new):
         super().rename_new(old, new)
+        if not list_batch_ids(self):
+            return
         manifest = read_manifest(self, list_batch_ids(self)[-1])
         new = set(manifest.data_files) - self.named
         if any(int(name.removeprefix("data/")[:20]) < manifest.batch_id for name in new):
