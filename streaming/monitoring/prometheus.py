@@ -142,6 +142,8 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     yield CounterMetricFamily(f"{PREFIX}_dead_letter_files_removed", text, removed)
     text = "Bytes written to the state directory"
     yield CounterMetricFamily(f"{PREFIX}_written_bytes", text, totals.bytes_written)
+    text = "Bytes of new rows and values in the state directory"
+    yield CounterMetricFamily(f"{PREFIX}_added_bytes", text, totals.bytes_added)
 
 
 def _spark_metrics(totals: Totals) -> Iterator[Metric]:
@@ -219,6 +221,12 @@ def _operator_metrics(state: CircuitVersion) -> Iterator[Metric]:
 def _disk_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield the sizes of arrangements and dictionaries on disk, also those of cells."""
     last = totals.last
+    if totals.bytes_added:
+        text = "Bytes written to the state directory per byte of new rows and values"
+        yield _gauge("write_amplification", text, totals.bytes_written / totals.bytes_added)
+    if last is not None:
+        text = "Bytes of the files of dead letters"
+        yield _gauge("dead_letter_bytes", text, last.dead_letter_bytes)
     if last is not None and last.heap_bytes + last.mapped_bytes:
         text = "Bytes of the state in memory, with a memory limit"
         yield _gauge("state_heap_bytes", text, last.heap_bytes)
