@@ -679,6 +679,8 @@ class ViewSink:
             ),
             seconds=watch.seconds,
             bytes_written=0 if result.is_replay else self._versions.bytes_written,
+            bytes_added=0 if result.is_replay else self._versions.bytes_added,
+            dead_letter_bytes=self._versions.dead_letter_bytes,
             arrangements={
                 self._state_names.name(*split_part_name(name)): size
                 for name, size in summary.sizes.items()

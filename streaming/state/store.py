@@ -159,6 +159,8 @@ class Store:
         self.id = ""
         #: The number of bytes that the last `write` wrote.
         self.bytes_written = 0
+        #: The number of bytes that it added to the state, without those of merges.
+        self.bytes_added = 0
         self._directory_circuit = directory_circuit or circuit
         self._cell_count = cells
         self._change = change or ChangeOptions()
@@ -274,7 +276,7 @@ class Store:
             if dead_letters is not None:
                 (data,) = encode_parquet(dead_letters, single_file=True)
                 dead_letter_file = dead_letter_name(stem)
-                dead_letter_size = writer.write(dead_letter_file, data).size
+                dead_letter_size = writer.write_added(dead_letter_file, data).size
                 dead_letter_count += dead_letters.num_rows
             manifest = writer.make_manifest(
                 state,
@@ -343,6 +345,7 @@ class Store:
             ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
+        self.bytes_added = writer.bytes_added
         self._compactor.remove(self._versions.add(manifest))
         self._remove_unreferenced()
         self._dead_letters.after_commit(batch_id, dead_letter_file, dead_letter_size)
@@ -371,6 +374,11 @@ class Store:
     def dead_letter_files_removed(self) -> int:
         """The number of old files of dead letters that the last `write` removed."""
         return self._dead_letters.removed
+
+    @property
+    def dead_letter_bytes(self) -> int:
+        """The bytes of the files of dead letters that are kept."""
+        return self._dead_letters.bytes
 
     @property
     def memory(self) -> MemoryUse | None:
