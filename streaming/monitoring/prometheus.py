@@ -1,9 +1,9 @@
 """The metrics of a sink in the format of Prometheus; the page "Monitor" of the docs lists them.
 
-All names begin with ``dbsp_wcoj_``. Counters count since the process began, except the dead
-letters, which the state counts. Labels are names of inputs, views, operators and arrangements as
-``explain`` shows them (`circuits.runtime.state_names`); there is no label with a value of a row, so
-the number of time series depends only on the views.
+All names begin with ``dbsp_wcoj_``. Counters count since the process began. Labels are names of
+inputs, views, operators and arrangements as ``explain`` shows them
+(`circuits.runtime.state_names`); there is no label with a value of a row, so the number of time
+series depends only on the views.
 
 Register a `SinkCollector` in a registry of your own, or call `metrics_text`.
 """
@@ -199,8 +199,12 @@ def _dictionary_metrics(state: CircuitVersion) -> Iterator[Metric]:
 
 def _operator_metrics(state: CircuitVersion) -> Iterator[Metric]:
     labels = ["operator", "kind"]
-    rows = CounterMetricFamily(f"{PREFIX}_operator_rows", "Rows that it emitted", labels=labels)
-    seconds = CounterMetricFamily(f"{PREFIX}_operator_seconds", "Seconds", labels=labels)
+    rows = CounterMetricFamily(
+        f"{PREFIX}_operator_rows", "Rows emitted by an operator", labels=labels
+    )
+    seconds = CounterMetricFamily(
+        f"{PREFIX}_operator_seconds", "Seconds of an operator", labels=labels
+    )
     info = _family("operator", "The work of an operator", ["operator", "kind", "work", "views"])
     info.name = f"{PREFIX}_operator_info"
     views = state.graph.views_of()

@@ -90,7 +90,7 @@ from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_pol
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
-from streaming.state.memory_limit import MemoryUse, parse_memory_limit
+from streaming.state.mapped.memory_limit import MemoryUse, parse_memory_limit
 from streaming.state.program_change import ChangeOptions
 from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary

@@ -15,7 +15,7 @@ import pyarrow as pa
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
 from streaming.state.cell_versions import CellVersions
-from streaming.state.memory_limit import MemoryUse
+from streaming.state.mapped.memory_limit import MemoryUse
 from streaming.state.program_change import AppliedChange, ChangeOptions
 from streaming.state.version_summary import VersionSummary
 
