@@ -21,26 +21,36 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from streaming.errors import StateDamagedError
 
 __all__ = [
+    "TEMPORARY_SUFFIX",
     "Bytes",
     "FileStatus",
     "Files",
     "MappableFiles",
     "MappedMemory",
+    "ScratchMemory",
+    "create_atomically",
     "read_small_file",
     "replace_atomically",
+    "unused_temporary_name",
 ]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyarrow
 
 # The maximum size of a manifest and of the other files that are read into memory several times.
 MAX_SMALL_FILE_BYTES: Final = 1 << 28
+#: The end of the name of a file that is not complete yet.
+TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ class Files(Protocol):
 
     location: str
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
 
     def sync(self, name: str) -> None:
@@ -108,15 +118,30 @@ class MappedMemory(Protocol):
 
     Attributes:
         memory: The bytes; an array that refers to them keeps the map open.
+        identity: Numbers that change whenever somebody writes to the file.
     """
 
     memory: memoryview
+    identity: tuple[int, ...]
 
     def check(self) -> None:
         """Raise `StateDamagedError` if the file has another size than when it was mapped."""
 
+    def expect_random_access(self) -> None:
+        """Read no pages ahead: searches touch few pages, far from each other."""
+
     def release_pages(self) -> None:
         """Remove the pages from the memory of this process; the next access reads them again."""
+
+
+class ScratchMemory(Protocol):
+    """Writable memory that is not memory of the process."""
+
+    def take_array(self) -> npt.NDArray[np.int64]:
+        """Return the words, which are 0; the array keeps the memory."""
+
+    def release_pages(self) -> None:
+        """Remove the pages from the memory of this process; their contents stay."""
 
 
 @runtime_checkable
@@ -125,6 +150,16 @@ class MappableFiles(Files, Protocol):
 
     def map(self, name: str, size: int) -> MappedMemory:
         """Return a file of this size as shared memory, which is not memory of the process."""
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32 of a file; it is not in memory as a whole."""
+
+    def scratch(self, folder: str, words: int) -> ScratchMemory:
+        """Return writable memory in a file of a folder; the file has no name.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
 
 
 def read_small_file(files: Files, name: str) -> bytes:
@@ -156,15 +191,40 @@ def replace_atomically(
         files: The directory.
         name: The name of the file.
         data: Its new content.
-        temporary: The name of the file while it is written, ``{name}.tmp`` by default.
+        temporary: The name of the file while it is written; by default an unused one, because
+            two processes that write one temporary file would mix their contents.
 
     Raises:
         OSError: The file system raised an error.
     """
-    temporary = temporary or f"{name}.tmp"
+    temporary = temporary or unused_temporary_name(name)
     # A killed process may have left the temporary file. If it is another hard link to ``name``,
     # writing to it would change ``name``.
     files.remove(temporary)
     files.write(temporary, [data])
     files.sync(temporary)
     files.rename(temporary, name)
+
+
+def create_atomically(files: Files, name: str, data: Bytes) -> bool:
+    """Create a file atomically; return False, and change nothing, if the name is already used.
+
+    The new name is durable only after `Files.sync_folder`.
+
+    Raises:
+        OSError: The file system raised an error.
+    """
+    temporary = unused_temporary_name(name)
+    files.write(temporary, [data])
+    files.sync(temporary)
+    try:
+        files.rename_new(temporary, name)
+    except FileExistsError:
+        files.remove(temporary)
+        return False
+    return True
+
+
+def unused_temporary_name(name: str) -> str:
+    """Return an unused name for a file that will be renamed to ``name``."""
+    return f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"

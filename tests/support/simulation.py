@@ -50,6 +50,7 @@ from streaming import BatchOrderError, StateDamagedError, StreamingError, ViewSi
 from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
 from streaming.state import compaction, parquet, segment_references, versions, writer
+from streaming.state.dead_letter_files import find_batch_id
 from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
@@ -244,15 +245,14 @@ class Schedule:
             if name.startswith(f"{MANIFESTS}/"):
                 listed |= {name, *Manifest.decode(self.disk.content(name), name).files}
         other = {name for name in existing if "/" not in name}
-        dead_letters = {
-            f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)
-        }
-        other |= {name for name, late in dead_letters.items() if late}
-        expected = listed | other
+        dead_letters = {name for name in existing if name.startswith("dead_letters/")}
+        expected = listed | other | dead_letters
         assert existing == expected, f"unexpected or missing files: {existing ^ expected}"
-        for name in dead_letters.keys() & existing:
+        batch_ids = sorted(map(find_batch_id, dead_letters))
+        assert batch_ids == [n for n, late in enumerate(self.stream.late) if late], dead_letters
+        for name in dead_letters:
             table = pq.read_table(pa.py_buffer(self.disk.content(name)))
-            assert sum(table["weight"].to_pylist()) == dead_letters[name], name
+            assert sum(table["weight"].to_pylist()) == self.stream.late[find_batch_id(name)], name
         assert sum(name.startswith(f"{MANIFESTS}/") for name in existing) <= self.keep
 
     def _explained(self, error: Exception) -> bool:

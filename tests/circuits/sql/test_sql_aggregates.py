@@ -181,6 +181,8 @@ def test_an_aggregate_is_that_of_duckdb_after_every_step(query):
     [
         ("SELECT quantile_cont(x, 1.5) FROM t", "not from 0 to 1"),
         ("SELECT quantile_cont(x) FROM t", "needs"),
+        ("SELECT first(a, true) FROM t", r"takes one argument; first(x) FILTER"),
+        ("SELECT last(a, false) FROM t", r"takes one argument; last(x) FILTER"),
         ("SELECT geomean(a, b) FROM t", "takes one argument"),
         ("SELECT var_pop(s) FROM t", "cast its argument to a number"),
         ("SELECT bit_and(x) FROM t", "takes integers"),

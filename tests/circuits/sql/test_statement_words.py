@@ -300,6 +300,8 @@ FOREIGN = [
     ("SELECT a FROM t CONNECT BY PRIOR a = b", "CONNECT BY", "WITH RECURSIVE"),
     ("SELECT a FROM t TABLESAMPLE (10 PERCENT)", "10", "hash of a key"),
     ("SELECT a FROM t LATEST ON b PARTITION BY a", "LATEST ON", "DISTINCT ON"),
+    ("SELECT a FROM t LATEST ON t.b PARTITION  BY a", "LATEST ON", "DISTINCT ON"),
+    ("CREATE VIEW v REFRESH ON COMMIT AS SELECT a FROM t", "REFRESH ON", "leave it out"),
     ("SELECT a FROM GRAPH_TABLE (g MATCH (x)-[e]->(y) COLUMNS (x.a))", "GRAPH", "Datalog"),
     ("CREATE SOURCE s FROM KAFKA CONNECTION c; SELECT 1", "CREATE SOURCE", "list its columns"),
     ("CREATE SINK s INTO KAFKA CONNECTION c", "CREATE SINK", "write CREATE VIEW"),
@@ -321,6 +323,15 @@ def test_a_construct_of_another_engine_is_refused_with_its_place_and_a_remedy(te
         compile_sql(text, {"t": "a INT, b INT", "u": "a INT, ts TIMESTAMP"})
     assert text[error.value.column - 1 :].startswith(place)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["latest", "refresh"])
+@pytest.mark.parametrize("table", ["{}", "u AS {}", "u {}"])
+def test_a_table_with_the_name_of_such_a_word_is_not_blamed_for_another_error(name, table):
+    joined = table.format(name)
+    text = f"SELECT t.a FROM t JOIN {joined} ON t.a = {name}.a WHERE AND"
+    with pytest.raises(SqlError, match=r"syntax error near '(WHERE|AND)'"):
+        compile_sql(text, {"t": "a INT", "u": "a INT", name: "a INT"})
 
 
 def test_a_word_of_another_engine_is_a_name_in_a_text_that_is_sql():

@@ -166,7 +166,7 @@ def test_a_version_dropped_too_early_is_detected():
 
 
 def test_files_that_are_never_removed_are_detected():
-    with patch.object(Versions, "_remove_unreferenced", lambda self: None):
+    with patch.object(Versions, "remove_unreferenced", lambda self, check_owner: None):
         assert is_detected()
 
 
