@@ -314,7 +314,7 @@ def test_an_unsupported_construct_is_named_with_its_place(text, word, words):
 # Texts with a name that the parser replaces, the word at the error, and words of its message.
 REPLACED_NAMES = [
     ("SELECT listagg(DISTINCT c, c) AS n FROM t", "c)", "separator of listagg()"),
-    ("SELECT regexp_matching(c, 'a') AS n FROM t", "regexp_matching", "did you mean regexp_matches"),
+    ("SELECT regexp_match1(c, 'a') AS n FROM t", "regexp_match1", "did you mean regexp_matches"),
     ("SELECT Now() AS n", "Now", "function Now()"),
     ("SELECT c COLLATE nocase AS n FROM t", "c COLL", "COLLATE nocase"),
     ("SELECT c OVERLAPS ('a') AS n FROM t", "c OVERLAPS", "operator OVERLAPS in SELECT"),
