@@ -73,17 +73,24 @@ from streaming.sink.execution_mode import (
 from streaming.sink.frozen_objects import FROZEN_OBJECTS
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.observer import Published, SinkObserver, notify
-from streaming.sink.output import Output, Outputs, route_outputs
+from streaming.sink.output import Output, OutputRouting, Outputs, route_outputs
 from streaming.sink.progress import Progress
 from streaming.sink.query_identity import QueryIdentity
-from streaming.sink.view_changes import AddViews, DropView, RequestedChange, ViewChanges
+from streaming.sink.view_changes import (
+    AddViews,
+    BackfillProgress,
+    DropView,
+    RequestedChange,
+    RunningBackfill,
+    ViewChanges,
+)
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
-from streaming.state.memory_limit import MemoryUse, parse_memory_limit
+from streaming.state.mapped.memory_limit import MemoryUse, parse_memory_limit
 from streaming.state.program_change import ChangeOptions
 from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
@@ -236,6 +243,11 @@ class ViewSink:
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._clock = clock
         self._change = change or ChangeOptions()
+        if self._change.is_sliced:
+            raise StateError(
+                "rows_per_batch and seconds_per_batch: a sink that starts computes new views at "
+                "once: start it with the earlier views, and call add_view with this option"
+            )
         self._initialize()
         self._observers.extend(observers)
 
@@ -256,7 +268,7 @@ class ViewSink:
             memory_limit=self._memory_limit,
         )
         self._versions = self._engine.versions
-        self._changes = ViewChanges()
+        self._changes = ViewChanges(self)
         self._was_copied = False  # by `__getstate__`, to another process
         self._last: Published | None = None
         self._observers: list[SinkObserver] = []
@@ -303,6 +315,14 @@ class ViewSink:
         watch = self._watch
         return None if watch is None else watch.progress
 
+    @property
+    def backfill(self) -> BackfillProgress | None:
+        """How far the new views are that are computed in slices, for any thread; None if none are.
+
+        The next micro-batch after this is None publishes them.
+        """
+        return self._changes.progress
+
     def add_observer(self, observer: SinkObserver) -> None:
         """Send the events of the following micro-batches to an observer, such as a live page."""
         self._observers.append(observer)
@@ -335,7 +355,12 @@ class ViewSink:
             name: The name of the view, if ``text`` is a plain SELECT.
             materialize: The new views that are kept whole.
             functions: User-defined functions that the new views call.
-            change: Rows of inputs for the backfill.
+            change: Rows of inputs for the backfill; or ``rows_per_batch`` or ``seconds_per_batch``,
+                so that no micro-batch takes much longer: the state of the new views is then
+                computed in slices, one after each of the following micro-batches, and the one
+                after that commits the change. If the job stops before, nothing has changed.
+                `backfill` says how far it is, and ``cancel()`` of the future ends it. Further
+                changes wait for it.
 
         Returns:
             A future with the id of the micro-batch that has committed the change, when its rows
@@ -351,7 +376,8 @@ class ViewSink:
             StreamingError: The mode is "distributed", or another process runs this sink.
 
         Complexity:
-            O(rows that the new views read) and the work of a first step over them, in this call.
+            O(rows that the new views read) and the work of a first step over them, in this call;
+            in slices, in the following micro-batches.
         """
         edit = AddViews(text, outputs, name, materialize, dict(functions or {}))
         return self._request(RequestedChange(edit, change or ChangeOptions()))
@@ -388,20 +414,32 @@ class ViewSink:
                     "the changed views"
                 )
             # In a micro-batch, this is a call by one of its targets or observers.
-            if self._is_current and self._watch is None:
-                self._changes.make(request, self._change_views)
-            else:
-                self._changes.check(request, self._circuit, self._routing)
-                self._changes.add(request)
+            at_once = self._is_current and self._watch is None
+            self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed
 
-    def _change_views(self, request: RequestedChange) -> None:
-        """Go on with other views; the next micro-batch commits the change."""
+    def begin_change(self, request: RequestedChange) -> RunningBackfill | None:
+        """Make a change of the views, or begin its backfill; `ViewChanges` calls this."""
         circuit, routing = request.edit.apply(self._circuit, self._routing)
-        now = microseconds_of(self._clock()) if circuit.reads_now else None
-        self._engine.change_views(
-            circuit, request.options.with_tables(), dropped=request.edit.dropped, now=now
-        )
+        options, dropped = request.options.with_tables(), request.edit.dropped
+        if options.is_sliced:
+            backfill = self._engine.begin_backfill(circuit, options, dropped=dropped)
+            return RunningBackfill(request, circuit, routing, backfill)
+        now = self._microseconds_now() if circuit.reads_now else None
+        self._engine.change_views(circuit, options, dropped=dropped, now=now)
+        self._continue_with(circuit, routing)
+        return None
+
+    def finish_change(self, running: RunningBackfill) -> None:
+        """Make a change of the views whose backfill is complete; `ViewChanges` calls this."""
+        self._engine.finish_backfill(running.backfill, running.request.options)
+        self._continue_with(running.circuit, running.routing)
+
+    def _microseconds_now(self) -> int:
+        return microseconds_of(self._clock())
+
+    def _continue_with(self, circuit: Circuit, routing: OutputRouting) -> None:
+        """Go on with other views, whose state is in memory."""
         self._circuit, self._routing = circuit, routing
         self._state_names = StateNames(circuit.graph)
         FROZEN_OBJECTS.release(self)  # so that the state that was dropped can be freed
@@ -453,7 +491,7 @@ class ViewSink:
                 committed = self._versions.find(batch_id, query_id)
                 self._is_current = True
                 if committed is None:
-                    self._changes.make_all(self._change_views)
+                    self._changes.make_all()
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
                 if self._order.is_pending:  # reading the columns may require a call to a server
@@ -481,6 +519,7 @@ class ViewSink:
             if not self._versions.has_pending_change:
                 self._changes.confirm(batch_id)
             self._record_metrics(result, changes, watch)
+            self._changes.finish()
             return published
 
     def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
@@ -522,6 +561,7 @@ class ViewSink:
         """Release the state directory for another sink or process; the next call opens it again."""
         with self._lock:
             self._is_current = False
+            self._changes.restart_backfill()
             self._versions.close()
             FROZEN_OBJECTS.release(self)
 
@@ -596,6 +636,9 @@ class ViewSink:
         except BaseException:
             staged.abandon()
             raise
+        if self._changes.progress is not None:
+            with watch.phase("backfill", "new views"):
+                self._changes.advance(staged.changes, self._microseconds_now)
         return _BatchResult(
             summary,
             dead_letters=len(staged.dead_letters),
@@ -637,6 +680,8 @@ class ViewSink:
             ),
             seconds=watch.seconds,
             bytes_written=0 if result.is_replay else self._versions.bytes_written,
+            bytes_added=0 if result.is_replay else self._versions.bytes_added,
+            dead_letter_bytes=self._versions.dead_letter_bytes,
             arrangements={
                 self._state_names.name(*split_part_name(name)): size
                 for name, size in summary.sizes.items()

@@ -87,11 +87,32 @@ class ChangeOptions:
             the last micro-batch. It is read once, when the sink starts.
         renames: New names of views, each with the old name: the view goes on under its new name. A
             renamed view that is not listed counts as a removed one and a new one.
+        rows_per_batch: With this limit, `ViewSink.add_view` computes new views in slices: a
+            micro-batch reads at most so many kept rows for them. They are published when they have
+            all rows.
+        seconds_per_batch: As ``rows_per_batch``, a limit of the seconds that a slice takes. The
+            smallest slice is one row, which may take longer.
+
+    Raises:
+        StateError: A limit is not positive.
     """
 
     allow_drop: bool = False
     backfill: Mapping[str, Any] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
+    rows_per_batch: int | None = None
+    seconds_per_batch: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows_per_batch", "seconds_per_batch"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise StateError(f"{name}={limit}: give a positive number, or None for no limit")
+
+    @property
+    def is_sliced(self) -> bool:
+        """True if new views are computed in slices."""
+        return self.rows_per_batch is not None or self.seconds_per_batch is not None
 
     def after(self, earlier: ChangeOptions, views: Collection[str]) -> ChangeOptions:
         """Return the options of an earlier change and this one, as those of one change.

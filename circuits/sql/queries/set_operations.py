@@ -42,7 +42,7 @@ from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
+__all__ = ["apply_limit", "cast_columns", "plan_set_operation", "unify_columns"]
 
 
 def plan_set_operation(environment: Environment, node: exp.SetOperation) -> DerivedTable:
@@ -165,16 +165,17 @@ def unify_columns(
             common = widened_type if source.is_spark else functions.common_type
             types.append(common(column_types))
     names = tuple(field.name for field in first.fields)
-    return [_rename_and_cast(environment, node, plan, names, types) for plan in plans]
+    return [cast_columns(environment, node, plan, names, types) for plan in plans]
 
 
-def _rename_and_cast(
+def cast_columns(
     environment: Environment,
     node: exp.Expr,
     plan: PlanNode,
     names: tuple[str, ...],
     types: Sequence[pa.DataType],
 ) -> PlanNode:
+    """Rename the columns of a plan and cast them, as the dialect does without a CAST."""
     expressions: list[Expression] = []
     clause = environment.clause("a set operation", REFUSE_COLUMN)
     for column, type_ in zip(columns(plan), types, strict=True):

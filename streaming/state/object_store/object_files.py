@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from obstore import copy, delete, exceptions, get, head, list_with_delimiter, put
@@ -63,7 +63,7 @@ class ObjectFiles:
         """Return the directory without its connections."""
         return self.__dict__ | {"_open_store": None}
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create an object of these bytes, or replace it; durable when this returns."""
         views = [memoryview(chunk).cast("B") for chunk in chunks]
         is_small = sum(view.nbytes for view in views) <= MAX_BYTES_AT_ONCE

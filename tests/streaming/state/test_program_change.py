@@ -295,7 +295,7 @@ def test_targets_have_the_rows_of_a_fresh_load_after_changes_and_crashes(seed):
 
 
 # Seeds of schedules that have failed, or with many faults.
-@pytest.mark.parametrize("seed", [*range(18), 1171])
+@pytest.mark.parametrize("seed", [*range(24), 1171])
 def test_schedules_of_changes_and_crashes(seed):
     play(seed)
 
