@@ -11,6 +11,7 @@
 ``python -m benchmarks.windows``        window functions over one large partition
 ``python -m benchmarks.bounded_state``  the state of a long stream with lateness
 ``python -m benchmarks.new_strings``    memory and disk of ever new strings over few live rows
+``python -m benchmarks.program_change`` how long a change of the views takes, against the estimate
 ``python -m benchmarks.latency``        the largest step, with and without a state directory
 ``python -m benchmarks.sink``           the durable sink: overhead, events/s, restart, writes
 ``python -m benchmarks.scale``          joins in the cells of a HyperCube, on Spark

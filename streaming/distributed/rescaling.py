@@ -11,7 +11,7 @@ newest version again in the other form, with the same batch id and the same publ
 everything back and compares it. One rename makes the result current; an error or a crash before
 that leaves the directory unchanged. The query continues from the new version. If Spark replays the
 last micro-batch, the query compares the digests of its rows with those in the version. Digests are
-computed from codes, so rescaling keeps the codes of all strings.
+computed from values, so rescaling does not change them.
 
 Grids are chosen from the existing state: the sizes of the relations, and the values that are so
 frequent that they must be spread (`streaming.distributed.planning.grid_planning`). Therefore it is

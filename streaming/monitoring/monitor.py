@@ -53,6 +53,7 @@ class Totals:
         late_rows: Late rows by input.
         missing_deletions: Deletions of rows that do not exist, by input.
         bytes_written: The bytes written to the state directory.
+        bytes_added: Those of them that are new rows and values, not merged ones.
         dead_letters: The rows that were kept as dead letters.
         dead_letter_files_removed: The old files of dead letters that were removed.
         last: The metrics of the last completed micro-batch.
@@ -74,6 +75,7 @@ class Totals:
     observed: Counter[str] = field(default_factory=Counter)
     all_seconds: float = 0.0
     bytes_written: int = 0
+    bytes_added: int = 0
     dead_letters: int = 0
     dead_letter_files_removed: int = 0
     last: BatchMetrics | None = None
@@ -95,6 +97,7 @@ class Totals:
         self.late_rows.update(metrics.late_rows)
         self.missing_deletions.update(metrics.missing_deletions)
         self.bytes_written += metrics.bytes_written
+        self.bytes_added += metrics.bytes_added
         self.dead_letters += metrics.dead_letters
         self.dead_letter_files_removed += metrics.dead_letter_files_removed
 
@@ -116,6 +119,7 @@ class Totals:
             **counters,
             all_seconds=self.all_seconds,
             bytes_written=self.bytes_written,
+            bytes_added=self.bytes_added,
             dead_letters=self.dead_letters,
             dead_letter_files_removed=self.dead_letter_files_removed,
             last=self.last,

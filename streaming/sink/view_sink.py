@@ -90,7 +90,7 @@ from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_pol
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
-from streaming.state.memory_limit import MemoryUse, parse_memory_limit
+from streaming.state.mapped.memory_limit import MemoryUse, parse_memory_limit
 from streaming.state.program_change import ChangeOptions
 from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
@@ -690,6 +690,8 @@ class ViewSink:
             ),
             seconds=watch.seconds,
             bytes_written=0 if result.is_replay else self._versions.bytes_written,
+            bytes_added=0 if result.is_replay else self._versions.bytes_added,
+            dead_letter_bytes=self._versions.dead_letter_bytes,
             arrangements={
                 self._state_names.name(*split_part_name(name)): size
                 for name, size in summary.sizes.items()

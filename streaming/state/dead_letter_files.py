@@ -92,6 +92,7 @@ class DeadLetterFiles:
 
     Attributes:
         removed: The number of files that the last commit removed.
+        bytes: The bytes of the files that exist; each counts as at least `MIN_FILE_BYTES`.
     """
 
     def __init__(self, files: Files, retention: DeadLetterRetention) -> None:
@@ -99,7 +100,7 @@ class DeadLetterFiles:
         self._directory = files
         self._retention = retention
         self._known: dict[str, FileStatus] = {}  # oldest first
-        self._bytes = 0
+        self.bytes = 0
         self._is_read = False
 
     def forget(self) -> None:
@@ -136,7 +137,7 @@ class DeadLetterFiles:
         """List the existing files, that of a committed micro-batch included."""
         statuses = self._directory.list_files(DEAD_LETTERS_FOLDER)
         self._known.clear()
-        self._bytes = 0
+        self.bytes = 0
         for status in statuses:
             if _FILE_NAME.fullmatch(status.name):
                 self._add(status)
@@ -147,16 +148,16 @@ class DeadLetterFiles:
         max_age, max_bytes = self._retention.max_age, self._retention.max_bytes
         if max_age is not None and now - oldest.modified > max_age.total_seconds():
             return True
-        return max_bytes is not None and self._bytes > max_bytes
+        return max_bytes is not None and self.bytes > max_bytes
 
     def _add(self, status: FileStatus) -> None:
         self._known[status.name] = status
-        self._bytes += max(status.size, MIN_FILE_BYTES)
+        self.bytes += max(status.size, MIN_FILE_BYTES)
 
     def _forget(self, name: str) -> None:
         status = self._known.pop(name, None)
         if status is not None:
-            self._bytes -= max(status.size, MIN_FILE_BYTES)
+            self.bytes -= max(status.size, MIN_FILE_BYTES)
 
     def _remove(self, names: list[str]) -> int:
         """Remove files; return their number."""

@@ -22,9 +22,12 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from streaming.errors import StateDamagedError
 
@@ -35,6 +38,7 @@ __all__ = [
     "Files",
     "MappableFiles",
     "MappedMemory",
+    "ScratchMemory",
     "create_atomically",
     "read_small_file",
     "replace_atomically",
@@ -69,7 +73,7 @@ class Files(Protocol):
 
     location: str
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
 
     def sync(self, name: str) -> None:
@@ -114,15 +118,30 @@ class MappedMemory(Protocol):
 
     Attributes:
         memory: The bytes; an array that refers to them keeps the map open.
+        identity: Numbers that change whenever somebody writes to the file.
     """
 
     memory: memoryview
+    identity: tuple[int, ...]
 
     def check(self) -> None:
         """Raise `StateDamagedError` if the file has another size than when it was mapped."""
 
+    def expect_random_access(self) -> None:
+        """Read no pages ahead: searches touch few pages, far from each other."""
+
     def release_pages(self) -> None:
         """Remove the pages from the memory of this process; the next access reads them again."""
+
+
+class ScratchMemory(Protocol):
+    """Writable memory that is not memory of the process."""
+
+    def take_array(self) -> npt.NDArray[np.int64]:
+        """Return the words, which are 0; the array keeps the memory."""
+
+    def release_pages(self) -> None:
+        """Remove the pages from the memory of this process; their contents stay."""
 
 
 @runtime_checkable
@@ -131,6 +150,16 @@ class MappableFiles(Files, Protocol):
 
     def map(self, name: str, size: int) -> MappedMemory:
         """Return a file of this size as shared memory, which is not memory of the process."""
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32 of a file; it is not in memory as a whole."""
+
+    def scratch(self, folder: str, words: int) -> ScratchMemory:
+        """Return writable memory in a file of a folder; the file has no name.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
 
 
 def read_small_file(files: Files, name: str) -> bytes:

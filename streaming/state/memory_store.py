@@ -15,7 +15,7 @@ import pyarrow as pa
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
 from streaming.state.cell_versions import CellVersions
-from streaming.state.memory_limit import MemoryUse
+from streaming.state.mapped.memory_limit import MemoryUse
 from streaming.state.program_change import AppliedChange, ChangeOptions
 from streaming.state.version_summary import VersionSummary
 
@@ -28,8 +28,8 @@ class InMemoryStore:
     def __init__(self, circuit: Circuit) -> None:
         self.circuit = circuit
         self.id = str(uuid.uuid4())
-        self.bytes_written = 0
-        self.dead_letter_files_removed = 0
+        self.bytes_written = self.bytes_added = 0
+        self.dead_letter_files_removed = self.dead_letter_bytes = 0
         #: As `Store.memory`: there is no limit, because there are no files to map.
         self.memory: MemoryUse | None = None
         self._last: VersionSummary | None = None

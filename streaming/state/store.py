@@ -85,7 +85,7 @@ from streaming.state.manifest import (
     manifest_name,
     next_changes,
 )
-from streaming.state.memory_limit import MemoryLimit, MemoryUse
+from streaming.state.mapped.memory_limit import MemoryLimit, MemoryUse
 from streaming.state.ownership import Owner, check_owner, raise_if_replaced, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
@@ -134,7 +134,7 @@ class Store:
         last_batch: Returns the last micro-batch of a view that its target holds. The next version
             publishes the whole view if it holds none (`Versions.find_unwritten`).
         memory_limit: The number of bytes of the state that may be in memory; the rest is mapped
-            from the files (`streaming.state.memory_limit`). None for no limit.
+            from the files (`streaming.state.mapped.memory_limit`). None for no limit.
     """
 
     def __init__(
@@ -161,6 +161,8 @@ class Store:
         self.id = ""
         #: The number of bytes that the last `write` wrote.
         self.bytes_written = 0
+        #: The number of bytes that it added to the state, without those of merges.
+        self.bytes_added = 0
         self._directory_circuit = directory_circuit or circuit
         self._cell_count = cells
         self._change = change or ChangeOptions()
@@ -170,7 +172,6 @@ class Store:
         self._identity: DirectoryIdentity | None = None
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
-        self._compactor = Compactor(files)
         self._current: Manifest | None = None  # the version that the circuit has loaded
         # The views that an earlier replay of a version left out; None if there are none.
         self._unpublished: UnpublishedViews | None = None
@@ -184,6 +185,7 @@ class Store:
         self._dead_letters = DeadLetterFiles(files, dead_letters)
         self._last_batch = last_batch
         self._memory: MemoryLimit | None = None
+        self._compactor = Compactor(files)
         if memory_limit is not None:
             if not isinstance(files, MappableFiles):
                 raise StateError(
@@ -191,6 +193,7 @@ class Store:
                     "is on another file system: give a path of a local disk, or no limit"
                 )
             self._memory = MemoryLimit(files, circuit, memory_limit)
+            self._compactor = Compactor(files, files)
 
     @observed(WRITE_PHASE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
@@ -264,6 +267,8 @@ class Store:
             StateDamagedError: An older file that the step merges is damaged, or the directory was
                 deleted.
         """
+        if self._memory is not None:
+            self._finish_verification(self._memory)
         stem = f"{batch_id:020}-{_new_name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}", self._compactor)
         name = manifest_name(batch_id)
@@ -277,7 +282,7 @@ class Store:
             if dead_letters is not None:
                 (data,) = encode_parquet(dead_letters, single_file=True)
                 dead_letter_file = dead_letter_name(stem)
-                dead_letter_size = writer.write(dead_letter_file, data).size
+                dead_letter_size = writer.write_added(dead_letter_file, data).size
                 dead_letter_count += dead_letters.num_rows
             manifest = writer.make_manifest(
                 state,
@@ -346,6 +351,7 @@ class Store:
             ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
+        self.bytes_added = writer.bytes_added
         self._compactor.remove(self._versions.add(manifest))
         self._remove_unreferenced()
         self._dead_letters.after_commit(batch_id, dead_letter_file, dead_letter_size)
@@ -356,10 +362,29 @@ class Store:
         self._is_open = True
         return self._summarize(manifest, outputs)
 
+    def _finish_verification(self, memory: MemoryLimit) -> None:
+        """Wait until all files are verified that were mapped unread at the start."""
+        try:
+            memory.finish_verification()
+        except StateDamagedError:
+            self._is_loaded = False  # the next `find` verifies all files before it uses them
+            raise
+        except OSError as error:
+            self._is_loaded = False
+            raise StateError(
+                f"a file of state directory {self.files.location} cannot be read: {error}; nothing "
+                "was applied: check the disk, and start the query again"
+            ) from error
+
     @property
     def dead_letter_files_removed(self) -> int:
         """The number of old files of dead letters that the last `write` removed."""
         return self._dead_letters.removed
+
+    @property
+    def dead_letter_bytes(self) -> int:
+        """The bytes of the files of dead letters that are kept."""
+        return self._dead_letters.bytes
 
     @property
     def memory(self) -> MemoryUse | None:
@@ -470,6 +495,8 @@ class Store:
     def close(self) -> None:
         """Release the directory for other writers."""
         self._compactor.stop()
+        if self._memory is not None:
+            self._memory.forget()
         self._is_open = self._is_loaded = False
         self._required_id = None
         self.files.unlock()
@@ -621,6 +648,7 @@ class Store:
             newest,
             self._versions.__getitem__,
             cells=self._cell_count,
+            map_files=None if self._memory is None else self._memory.map_files,
         )
         self._compactor.check_all(self._current)
         self._is_loaded = True

@@ -29,10 +29,14 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
+from types import SimpleNamespace
 from typing import Final, Literal, TypeVar
+
+import numpy as np
 
 from streaming.errors import StateDamagedError, StateLockedError
 from streaming.state.files import Bytes, FileStatus
@@ -279,7 +283,7 @@ class SimulatedFiles:
         self.alive = True
         self._disk = disk
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         content = b"".join(memoryview(chunk).cast("B") for chunk in chunks)
         disk = self._disk
 
@@ -338,6 +342,17 @@ class SimulatedFiles:
             return SimulatedMap(inode, size)
 
         return self._run(f"map {name}", map_content)
+
+    def checksum(self, name: str) -> int:
+        return self._run(f"checksum {name}", lambda: zlib.crc32(self._disk.inode(name).bytes))
+
+    def scratch(self, folder: str, words: int) -> SimpleNamespace:
+        def reserve() -> SimpleNamespace:
+            return SimpleNamespace(
+                take_array=lambda: np.zeros(words, np.int64), release_pages=lambda: None
+            )
+
+        return self._run(f"scratch {folder} ({words})", reserve)
 
     def size(self, name: str) -> int | None:
         inode = self._run(f"size {name}", lambda: self._disk._names.get(name))
@@ -424,11 +439,15 @@ class SimulatedMap:
         self._size = size
         self.check()
         self.memory = memoryview(bytearray(inode.bytes))
+        self.identity = (zlib.crc32(inode.bytes),)  # damage changes it
 
     def check(self) -> None:
         size = len(self._inode.bytes)
         if size != self._size:
             raise StateDamagedError(f"a mapped file has {size} bytes, expected {self._size}")
+
+    def expect_random_access(self) -> None:
+        pass
 
     def release_pages(self) -> None:
         pass

@@ -42,6 +42,12 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
 
     def read(reader: AggregateReader) -> Expression:
         value = reader.argument(0)
+        if reader.argument_count == 2 and not reader.is_spark:
+            raise reader.source.error(
+                reader.function,
+                f"{reader.name}() takes one argument; {reader.name}(x) FILTER (WHERE x IS NOT "
+                "NULL) leaves NULL out",
+            )
         if reader.argument_count == 2:
             leaves_nulls_out = bool(reader.constant(1, "flag")) or reader.nulls == "ignore"
         elif ignores_nulls and not reader.is_spark:

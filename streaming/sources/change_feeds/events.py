@@ -170,7 +170,7 @@ def deleted_image(top: str, *, base: str = "CAST(NULL AS VARIANT)") -> str:
 def update_images(before: str, after: str, keys: Keys, names: ColumnNames) -> str:
     """Return the images of an update, given its before image and after image.
 
-    For an input with keys this is the after image, with the before image only if the key changed.
+    For an input with keys, the before image is needed only if the key changed.
     """
 
     def has_new_key(relation: str) -> str:

@@ -175,6 +175,31 @@ def test_a_call_that_no_function_takes_is_an_error(text, words):
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        "'%d', f",
+        "'%s', i",
+        "'%f', i",
+        "'%c', s",
+        "'%r', s",
+        "'%a', f",
+        "'%d'",
+        "'%2$d %d', i, j",
+        "'%'",
+    ],
+)
+def test_printf_of_a_value_that_does_not_suit_its_directive_is_an_error_as_in_duckdb(call):
+    text = f"SELECT printf({call}) AS x FROM t"
+    connection = duckdb.connect()
+    connection.register("t", table(ROWS[:1]))
+    if "%a" not in call:  # a hexadecimal float in DuckDB
+        with pytest.raises(duckdb.Error):
+            connection.sql(text).fetchall()
+    with pytest.raises(EvaluationError, match=r"does not format|directive|arguments"):
+        compile_sql(text, {"t": SCHEMA}).step({"t": table(ROWS[:1])})
+
+
+@pytest.mark.parametrize(
     ("text", "last"),
     [("getbit(i, 64)", 63), ("getbit(i, -1)", 63), ("getbit(CAST(i AS INT), 32)", 31)],
 )

@@ -89,6 +89,7 @@ SETS = [
     "grouping(k) = 0",
     "SELECT k, c, count(*) FROM t GROUP BY GROUPING SETS ((1, 2), (1), ((2)), ())",
     "SELECT k, s, sum(a) FROM t GROUP BY ALL",
+    "SELECT k, sum(a > 1), sum(DISTINCT a > 1), sum(a > 1) FILTER (WHERE b > 0) FROM t GROUP BY k",
     "SELECT k, sum(a) AS n, n + 1 AS more, CASE WHEN n > 2 THEN 7 END AS c FROM t GROUP BY ALL",
     "SELECT k, count(*) AS n, n * 2 AS m FROM t GROUP BY ALL HAVING n > 2",
     "SELECT count(*), sum(a) FROM t GROUP BY ()",
@@ -180,6 +181,8 @@ def test_an_aggregate_is_that_of_duckdb_after_every_step(query):
     [
         ("SELECT quantile_cont(x, 1.5) FROM t", "not from 0 to 1"),
         ("SELECT quantile_cont(x) FROM t", "needs"),
+        ("SELECT first(a, true) FROM t", r"takes one argument; first(x) FILTER"),
+        ("SELECT last(a, false) FROM t", r"takes one argument; last(x) FILTER"),
         ("SELECT geomean(a, b) FROM t", "takes one argument"),
         ("SELECT var_pop(s) FROM t", "cast its argument to a number"),
         ("SELECT bit_and(x) FROM t", "takes integers"),

@@ -67,6 +67,11 @@ def test_rows_micro_batches_and_phases_are_those_of_the_sink(tmp_path) -> None:
     step = sum(metrics.seconds.get("step", 0.0) for metrics in sink.metrics)
     assert values["dbsp_wcoj_phase_seconds_total", "step"] == pytest.approx(step)
     assert values["dbsp_wcoj_written_bytes_total",] == sum(m.bytes_written for m in sink.metrics)
+    added = sum(m.bytes_added for m in sink.metrics)
+    assert values["dbsp_wcoj_added_bytes_total",] == added > 0
+    amplification = values["dbsp_wcoj_written_bytes_total",] / added
+    assert values["dbsp_wcoj_write_amplification",] == amplification > 1
+    assert values["dbsp_wcoj_dead_letter_bytes",] == 0
     assert values["dbsp_wcoj_dead_letter_files_removed_total",] == 0
     assert values["dbsp_wcoj_last_batch_id",] == 1
     sink.close()

@@ -97,6 +97,7 @@ def test_the_oldest_dead_letters_are_removed_when_all_files_are_larger_than_the_
     for batch_id in range(5):
         sink(Frame(bad(), "q"), batch_id)
     assert letter_batches(tmp_path) == [2, 3, 4]
+    assert [m.dead_letter_bytes // MIN_FILE_BYTES for m in sink.metrics] == [1, 2, 3, 3, 3]
     sink.close()
     (tmp_path / "dead_letters" / "notes.parquet").write_bytes(b"of a user")
     sink = sink_of(tmp_path, None, **options)

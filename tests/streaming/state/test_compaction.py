@@ -73,6 +73,7 @@ class CountedFiles(LocalFiles):
     def write(self, name, chunks):
         if self._is_compaction and self.fails:
             raise OSError("no space left on this device")
+        chunks = list(chunks)
         self._count(sum(memoryview(chunk).nbytes for chunk in chunks))
         super().write(name, chunks)
 

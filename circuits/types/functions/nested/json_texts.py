@@ -13,7 +13,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time
+from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
@@ -36,6 +36,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.nested.json_columns import JsonStyle, json_column, quote_text
 from circuits.types.functions.type_rules import is_binary, is_text
 
 __all__ = [
@@ -43,7 +44,6 @@ __all__ = [
     "MISSING",
     "parse_json",
     "path_rule",
-    "python_values",
     "steps_of",
     "text_of",
     "to_json_rule",
@@ -372,48 +372,23 @@ def _has_interval(data_type: pa.DataType) -> bool:
     return bool(arrow.is_duration(data_type))
 
 
-def python_values(array: pa.Array) -> list[Any]:
-    """Return an array as values of Python.
-
-    Raises:
-        pa.ArrowInvalid: It contains a date or timestamp that Python cannot represent.
-    """
-    try:
-        return list(array.to_pylist())
-    except OverflowError as error:
-        raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
-
-
 def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    array = arguments[0]
-    texts = [
-        None if value is None else write_json(_to_json_value(value, array.type))
-        for value in python_values(array)
-    ]
-    return pa.array(texts, pa.string())
+    return json_column(fill_rows(arguments[0], 1), _STYLE)
 
 
-def _to_json_value(value: Any, data_type: pa.DataType) -> Any:
-    """Return an Arrow value as a value that JSON can represent."""
-    if value is None:
-        return None
-    if arrow.is_struct(data_type):
-        return {field.name: _to_json_value(value[field.name], field.type) for field in data_type}
-    if arrow.is_map(data_type):
-        return {str(key): _to_json_value(item, data_type.item_type) for key, item in value}
-    if is_nested(data_type):
-        return [_to_json_value(item, data_type.value_type) for item in value]
-    if isinstance(value, float | Decimal):  # in DuckDB, NaN and Infinity have no quotes
-        return value
+def _write_scalar(value: Any, data_type: pa.DataType) -> str:
+    """Return a value as DuckDB writes it in JSON; NaN and Infinity have no quotes."""
+    if isinstance(value, float | Decimal):
+        return write_json(value)
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | datetime | time):
-        text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
-        # As in DuckDB, an offset of whole hours has no minutes: +00.
-        has_offset = isinstance(value, datetime) and value.tzinfo is not None
-        return text.removesuffix(":00") if has_offset else text
-    return value
+        return quote_text(base64.b64encode(value).decode())
+    text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    # As in DuckDB, an offset of whole hours has no minutes: +00.
+    has_offset = isinstance(value, datetime) and value.tzinfo is not None
+    return quote_text(text.removesuffix(":00") if has_offset else text)
 
+
+_STYLE: Final = JsonStyle.of_values(_write_scalar, lambda key, _: str(key), keeps_null_fields=True)
 
 FUNCTIONS = (
     Function(

@@ -128,7 +128,7 @@ FUNCTIONS = (
     ),
     _function(
         "get_bit",
-        "bit b of a, from 0 at the right; an error unless b is from 0 to c",
+        "bit b of a, from 0 at the right; an error if a does not have this bit",
         "iii",
         _bit_at,
     ),

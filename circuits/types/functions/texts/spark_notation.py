@@ -127,7 +127,7 @@ FUNCTIONS = (
     ),
     Function(
         "spark_integer_text",
-        "the integer a in a notation of Spark, rewritten as a cast to an integer reads it",
+        "the text a of an integer, as Spark accepts it, rewritten for a cast to an integer",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_INTEGER, _replace_integers),
     ),

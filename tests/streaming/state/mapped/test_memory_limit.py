@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_sql
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.run import Run
 from streaming import StateDamagedError, StateError, ViewSink
+from streaming.state import compaction
 from streaming.state.local_files import LocalFiles
+from streaming.state.mapped.file_merge import FileMerge
+from streaming.state.part_reader import PartReader
+from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import check, feed, sink_on
+from tests.support.polled_thread import PolledThread
 from tests.support.tables import bag_of, table_of
 
 EDGE = pa.schema([pa.field("a", pa.int64(), False), pa.field("b", pa.int64(), False)])
@@ -130,6 +139,84 @@ def test_a_mapped_file_that_was_cut_short_is_named_before_it_is_read(tmp_path):
     sink.close()
 
 
+class ReadFiles(LocalFiles):
+    """Files that record which of them are read as a whole."""
+
+    def __init__(self, location):
+        super().__init__(location)
+        self.read_names = []
+
+    def read(self, name):
+        self.read_names.append(name)
+        return super().read(name)
+
+    def checksum(self, name):
+        self.read_names.append(name)
+        return super().checksum(name)
+
+
+EDGE_ROWS = [[(1, 2), (2, 3), (3, 1)], [(3, 4), (4, 5), (5, 3)], [(1, 4), (4, 9), (9, 1)]]
+
+
+@pytest.fixture
+def written_state(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    for number, rows in enumerate(EDGE_ROWS):
+        sink(Frame(table_of(EDGE, rows, [1, 1, 1]), "q"), number)
+    sink.close()
+    return tmp_path
+
+
+@contextmanager
+def replayed(place, polls):
+    """Open the state for the last micro-batch, which is committed; yield the files and the sink."""
+    files = ReadFiles(place)
+    with patch.object(compaction, "start_thread", lambda run: PolledThread(run, polls)):
+        sink = edge_sink(files, memory_limit=NOTHING)
+        sink(Frame(table_of(EDGE, EDGE_ROWS[2], [1, 1, 1]), "q"), 2)
+        yield files, sink
+        sink.close()
+
+
+NEVER = 10**6  # polls after which a background thread runs, unless somebody waits for it
+
+
+def test_a_restart_reads_no_large_file_before_its_first_commit(written_state):
+    with replayed(written_state, NEVER) as (files, sink):
+        (view,) = sink.circuit.outputs
+        assert sum(bag_of(sink.table(view)).values()) == 9
+        assert [name for name in files.read_names if name.startswith("data/")] == []
+        sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+        assert any(name.startswith("data/") for name in files.read_names), "not verified"
+
+
+def test_damage_that_the_system_does_not_report_is_found_before_the_first_commit(written_state):
+    with replayed(written_state, NEVER) as (_, sink):
+        for path in (written_state / "data").iterdir():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        with pytest.raises(StateDamagedError, match="has the checksum"):
+            sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+        # Nothing is trusted any more, so the next attempt verifies all files before it uses them.
+        with pytest.raises(StateDamagedError, match="has the checksum"):
+            sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+
+
+@pytest.mark.parametrize("record", ["as it is", "missing", "damaged"])
+def test_a_changed_file_is_verified_before_it_is_used(written_state, record):
+    for path in (written_state / "data").iterdir():
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    if record == "missing":
+        (written_state / "verified.json").unlink()
+    elif record == "damaged":
+        (written_state / "verified.json").write_text("{}")
+    with pytest.raises(StateDamagedError, match="has the checksum"), replayed(written_state, NEVER):
+        pass
+
+
 def test_a_file_of_another_size_is_not_mapped(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a").write_bytes(b"12345678")
@@ -144,6 +231,33 @@ def test_a_map_stays_readable_after_its_file_is_removed(tmp_path):
     memory = LocalFiles(tmp_path).map("a", 8).memory
     (tmp_path / "a").unlink()
     assert memory.tobytes() == b"12345678"
+
+
+def test_a_merge_in_files_gives_the_same_file_as_one_in_memory(tmp_path):
+    random = np.random.default_rng(3)
+    files = LocalFiles(tmp_path)
+    (tmp_path / "data").mkdir()
+    for rows in (3, 40_000):
+        zsets = [
+            ZSet.from_columns(random.integers(0, rows, (2, rows)), random.choice([-1, 1, 2], rows))
+            for _ in range(5)
+        ]
+        runs = [Run.of(zset, np.arange(2)) for zset in zsets]
+        slices = Mock()
+        merge = FileMerge(files, "data", PartReader(files, {}), 1000, slices)
+        in_files = Run.sum_of(runs, merge.merge)
+        in_memory = Run.sum_of(runs)
+        chunks = merge.encode("e [0,1]", in_files)
+        assert slices.call_count >= rows // 1000
+        expected = b"".join(encode_segment([SegmentPart("e [0,1]", in_memory.to_words())]))
+        assert b"".join(chunks) == b"".join(chunks) == expected
+    assert list((tmp_path / "data").iterdir()) == []  # scratch files have no names
+
+
+def test_space_for_a_merge_that_the_disk_does_not_have_is_an_error_before_it_is_written(tmp_path):
+    with pytest.raises(OSError, match=r"(?i)space|large"):
+        LocalFiles(tmp_path).scratch("", 1 << 56)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_stay_in_memory_if_files_cannot_be_mapped(tmp_path, monkeypatch, caplog):
