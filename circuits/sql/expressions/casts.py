@@ -48,6 +48,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
         return Literal(None, target)
+    if source.dialect == "duckdb" and is_nested(value.type) and pa.types.is_string(target):
+        return clause.call(node, "nested_text", value)
     bytes_function = None if source.is_spark else _bytes_function(value.type, target)
     if bytes_function:
         cast = clause.call(node, bytes_function, value)
