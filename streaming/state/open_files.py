@@ -13,6 +13,8 @@ from streaming.errors import StateError
 from streaming.state.arrow_files import ArrowFiles
 from streaming.state.files import Files
 from streaming.state.local_files import LocalFiles
+from streaming.state.object_store.local_cache import LocalCache
+from streaming.state.object_store.object_files import ObjectFiles
 
 __all__ = ["open_files"]
 
@@ -53,18 +55,6 @@ def open_files(location: Any, mode: int | None = None) -> Files:
 
 
 def _object_files(location: str) -> Files:
-    try:
-        from obstore.exceptions import BaseError
-
-        from streaming.state.object_store.local_cache import LocalCache
-        from streaming.state.object_store.object_files import ObjectFiles
-    except ModuleNotFoundError as error:
-        if error.name != "obstore":
-            raise
-        raise StateError(
-            f"{location}: object stores need the package obstore, which is not installed: run "
-            "pip install 'dbsp-wcoj[s3]'"
-        ) from error
     if "?" in location or location.strip("/") == "s3:":
         raise StateError(
             f"{location}: give the bucket and the folder, as in s3://bucket/folder; the endpoint, "
@@ -72,7 +62,12 @@ def _object_files(location: str) -> Files:
         )
     try:
         return ObjectFiles(location, LocalCache.of(location))
-    except (BaseError, ValueError) as error:
+    except ModuleNotFoundError as error:
+        raise StateError(
+            f"{location}: object stores need the package obstore, which is not installed: run "
+            "pip install 'dbsp-wcoj[s3]'"
+        ) from error
+    except ValueError as error:
         raise StateError(
             f"{location} is not usable: {error}; give a URI such as s3://bucket/folder"
         ) from error

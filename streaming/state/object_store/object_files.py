@@ -23,14 +23,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from obstore import copy, delete, exceptions, get, head, list_with_delimiter, put
-from obstore.store import S3Store
-
 from streaming.state.files import Bytes, FileStatus
 from streaming.state.object_store.local_cache import LocalCache
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
+    from obstore.store import S3Store
 
 __all__ = ["ObjectFiles"]
 
@@ -50,6 +48,7 @@ class ObjectFiles:
 
     Raises:
         ValueError: The URI has no bucket, or an option is unknown.
+        ModuleNotFoundError: The package obstore is not installed.
     """
 
     def __init__(self, location: str, cache: LocalCache | None = None, **config: Any) -> None:
@@ -57,7 +56,10 @@ class ObjectFiles:
         self._cache = cache
         self._config = config
         self._open_store: S3Store | None = None
-        self._store  # noqa: B018 - raises an error if the arguments are invalid
+        try:
+            self._store  # noqa: B018 - raises an error if the arguments are invalid
+        except self._library.exceptions.BaseError as error:
+            raise ValueError(f"{location}: {_first_line(error)}") from error
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the directory without its connections."""
@@ -68,7 +70,7 @@ class ObjectFiles:
         views = [memoryview(chunk).cast("B") for chunk in chunks]
         is_small = sum(view.nbytes for view in views) <= MAX_BYTES_AT_ONCE
         with self._os_errors(name):
-            put(self._store, name, b"".join(views) if is_small else views)
+            self._library.put(self._store, name, b"".join(views) if is_small else views)
         if self._cache is not None:
             self._cache.write(name, views)
 
@@ -80,7 +82,7 @@ class ObjectFiles:
                 call whose answer was lost.
         """
         with self._os_errors(name):
-            put(self._store, name, bytes(data), mode="create", use_multipart=False)
+            self._library.put(self._store, name, bytes(data), mode="create", use_multipart=False)
 
     def sync(self, name: str) -> None:
         """Do nothing: an object is durable."""
@@ -88,7 +90,7 @@ class ObjectFiles:
     def rename(self, old: str, new: str) -> None:
         """Copy an object and remove the old one; these are two requests."""
         with self._os_errors(old):
-            copy(self._store, old, new)
+            self._library.copy(self._store, old, new)
         self.remove(old)
 
     def rename_new(self, old: str, new: str) -> None:
@@ -108,7 +110,7 @@ class ObjectFiles:
         if self._cache is not None and (cached := self._cache.read(name)) is not None:
             return cached
         with self._os_errors(name):
-            data = get(self._store, name).bytes()
+            data = self._library.get(self._store, name).bytes()
         if self._cache is not None:
             self._cache.write(name, [memoryview(data)])
         return memoryview(bytearray(data))
@@ -117,7 +119,7 @@ class ObjectFiles:
         """Return the size of an object in bytes; None if it is missing."""
         try:
             with self._os_errors(name):
-                return int(head(self._store, name)["size"])
+                return int(self._library.head(self._store, name)["size"])
         except FileNotFoundError:
             return None
 
@@ -139,7 +141,7 @@ class ObjectFiles:
     def remove(self, name: str) -> None:
         """Remove an object; a missing object is not an error."""
         with contextlib.suppress(FileNotFoundError), self._os_errors(name):
-            delete(self._store, name)
+            self._library.delete(self._store, name)
         if self._cache is not None:
             self._cache.remove(name)
 
@@ -163,19 +165,31 @@ class ObjectFiles:
         """Do nothing: an object store has no locks."""
 
     @property
+    def _library(self) -> Any:
+        """The library obstore, which an extra installs."""
+        import obstore
+
+        return obstore
+
+    @property
     def _store(self) -> S3Store:
         if self._open_store is None:
+            from obstore.store import S3Store
+
             self._open_store = S3Store.from_url(self.location, **self._config)
         return self._open_store
 
     def _objects(self, folder: str) -> Sequence[ObjectMeta]:
         with self._os_errors(folder):
-            return list_with_delimiter(self._store, folder or None)["objects"]
+            listing = self._library.list_with_delimiter(self._store, folder or None)
+            objects: Sequence[ObjectMeta] = listing["objects"]
+            return objects
 
     @contextlib.contextmanager
     def _os_errors(self, name: str) -> Iterator[None]:
         """Raise errors of the library as an `OSError` that names the object."""
         path = f"{self.location}/{name}"
+        exceptions = self._library.exceptions
         try:
             yield
         except FileNotFoundError:

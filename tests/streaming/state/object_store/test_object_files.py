@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -251,3 +252,10 @@ def test_a_cache_that_cannot_be_used_is_ignored(location, tmp_path):
     sink = sink_on(ObjectFiles(location, LocalCache(tmp_path / "file")))
     feed(sink, 0, 1)
     check(sink, 2)
+
+
+def test_a_missing_package_is_an_error_that_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(StateError, match=r"pip install 'dbsp-wcoj\[s3\]'"):
+        open_files("s3://bucket/folder")
