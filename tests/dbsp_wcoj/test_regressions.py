@@ -51,6 +51,29 @@ def test_a_view_runs_one_step_at_a_time():
     assert len(view.step({"r": ZSet.from_rows([(-1,)])})) == 1000
 
 
+def test_a_prepared_step_is_not_committed_between_two_chunks():
+    """The join read runs that the commit had replaced, and did not end."""
+    view = DeltaQuery("q(a, b) :- r(a), s(b)")
+    view.step({"r": THOUSAND})
+    prepared = view.prepare({"r": ZSet.from_rows([(5000,)])})
+    chunks = view.step_chunks({"s": THOUSAND})
+    first = next(chunks)
+    with pytest.raises(DbspWcojError, match="exhaust or close"):
+        prepared.commit()
+    assert len(first) + sum(map(len, chunks)) == 1_000_000
+    with pytest.raises(DbspWcojError, match="prepare it again"):
+        prepared.commit()
+
+
+def test_chunks_of_a_step_that_another_step_overtakes_are_an_error():
+    """The chunks were computed from the rows after the other step, and the error came last."""
+    view = DeltaQuery("q(a, c) :- e(a, b), e(b, c)")
+    chunks = view.step_chunks({"e": ZSet.from_rows([(2, 3)])})
+    view.step({"e": ZSet.from_rows([(3, 5)])})
+    with pytest.raises(DbspWcojError, match="prepare it again"):
+        next(chunks)
+
+
 def test_a_view_evaluates_only_a_fresh_step_of_its_own_relations():
     relations, others = Relations(), Relations()
     view = DeltaQuery("n() :- r(a), r(b)", relations=relations)
