@@ -329,10 +329,17 @@ class DeltaQuery:
             plans: The value of `plans` when the relations were stored, with the same query and
                 formula; None to plan with statistics of the relations.
 
+        Raises:
+            DbspWcojError: A step of the view is being computed or read in chunks.
+
         Complexity:
             That of planning; and O(rows) for each arrangement that was not loaded.
         """
-        self._plan_cache.resume(plans)
+        self._acquire()
+        try:
+            self._plan_cache.resume(plans)
+        finally:
+            self._lock.release()
 
     def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         if self._shares_relations:

@@ -17,6 +17,7 @@ from dbsp_wcoj import (
     WeightOverflowError,
     ZSet,
     generic_join,
+    generic_join_chunks,
 )
 from dbsp_wcoj.query import Atom, Variable
 from dbsp_wcoj.zset import MAX_INT64
@@ -63,6 +64,24 @@ def test_a_prepared_step_is_not_committed_between_two_chunks():
     assert len(first) + sum(map(len, chunks)) == 1_000_000
     with pytest.raises(DbspWcojError, match="prepare it again"):
         prepared.commit()
+
+
+def test_chunks_of_a_join_of_traces_do_not_see_later_updates():
+    """The join read runs that an update had merged and freed."""
+    left, right = Trace(1), Trace(1)
+    for trace in (left, right):
+        trace.update(THOUSAND)
+    sizes = {run.buffer.size for run in left.arrangements[0].spine.runs}
+    chunks = generic_join_chunks("q(a, b) :- r(a), s(b)", {"r": left, "s": right})
+    received = [next(chunks)]
+    for trace in (left, right):
+        for start in range(1000, 31_000, 1000):
+            trace.update(ZSet.from_columns([np.arange(start, start + 1000)]))
+    other_arrays = [np.full(size, 3) for size in sizes for _ in range(500)]
+    received += chunks
+    assert sum(map(len, received)) == 1_000_000
+    assert all(chunk.rows.max() < 1000 for chunk in received)
+    del other_arrays
 
 
 def test_chunks_of_a_step_that_another_step_overtakes_are_an_error():
