@@ -489,8 +489,11 @@ class ViewSink:
             with watch.phase("load", "state"):
                 committed = self._versions.find(batch_id, query_id)
                 self._is_current = True
-                if committed is None:
-                    self._changes.make_all()
+            if committed is None:
+                self._publish_left_out(df, watch)
+                if self._changes.is_pending:
+                    with watch.phase("backfill", "new views"):
+                        self._changes.make_all()
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
                 if self._order.is_pending:  # reading the columns may require a call to a server
@@ -644,6 +647,14 @@ class ViewSink:
             missing_deletions=staged.missing_deletions,
             late_rows=staged.late_rows,
         )
+
+    def _publish_left_out(self, df: DataFrame, watch: Stopwatch) -> None:
+        """Publish the last micro-batch to views that its replay left out, if there are any."""
+        unpublished = self._versions.unpublished
+        if unpublished is not None:
+            with watch.phase("publish", "targets"):
+                self._publish(df, unpublished, watch)
+            self._versions.confirm_published()
 
     def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
         for view, table in summary.outputs.items():

@@ -12,6 +12,9 @@ before the commit leaves the directory as it was. After a crash later than that,
 removes what is left. Afterwards only the newest version exists, so the query continues with the
 next micro-batch or with a replay of the last one, but not with an earlier one.
 
+The state of cells cannot be compacted. The driver has the strings of all inputs, and does not know
+which of them the rows of the cells still have, so their values are never removed either.
+
 Memory: the state, and twice the largest arrangement. Disk: the old and the new files together.
 """
 
@@ -126,9 +129,10 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
     files, before = rewrite.files, rewrite.before
     if before.cells is not None:
         raise StateError(
-            f"{files.location} is distributed over cells, which are not compacted: rescaling "
-            f"writes them again, with dbsp-wcoj rescale {files.location} "
-            f"--cells {before.cells.count}"
+            f"{files.location} is distributed over {before.cells.count} cells, and only a state in "
+            f"one process can be compacted: run dbsp-wcoj rescale {files.location} --embedded, "
+            f"then this command, then dbsp-wcoj rescale {files.location} --cells "
+            f"{before.cells.count}"
         )
     size_before = StoredSize.of(files, before)
     circuit.load(read_state(files, before))

@@ -10,6 +10,7 @@
     data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and dictionaries      (segment)
     outputs/....parquet                   published tables of the views               (parquet)
     dead_letters/<batch id>-<attempt>.parquet   rejected rows                (dead_letter_files)
+    unpublished.json                      views that a replay left out          (unpublished)
     metrics.jsonl                         a line for each micro-batch
 
 An arrangement is a relation in one column order; a dictionary assigns codes to strings. Both are
@@ -96,6 +97,7 @@ from streaming.state.program_change import (
     write_programs,
 )
 from streaming.state.reader import Reader, load
+from streaming.state.unpublished import UNPUBLISHED_FILE, UnpublishedViews
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
 from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
@@ -171,6 +173,8 @@ class Store:
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
         self._current: Manifest | None = None  # the version that the circuit has loaded
+        # The views that an earlier replay of a version left out; None if there are none.
+        self._unpublished: UnpublishedViews | None = None
         self._owner: Owner | None = None  # this store as the writer of the directory
         self._is_open = False
         self._is_loaded = False
@@ -216,6 +220,8 @@ class Store:
                 self._check_query(batch_id, query_id)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
+                if batch_id == newest:
+                    self._record_left_out(newest)
             except (OSError, StateDamagedError) as error:
                 self._raise_if_replaced()
                 if isinstance(error, OSError):
@@ -518,6 +524,7 @@ class Store:
             if self._versions.fingerprint in (None, self._directory_circuit.fingerprint):
                 self._describe_circuit()
             self._dead_letters.forget()
+            self._unpublished = UnpublishedViews.read(self.files)
         except BaseException as error:
             self.files.unlock()
             if not isinstance(error, OSError):
@@ -702,6 +709,55 @@ class Store:
         for link in self._links_after(batch_id):
             summary = summary.continued(link)
         return summary
+
+    def _record_left_out(self, newest: int) -> None:
+        """Record the views that a replay of the newest version is not published to.
+
+        Raises:
+            OSError: The file system failed, so the replay must not be published.
+        """
+        if self._pending is None:
+            return
+        continued = self._pending.link.views.values()
+        left_out = tuple(view for view in self._versions[newest].outputs if view not in continued)
+        if left_out:
+            self._unpublished = UnpublishedViews(newest, left_out)
+            self._unpublished.write(self.files)
+
+    @property
+    def unpublished(self) -> VersionSummary | None:
+        """The newest version, with the views that an earlier replay of it left out; else None.
+
+        They are published before the next micro-batch; call `confirm_published` after that.
+        """
+        record, newest = self._unpublished, self._versions.newest
+        if record is None or newest is None:
+            return None
+        views = record.of_version(newest, self._versions[newest].outputs)
+        if not views:  # a later version is committed
+            self._forget_unpublished()
+            return None
+        old_names = {view: view for view in views}
+        if self._pending is not None:
+            old_names = dict(self._pending.link.views)
+        names = {new for new, old in old_names.items() if old in views}
+        return self._read_committed(newest).of_views(names) if names else None
+
+    def confirm_published(self) -> None:
+        """Record that `unpublished` is published.
+
+        While a change of the views is pending, the record stays, because this sink may not have all
+        recorded views.
+        """
+        if self._pending is None:
+            self._forget_unpublished()
+
+    def _forget_unpublished(self) -> None:
+        self._unpublished = None
+        try:
+            self.files.remove(UNPUBLISHED_FILE)
+        except OSError as error:  # it is out of date once the next version is committed
+            log.warning("%s was not removed: %s", UNPUBLISHED_FILE, error)
 
     def _links_after(self, batch_id: int) -> Iterator[ProgramLink]:
         """Yield the changes of the views after a version, oldest first."""
