@@ -290,6 +290,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "map_entries": "map_entries(MAP {'a': 1})",
         "map_from_entries": "map_from_entries([{'k': 'a', 'v': 1}])",
         "map_concat": "spark: map_concat(map('a', 1), map('b', 2))",
+        "nested_text": "CAST({'x': [1, NULL], 'y': 'a, b'} AS VARCHAR)",
         "map_merge": "map_concat(MAP {'a': 1}, MAP {'a': 2})",
         "sorted_list_histogram": "list_histogram(['b', 'a', 'b'])",
     },

@@ -199,9 +199,11 @@ def _parse_statements(
     statements = []
     # All sources share them, because DECLARE RECURSIVE VIEW is a statement of its own.
     recursive_views: set[str] = set()
+    types: dict[str, str] = {}
     for number, part in enumerate(_split(text, tokens)):
         try:
             source = SqlSource(part, dialect)
+            source.types = types
             for tree in source.parse():
                 statements.append(_Statement(source, tree, _name_of(tree, number, name)))
             recursive_views |= source.recursive_views

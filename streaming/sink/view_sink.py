@@ -143,8 +143,9 @@ class ViewSink:
         outputs: The target and the output mode of each view, a list of `Output`. Short form: one
             `Target` or function ``(frame, batch_id)``, which receives the deltas of all outputs of
             the circuit, one view after another.
-        state_dir: The location of the state: a path, a URI of a pyarrow file system, a pair of file
-            system and path, or `Files`. Without it, the state is in memory.
+        state_dir: The location of the state: a path, a URI such as ``s3://bucket/folder`` or of a
+            pyarrow file system, a pair of file system and path, or `Files`. Without it, the state
+            is in memory.
         state_mode: The permission bits of the state directory, its folders and, without the execute
             bits, its files (also dead letters), when they are created on a local disk. Existing
             files keep their mode. By default only the user of this process may read them.
@@ -489,8 +490,11 @@ class ViewSink:
             with watch.phase("load", "state"):
                 committed = self._versions.find(batch_id, query_id)
                 self._is_current = True
-                if committed is None:
-                    self._changes.make_all()
+            if committed is None:
+                self._publish_left_out(df, watch)
+                if self._changes.is_pending:
+                    with watch.phase("backfill", "new views"):
+                        self._changes.make_all()
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
                 if self._order.is_pending:  # reading the columns may require a call to a server
@@ -644,6 +648,14 @@ class ViewSink:
             missing_deletions=staged.missing_deletions,
             late_rows=staged.late_rows,
         )
+
+    def _publish_left_out(self, df: DataFrame, watch: Stopwatch) -> None:
+        """Publish the last micro-batch to views that its replay left out, if there are any."""
+        unpublished = self._versions.unpublished
+        if unpublished is not None:
+            with watch.phase("publish", "targets"):
+                self._publish(df, unpublished, watch)
+            self._versions.confirm_published()
 
     def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
         for view, table in summary.outputs.items():

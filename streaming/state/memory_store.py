@@ -123,6 +123,14 @@ class InMemoryStore:
             self.has_pending_change = True
             self.pending_outputs = applied.outputs_after(self.pending_outputs)
 
+    @property
+    def unpublished(self) -> VersionSummary | None:
+        """As `Store.unpublished`: none, because no other program goes on with state in memory."""
+        return None
+
+    def confirm_published(self) -> None:
+        """Do nothing, because `unpublished` is None."""
+
     def confirm_commit(self) -> None:
         """Record that the circuit has committed the step."""
         self._is_circuit_behind = False

@@ -10,6 +10,7 @@
     data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and dictionaries      (segment)
     outputs/....parquet                   published tables of the views               (parquet)
     dead_letters/<batch id>-<attempt>.parquet   rejected rows                (dead_letter_files)
+    unpublished.json                      views that a replay left out          (unpublished)
     metrics.jsonl                         a line for each micro-batch
 
 An arrangement is a relation in one column order; a dictionary assigns codes to strings. Both are
@@ -71,10 +72,11 @@ from streaming.state.directory_identity import (
     update_identity,
 )
 from streaming.state.files import (
+    AtomicFiles,
     Files,
     MappableFiles,
+    StagedFile,
     read_small_file,
-    unused_temporary_name,
 )
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import (
@@ -96,6 +98,7 @@ from streaming.state.program_change import (
     write_programs,
 )
 from streaming.state.reader import Reader, load
+from streaming.state.unpublished import UNPUBLISHED_FILE, UnpublishedViews
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
 from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
@@ -171,6 +174,8 @@ class Store:
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
         self._current: Manifest | None = None  # the version that the circuit has loaded
+        # The views that an earlier replay of a version left out; None if there are none.
+        self._unpublished: UnpublishedViews | None = None
         self._owner: Owner | None = None  # this store as the writer of the directory
         self._is_open = False
         self._is_loaded = False
@@ -216,6 +221,8 @@ class Store:
                 self._check_query(batch_id, query_id)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
+                if batch_id == newest:
+                    self._record_left_out(newest)
             except (OSError, StateDamagedError) as error:
                 self._raise_if_replaced()
                 if isinstance(error, OSError):
@@ -225,7 +232,10 @@ class Store:
                     ) from error
                 self._fall_back(batch_id, newest, error)
             else:
-                self._remove_unreferenced()
+                # On an object store, an earlier writer may still commit a version that names
+                # these files, until this one has written the next version.
+                if not isinstance(self.files, AtomicFiles):
+                    self._remove_unreferenced()
                 return committed
 
     @observed(WRITE_PHASE)
@@ -265,8 +275,6 @@ class Store:
             self._finish_verification(self._memory)
         stem = f"{batch_id:020}-{_new_name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}", self._compactor)
-        name = manifest_name(batch_id)
-        temporary = unused_temporary_name(name)
         try:
             state = step.state(writer.dictionary_lengths)
             writer.add(state)
@@ -307,7 +315,7 @@ class Store:
                 write_programs(self.files, self._directory_circuit, self._pending)
             data = manifest.encode()
             manifest = replace(manifest, checksum=checksum_of(data))
-            writer.write(temporary, data)
+            staged = writer.stage(manifest_name(batch_id), data)
             if not writer.folders <= self._durable_folders:
                 self.files.sync_folder("")  # makes the names of new folders durable
                 self._durable_folders |= writer.folders
@@ -337,7 +345,7 @@ class Store:
         # the step.
         self._is_loaded = self._is_open = False
         try:
-            self._rename_manifest(temporary, batch_id, data, owner)
+            self._commit(staged, batch_id, data, owner)
         except OSError as error:
             raise StateError(
                 f"the outcome of the commit of micro-batch {batch_id} to state directory "
@@ -510,14 +518,17 @@ class Store:
             if self._cell_count is not None:
                 check_same_circuit(self.files, identity, self._directory_circuit)
             self._owner = take_over(self.files)
-            self._versions.read(self.id)
+            self._versions.read(self.id, spare=1)
             while self._versions.epoch >= self._owner.epoch:  # epoch.json was lost
                 self._owner = take_over(self.files, self._versions.epoch)
-                self._versions.read(self.id)  # another sink may have written versions meanwhile
+                self._versions.read(
+                    self.id, spare=1
+                )  # another sink may have written versions meanwhile
             self._metrics_bytes = self._metrics_file_size()
             if self._versions.fingerprint in (None, self._directory_circuit.fingerprint):
                 self._describe_circuit()
             self._dead_letters.forget()
+            self._unpublished = UnpublishedViews.read(self.files)
         except BaseException as error:
             self.files.unlock()
             if not isinstance(error, OSError):
@@ -556,15 +567,14 @@ class Store:
                 "copy, or delete it together with the checkpoint, and start the query again"
             )
 
-    def _rename_manifest(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
-        """Rename a manifest to its name, unless another writer has used the name."""
-        name = manifest_name(batch_id)
+    def _commit(self, staged: StagedFile, batch_id: int, data: bytes, owner: Owner) -> None:
+        """Give a manifest its name, unless another writer has used the name."""
         try:
-            self.files.rename_new(temporary, name)
+            staged.create()
         except FileExistsError as error:
-            # The file is this manifest if the rename succeeded and its result was lost.
-            if read_small_file(self.files, name) != data:
-                self.files.remove(temporary)
+            # The file is this manifest if the operation succeeded and its result was lost.
+            if read_small_file(self.files, manifest_name(batch_id)) != data:
+                staged.abandon()
                 raise StateLockedError(
                     f"version {batch_id} of state directory {self.files.location} was written by "
                     "another sink: stop that query and start this one again, or give it a "
@@ -702,6 +712,55 @@ class Store:
         for link in self._links_after(batch_id):
             summary = summary.continued(link)
         return summary
+
+    def _record_left_out(self, newest: int) -> None:
+        """Record the views that a replay of the newest version is not published to.
+
+        Raises:
+            OSError: The file system failed, so the replay must not be published.
+        """
+        if self._pending is None:
+            return
+        continued = self._pending.link.views.values()
+        left_out = tuple(view for view in self._versions[newest].outputs if view not in continued)
+        if left_out:
+            self._unpublished = UnpublishedViews(newest, left_out)
+            self._unpublished.write(self.files)
+
+    @property
+    def unpublished(self) -> VersionSummary | None:
+        """The newest version, with the views that an earlier replay of it left out; else None.
+
+        They are published before the next micro-batch; call `confirm_published` after that.
+        """
+        record, newest = self._unpublished, self._versions.newest
+        if record is None or newest is None:
+            return None
+        views = record.of_version(newest, self._versions[newest].outputs)
+        if not views:  # a later version is committed
+            self._forget_unpublished()
+            return None
+        old_names = {view: view for view in views}
+        if self._pending is not None:
+            old_names = dict(self._pending.link.views)
+        names = {new for new, old in old_names.items() if old in views}
+        return self._read_committed(newest).of_views(names) if names else None
+
+    def confirm_published(self) -> None:
+        """Record that `unpublished` is published.
+
+        While a change of the views is pending, the record stays, because this sink may not have all
+        recorded views.
+        """
+        if self._pending is None:
+            self._forget_unpublished()
+
+    def _forget_unpublished(self) -> None:
+        self._unpublished = None
+        try:
+            self.files.remove(UNPUBLISHED_FILE)
+        except OSError as error:  # it is out of date once the next version is committed
+            log.warning("%s was not removed: %s", UNPUBLISHED_FILE, error)
 
     def _links_after(self, batch_id: int) -> Iterator[ProgramLink]:
         """Yield the changes of the views after a version, oldest first."""

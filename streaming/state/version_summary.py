@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -48,6 +48,14 @@ class VersionSummary:
             files={new: self.files[old] for new, old in views if old in self.files},
             previous={new: self.previous.get(old) for new, old in views},
             digests=self.digests if link.has_same_inputs else {},
+        )
+
+    def of_views(self, names: Collection[str]) -> VersionSummary:
+        """Return the micro-batch with some of its views only."""
+        return replace(
+            self,
+            outputs={view: table for view, table in self.outputs.items() if view in names},
+            files={view: files for view, files in self.files.items() if view in names},
         )
 
     def check_same_rows(self, digests: Mapping[str, int]) -> None:

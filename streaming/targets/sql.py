@@ -411,10 +411,11 @@ class _TableWrite:
         delta, dialect = self.delta, self.dialect
         if delta.mode == "delta":
             delta.check_free(BATCH_ID, ROW_NUMBER)
+        columns = self._columns()
         shape = dialect.shape_of(connection, self.name, self.schema)
         if shape is None:
             return
-        reason = describe_mismatch(shape, self._columns(), delta.keys)
+        reason = describe_mismatch(shape, columns, delta.keys)
         if reason is not None:
             raise TargetError(
                 f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot receive it: "
@@ -522,11 +523,17 @@ class _TableWrite:
     def _columns(self) -> dict[str, str]:
         """Return the columns that are written, and their types."""
         added = (BATCH_ID, ROW_NUMBER) if self.delta.mode == "delta" else ()
-        return dict.fromkeys(added, "BIGINT NOT NULL") | {
-            field.name: self.dialect.type_of(field.type)
-            for field in self.delta.table.schema
-            if field.name != WEIGHT or self.delta.mode != "upsert"
-        }
+        columns = dict.fromkeys(added, "BIGINT NOT NULL")
+        for field in self.delta.table.schema:
+            if field.name == WEIGHT and self.delta.mode == "upsert":
+                continue
+            try:
+                columns[field.name] = self.dialect.type_of(field.type)
+            except TargetError as error:
+                raise TargetError(
+                    f"view {self.delta.view!r}: column {field.name!r} cannot be written: {error}"
+                ) from error
+        return columns
 
     def _create_statement(self) -> str:
         """Return the statement that creates the table if it is missing."""

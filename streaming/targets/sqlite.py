@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from circuits.types.arrow_types import Family, family_of
+from circuits.types.arrow_types import Family, family_of, is_nested
 from streaming.errors import TargetError
 from streaming.targets.dialect import (
     Row,
@@ -31,6 +31,7 @@ from streaming.targets.dialect import (
     duration_counts,
     insert_statement,
     iso_texts,
+    no_type_error,
     on_conflict,
     values_clause,
     values_of,
@@ -61,6 +62,8 @@ class Sqlite:
         return '"' + name.replace('"', '""') + '"'
 
     def type_of(self, type_: pa.DataType) -> str:
+        if is_nested(type_):
+            raise no_type_error(type_, self.name)
         return _TYPES.get(family_of(type_), "TEXT")
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -166,11 +167,17 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
             node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
         )
     clause.source.allow_arguments(schema, "this", "is_string")
+    if re.fullmatch(_LIST_OF_JSON, schema.this):
+        return clause.call(node, "json_elements", clause.read(node.this))
     try:
         type = _parse_schema(schema.this)
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+
+
+#: The schema of a list of JSON values of any form.
+_LIST_OF_JSON: Final = r"""(?i)\s*\[\s*"JSON"\s*\]\s*"""
 
 
 def _is_json_schema(schema: exp.Expr) -> bool:

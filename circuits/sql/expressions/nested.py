@@ -290,6 +290,16 @@ def _read_containment(
     return clause.call(node, function, container, contained)
 
 
+def _read_prepend(clause: Clause, node: exp.ArrayPrepend) -> Expression:
+    """Read array_prepend(); Feldera has the list first, as Spark does."""
+    clause.source.allow_arguments(node, "this", "expression", "null_propagation")
+    values, element = clause.read(node.this), clause.read(node.expression)
+    if not is_list(values.type) and is_list(element.type):
+        values, element = element, values
+    function = "list_prepend_or_null" if clause.source.is_spark else "list_prepend"
+    return clause.call(node, function, values, element)
+
+
 def _read_array_size(clause: Clause, node: exp.ArraySize) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     dimension = node.args.get("expression")
@@ -430,12 +440,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         *("this", "expression"),
         ignored=["zero_based"],
     ),
-    exp.ArrayPrepend: _reader_by_dialect(
-        "list_prepend",
-        "list_prepend_or_null",
-        *("this", "expression"),
-        ignored=["null_propagation"],
-    ),
+    exp.ArrayPrepend: _read_prepend,
     exp.ArrayRemove: _reader_by_dialect(
         "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
     ),

@@ -48,7 +48,12 @@ from circuits.sql.syntax.interval_syntax import (
 )
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.method_calls import replace_method_calls
-from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
+from circuits.sql.syntax.spark_syntax import (
+    OPERATORS,
+    is_map_constructor,
+    join_spark_tokens,
+    rewrite_spark_tree,
+)
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
 __all__ = [
@@ -116,6 +121,8 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
 
     has_methods = dialect_name.casefold() == "duckdb"
     parse_call = partial(_parse_expression, dialect=dialect)
+    for tree in trees:
+        _name_created_values(tree)
     trees = [
         tree and replace_method_calls(tree, has_methods=has_methods, parse=parse_call)
         for tree in trees
@@ -138,6 +145,13 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     ]
 
 
+def _name_created_values(tree: exp.Expr | None) -> None:
+    """Replace ``CREATE VIEW v AS VALUES (1) AS t(a)`` by a SELECT from the named rows."""
+    values = tree.args.get("expression") if isinstance(tree, exp.Create) else None
+    if isinstance(values, exp.Values) and values.args.get("alias") and tree is not None:
+        tree.set("expression", exp.Select(expressions=[exp.Star()], from_=exp.From(this=values)))
+
+
 def _dialect(name: str) -> Dialect:
     dialect = Dialect.get_or_raise(name)
     dialect.INDEX_OFFSET = 0  # keep subscripts as written; sqlglot would renumber those of maps
@@ -157,7 +171,38 @@ def _rewrite_tree(tree: exp.Expr) -> exp.Expr:
         if node.args.get("negate"):  # as sqlglot reads IS NOT NULL in PostgreSQL's dialects
             node.set("negate", None)
             node.replace(exp.Not(this=node.copy()))
+    for part in list(tree.find_all(exp.Bracket, exp.List, exp.WindowSpec)):
+        _rewrite_words(part)
     return replace_array_subqueries(replace_intervals(_replace_row_functions(tree)))
+
+
+def _rewrite_words(node: exp.Expr) -> None:
+    """Replace words of PostgreSQL's followers.
+
+    ::
+
+        MAP['a', 1]                    MAP {'a': 1}, in Feldera
+        LIST[1, 2]                     [1, 2], in Materialize
+        RANGE '1 hour' PRECEDING       RANGE INTERVAL '1 hour' PRECEDING, in RisingWave
+    """
+    if isinstance(node, exp.WindowSpec):
+        for side in ("start", "end"):
+            offset = node.args.get(side)
+            is_text = isinstance(offset, exp.Literal) and offset.is_string
+            if is_text and node.args.get("kind") == "RANGE":
+                interval = exp.DataType(this=exp.DType.INTERVAL)
+                node.set(side, exp.Cast(this=offset, to=interval))
+        return
+    if isinstance(node, exp.List):
+        values: exp.Expr = exp.Array(expressions=node.expressions)
+    elif isinstance(node, exp.Bracket) and is_map_constructor(node):
+        parts = node.expressions[::2], node.expressions[1::2]
+        keys, items = (exp.Array(expressions=list(part)) for part in parts)
+        values = exp.Map(keys=keys, values=items)
+    else:
+        return
+    values.meta.update(node.meta)
+    node.replace(values)
 
 
 def _replace_row_functions(tree: exp.Expr) -> exp.Expr:

@@ -13,6 +13,7 @@ SORT BY                                  ORDER BY: a view is one partition
 ``try_avg(x)``                           ``avg(x)``, which never overflows here
 ``IDENTIFIER('a.b')``                    ``a.b``
 ``first_value(x)`` without OVER          ``first(x)``
+``grouping__id``                         ``grouping_id()``
 ``mode(x, true)``                        ``mode(x)``, which is always deterministic here
 ``CAST(t AS TIMESTAMP(3))`` of Flink      ``date_trunc('millisecond', CAST(t AS TIMESTAMP))``
 ``ROW<a INT>`` of Flink                  ``STRUCT<a INT>``
@@ -32,7 +33,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["OPERATORS", "join_spark_tokens", "rewrite_spark_tree"]
+__all__ = ["OPERATORS", "is_map_constructor", "join_spark_tokens", "rewrite_spark_tree"]
 
 # A token type that no text of Spark has, for >>>.
 _UNSIGNED_SHIFT: Final = TokenType.PIPE_SLASH
@@ -154,7 +155,9 @@ def rewrite_spark_tree(tree: exp.Expr) -> exp.Expr:
         elif isinstance(node, exp.FromBase64):
             data = exp.Anonymous(this="unbase64", expressions=[node.this])
             _replace(node, exp.Cast(this=data, to=exp.DataType(this=exp.DType.TEXT)))
-        elif isinstance(node, exp.Bracket) and _is_map(node):
+        elif isinstance(node, exp.Column) and _is_grouping_number(node):
+            _replace(node, exp.GroupingId())
+        elif isinstance(node, exp.Bracket) and is_map_constructor(node):
             _replace(node, exp.func("map", *node.expressions, dialect="spark"))
         elif isinstance(node, exp.Anonymous):
             _rewrite_call(node)
@@ -207,7 +210,11 @@ def _rewrite_timestamp(node: exp.Cast) -> None:
         )
 
 
-def _is_map(node: exp.Bracket) -> bool:
+def _is_grouping_number(node: exp.Column) -> bool:
+    return node.name.lower() == "grouping__id" and not node.table
+
+
+def is_map_constructor(node: exp.Bracket) -> bool:
     """Return whether a subscript is a map, ``MAP['a', 1, 'b', 2]``."""
     column, values = node.this, node.expressions
     is_name = isinstance(column, exp.Column) and column.name.upper() == "MAP" and not column.table

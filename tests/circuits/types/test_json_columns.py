@@ -109,11 +109,10 @@ def test_python_sees_distinct_values_only(module):
         {"n": pa.int64(), "x": pa.list_(pa.float64()), "s": pa.string(), "d": pa.decimal128(5, 0)}
     )
     array, calls = pa.array(rows, type_), []
-    style = module._STYLE
-    counted = json_columns.JsonStyle(
-        lambda value, type_: calls.append(value) or style.write_scalar(value, type_),
-        style.write_key,
-        style.keeps_null_fields,
+    counted = json_columns.JsonStyle.of_values(
+        lambda value, type_: calls.append(value) or module._write_scalar(value, type_),
+        lambda key, type_: str(key),
+        keeps_null_fields=True,
     )
     with mock.patch.object(json_columns.json, "dumps", wraps=json_columns.json.dumps) as dumps:
         json_columns.json_column(array, counted)

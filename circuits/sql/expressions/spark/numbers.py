@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.expressions.named_functions import (
     Arguments,
@@ -144,7 +145,7 @@ def _as_decimal(clause: Clause, node: exp.Expr, value: Expression) -> Expression
     if arrow.is_floating(value.type):
         is_finite = clause.call(node, "is_finite", value)
         value = clause.call(node, "case", is_finite, value, Literal(None, value.type))
-    return clause.call(node, "cast", value, type=target)
+    return spark_cast(clause, node, value, target)
 
 
 def _rounded_type(data_type: pa.DataType, digits: int) -> pa.DataType:

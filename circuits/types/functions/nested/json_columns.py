@@ -5,11 +5,12 @@
     {"a": [1, 2]}     a list: its elements are written as one column, and joined by commas
                       a struct, a map: its fields, keys and items are columns, and joined likewise
                       an integer, a boolean, a text without escapes: Arrow writes the column
-                      another scalar: Python writes each distinct value
+                      another scalar: the style writes the column
 
 A `JsonStyle` says how scalars and keys are written, because SQL dialects differ in that.
+`map_values` writes them by a function of Python, which is called once for each distinct value.
 
-Cost: O(values) in Arrow, and a call of Python per distinct value of other scalars and of texts with
+Cost: O(values) in Arrow, what the style costs, and a call of Python per distinct text with
 characters that JSON escapes.
 """
 
@@ -28,7 +29,7 @@ from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["JsonStyle", "json_column", "quote_text"]
+__all__ = ["JsonStyle", "json_column", "map_values", "quote_text", "quote_texts"]
 
 #: The characters that JSON escapes.
 _ESCAPED = r'["\\\x00-\x1f]'
@@ -39,15 +40,29 @@ class JsonStyle:
     """How a dialect writes JSON.
 
     Attributes:
-        write_scalar: Returns a value that is not NULL, of a type without parts, as JSON; not called
-            for integers, booleans and texts.
-        write_key: Returns the key of a map as a text without quotes.
+        write_scalars: Returns the values of an array, of a type without parts, as JSON; NULL for
+            NULL. Not called for integers, booleans and texts.
+        write_keys: Returns the keys of maps as texts without quotes; not called for texts.
         keeps_null_fields: False to leave fields of structs out that are NULL.
     """
 
-    write_scalar: Callable[[Any, pa.DataType], str]
-    write_key: Callable[[Any, pa.DataType], str]
-    keeps_null_fields: bool
+    write_scalars: Callable[[pa.Array], pa.Array]
+    write_keys: Callable[[pa.Array], pa.Array]
+    keeps_null_fields: bool = True
+
+    @staticmethod
+    def of_values(
+        write_scalar: Callable[[Any, pa.DataType], str],
+        write_key: Callable[[Any, pa.DataType], str],
+        *,
+        keeps_null_fields: bool,
+    ) -> JsonStyle:
+        """Return the style that writes scalars and keys by functions of a value and its type."""
+        return JsonStyle(
+            lambda array: map_values(array, lambda value: write_scalar(value, array.type)),
+            lambda array: map_values(array, lambda value: write_key(value, array.type)),
+            keeps_null_fields,
+        )
 
 
 def json_column(array: pa.Array, style: JsonStyle) -> pa.Array:
@@ -96,9 +111,8 @@ def _write_maps(array: pa.Array, style: JsonStyle) -> pa.Array:
     keys, items = (part.slice(first, count) for part in (array.keys, array.items))
     keys = expand_encoding(keys)
     if not is_text(keys.type):
-        key_type = keys.type
-        keys = _map_values(keys, lambda key: style.write_key(key, key_type))
-    entries = _join(_quote(keys), ":", pc.fill_null(json_column(items, style), "null"))
+        keys = style.write_keys(keys)
+    entries = _join(quote_texts(keys), ":", pc.fill_null(json_column(items, style), "null"))
     return _join("{", _join_elements(array, entries), "}")
 
 
@@ -132,25 +146,29 @@ def _write_scalars(array: pa.Array, style: JsonStyle) -> pa.Array:
     if arrow.is_integer(type_) or arrow.is_boolean(type_):
         return array.cast(pa.string())
     if is_text(type_):
-        return _quote(array)
-    return _map_values(array, lambda value: style.write_scalar(value, type_))
+        return quote_texts(array)
+    return style.write_scalars(array)
 
 
-def _quote(texts: pa.Array) -> pa.Array:
+def quote_texts(texts: pa.Array) -> pa.Array:
+    """Return each text as JSON; NULL for NULL."""
     texts = texts.cast(pa.string())
     quoted = _join('"', texts, '"')
     is_escaped = pc.fill_null(pc.match_substring_regex(texts, _ESCAPED), False)
     if not pc.any(is_escaped).as_py():
         return quoted
     return pc.replace_with_mask(
-        quoted, is_escaped, _map_values(texts.filter(is_escaped), quote_text)
+        quoted, is_escaped, map_values(texts.filter(is_escaped), quote_text)
     )
 
 
-def _map_values(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
+def map_values(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
     """Call a function for each distinct value; the result for NULL is NULL.
 
     Zeros of both signs are distinct.
+
+    Raises:
+        pa.ArrowInvalid: The array contains a date or timestamp that Python cannot represent.
     """
     type_ = array.type
     if is_nested(type_):  # keys of a map, which Arrow cannot compare

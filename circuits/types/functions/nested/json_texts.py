@@ -388,7 +388,7 @@ def _write_scalar(value: Any, data_type: pa.DataType) -> str:
     return quote_text(text.removesuffix(":00") if has_offset else text)
 
 
-_STYLE: Final = JsonStyle(_write_scalar, lambda key, _: str(key), keeps_null_fields=True)
+_STYLE: Final = JsonStyle.of_values(_write_scalar, lambda key, _: str(key), keeps_null_fields=True)
 
 FUNCTIONS = (
     Function(

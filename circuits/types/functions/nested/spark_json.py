@@ -73,7 +73,7 @@ def _float_text(value: float, type_: pa.DataType) -> str:
     return java_float(value, str(np.float32(value) if arrow.is_float32(type_) else value))
 
 
-_STYLE: Final = JsonStyle(_write_scalar, _key, keeps_null_fields=False)
+_STYLE: Final = JsonStyle.of_values(_write_scalar, _key, keeps_null_fields=False)
 
 FUNCTIONS = (
     Function(
