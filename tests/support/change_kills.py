@@ -209,11 +209,12 @@ class Job:
         last = self.committed + batches
         while self.committed < last:
             pending = {future: kind for future, kind in pending.items() if not future.done()}
-            if not is_calm and not pending and self.random.random() < 0.8:
+            is_starting = self._doing == "S"
+            if not (is_calm or pending or is_starting) and self.random.random() < 0.8:
                 pending = self._change(sink)
             if pending:
                 self._tell(next(iter(pending.values())))
-            elif self._doing != "S":
+            elif not is_starting:
                 self._tell("N")
             number = self.committed
             sink(Frame(self.source.table(number), "q"), number)
@@ -221,7 +222,7 @@ class Job:
             temporary = self._commits.with_suffix(".tmp")
             temporary.write_text(str(number + 1))
             temporary.rename(self._commits)
-            if self._doing == "S":
+            if is_starting:
                 self._doing = ""
             if is_calm or self.random.random() < 0.2:
                 self.check(sink, number)
@@ -273,7 +274,7 @@ class Job:
         if len(views) >= 5 or (len(views) > 1 and self.random.random() < 0.3):
             return {sink.drop_view(self.random.choice(views)): "D"}
         view = self._new_name()
-        rows = self.random.choice([None, 40, 100, 300])
+        rows = self.random.choice([None, None, None, 40, 200])
         change = ChangeOptions(rows_per_batch=rows)
         future = sink.add_view(self._statement(view), [self._output(view)], change=change)
         return {future: "A" if rows is None else "B"}
@@ -313,7 +314,7 @@ def run_job(
 ) -> tuple[bool, str]:
     """Run a job until it dies or ends; return whether it was killed, and what it did then."""
     read_end, write_end = os.pipe()
-    calls = None if is_calm or random.random() < 0.4 else random.randrange(150)
+    calls = None if is_calm or random.random() < 0.4 else random.randrange(60)
     plan = Plan(calls, random.choice(["before", "during", "after"]))
     pid = os.fork()
     if not pid:
