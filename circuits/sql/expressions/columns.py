@@ -32,13 +32,24 @@ def _read_column(clause: Clause, node: exp.Column) -> Expression:
     try:
         return clause.read_column(clause, node)
     except SqlError as error:
-        if not is_local_timestamp(node) or "unknown column" not in str(error):
+        is_unknown = _is_truth_value(clause, node)
+        if not (is_local_timestamp(node) or is_unknown) or "unknown column" not in str(error):
             raise
+    if is_unknown:
+        clause.source.mark_read(node)
+        return Literal(None, pa.bool_())
     # Spark's dialect of sqlglot parses LOCALTIMESTAMP as a column.
     clause.source.mark_read(node)
     local = exp.Localtimestamp()
     local.meta.update(node.this.meta)
     return clause.read(local)
+
+
+def _is_truth_value(clause: Clause, node: exp.Column) -> bool:
+    """Return whether a name is UNKNOWN, which is a truth value in Flink and Feldera."""
+    is_word = isinstance(node.this, exp.Identifier) and not node.this.args.get("quoted")
+    has_word = clause.source.is_spark or clause.source.is_postgres
+    return has_word and is_word and not node.table and node.name.upper() == "UNKNOWN"
 
 
 def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:

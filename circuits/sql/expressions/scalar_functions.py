@@ -19,6 +19,7 @@ from circuits.sql.expressions.json_values import is_json
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.types.arrow_types import is_nested
+from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -92,6 +93,11 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
             node, "|| of JSON", "write the object with jsonb_build_object()"
         )
     left, right = clause.read(node.left), clause.read(node.right)
+    if clause.source.is_postgres and is_list(left.type) != is_list(right.type):
+        if is_list(left.type) and not pa.types.is_null(right.type):
+            return clause.call(node, "list_append", left, right)
+        if is_list(right.type) and not pa.types.is_null(left.type):
+            return clause.call(node, "list_prepend", right, left)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
     if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):

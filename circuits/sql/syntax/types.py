@@ -62,8 +62,10 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     """
     source.allow_arguments(node, "this", "expressions", "nested", "values", "kind")
     kind = node.this
-    if kind == exp.DType.USERDEFINED:
+    if source.types and not node.expressions:
         name = node.args.get("kind")
+        if kind != exp.DType.USERDEFINED:  # a name that sqlglot knows, such as POINT
+            name = node.meta.get(NAME_IN_TEXT, "")
         name = name.name if isinstance(name, exp.Identifier) else str(name)
         declared = _declared_type(source, node, name)
         if declared is not None:

@@ -235,11 +235,12 @@ def test_a_placement_a_setting_and_a_table_command_are_left_out_or_replaced():
         """
         CREATE TYPE address AS (street VARCHAR(30), nr INT);
         CREATE TYPE person AS (name VARCHAR, homes ADDRESS[]);
+        CREATE TYPE point AS (x INT);
         SET 'execution.checkpointing.interval' = '10 s';
         SET cluster TO quickstart;
         CREATE TABLE t (a INT, p person);
         CREATE MATERIALIZED VIEW v IN CLUSTER c WITH (RETAIN HISTORY FOR '1hr') AS
-            SELECT a, (p).homes[1].nr AS nr, CAST(NULL AS address) IS NULL AS x FROM t;
+            SELECT a, (p).homes[1].nr AS nr, CAST(NULL AS point) IS NULL AS x FROM t;
         CREATE DEFAULT INDEX ON v;
         TABLE v;
         """,

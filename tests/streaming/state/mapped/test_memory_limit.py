@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from streaming import StateDamagedError, StateError, ViewSink
 from streaming.state import compaction
 from streaming.state.local_files import LocalFiles
 from streaming.state.mapped.file_merge import FileMerge
+from streaming.state.mapped.memory_limit import MemoryLimit
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
@@ -127,6 +129,46 @@ def mapped_files(folder):
     """Return the files of a folder that this process maps, as the system names them."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line.split(maxsplit=5)[-1] for line in lines if str(folder) in line}
+
+
+def resident_bytes(folder):
+    """Return the bytes of the mapped files of a folder that are in the memory of this process."""
+    total, is_in_folder = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            is_in_folder = str(folder) in line
+        elif is_in_folder and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    random = np.random.default_rng(0)
+    count = 200_000
+    for number in range(3):  # each run has a range of values of its own
+        low = number * 10**6
+        rows = random.integers(low, low + count, (2, count))
+        table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(count, np.int64)})
+        sink(Frame(table, "q"), number)
+    mapped = sink.metrics[-1].mapped_bytes
+    assert mapped > 10**7
+
+    def touched_by(values, number):
+        sink._versions._memory.release_pages()
+        assert resident_bytes(tmp_path) == 0
+        rows = random.choice(values, (2, 2000))
+        table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(2000, np.int64)})
+        with patch.object(MemoryLimit, "after_commit", lambda *args: None):
+            sink(Frame(table, "q"), number)
+        return resident_bytes(tmp_path)
+
+    # The header of a run has the least and the greatest value of its first column. The system maps
+    # some pages around each page that is read.
+    outside = touched_by(np.arange(5 * 10**6, 5 * 10**6 + 1000), 3)
+    assert outside < mapped // 20
+    assert touched_by(np.arange(count), 4) > 4 * outside
+    sink.close()
 
 
 def test_a_mapped_file_that_was_cut_short_is_named_before_it_is_read(tmp_path):
