@@ -617,7 +617,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             raise
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Call a function before each operator that a step evaluates; None stops the calls.
+        """Call a function before each operator that a step runs; None stops the calls.
+
+        A step runs the inputs, the operators of which an input has changed, and those whose result
+        or state depends on the time.
 
         The call is ``observer(name, kind, views)``, in the thread of the step: the name of the
         operator as in `explain`, its kind, and the views that it is part of. It must not raise an

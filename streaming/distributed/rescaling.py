@@ -145,14 +145,14 @@ class _Rescaling:
                     after = self._repartition(layout, old_cells, count)
             else:
                 after = before if count is None else self._distribute(count)
-            temporary = "" if after == before else self._rewrite.stage(after)
+            staged = None if after == before else self._rewrite.stage(after)
         except BaseException:
             for writer in self._all_writers:
                 writer.undo()
             raise_if_replaced(self._files, self._rewrite.owner)
             raise
-        if temporary:
-            self._rewrite.commit(temporary)
+        if staged is not None:
+            self._rewrite.commit(staged)
         return RescaleResult(
             self._batch_id,
             None if old_cells is None else old_cells.count,

@@ -143,8 +143,9 @@ class ViewSink:
         outputs: The target and the output mode of each view, a list of `Output`. Short form: one
             `Target` or function ``(frame, batch_id)``, which receives the deltas of all outputs of
             the circuit, one view after another.
-        state_dir: The location of the state: a path, a URI of a pyarrow file system, a pair of file
-            system and path, or `Files`. Without it, the state is in memory.
+        state_dir: The location of the state: a path, a URI such as ``s3://bucket/folder`` or of a
+            pyarrow file system, a pair of file system and path, or `Files`. Without it, the state
+            is in memory.
         state_mode: The permission bits of the state directory, its folders and, without the execute
             bits, its files (also dead letters), when they are created on a local disk. Existing
             files keep their mode. By default only the user of this process may read them.
@@ -638,7 +639,7 @@ class ViewSink:
         except BaseException:
             staged.abandon()
             raise
-        if self._changes.progress is not None:
+        if self._changes.has_backfill:
             with watch.phase("backfill", "new views"):
                 self._changes.advance(staged.changes, self._microseconds_now)
         return _BatchResult(

@@ -1,7 +1,7 @@
-"""Arrow files: a state directory on any file system of pyarrow, such as S3 or HDFS.
+"""Arrow files: a state directory on any file system of pyarrow, such as HDFS.
 
 A closed file is durable there, and syncing does nothing. A rename is atomic if the file system's
-move is atomic (HDFS); on an object store a file appears completely or not at all. Every exception
+move is atomic; on an object store a file appears completely or not at all. Every exception
 of the file system is raised as an ``OSError``. Such a directory has no lock: two writers are told
 apart by their epochs (`streaming.state.ownership`).
 """

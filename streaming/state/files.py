@@ -4,7 +4,8 @@ A state directory has folders, and each folder has files that are written once a
 `Files` is the interface to such a directory::
 
     LocalFiles    the local disk                                    (local_files)
-    ArrowFiles    any file system of pyarrow: S3, HDFS, ...         (arrow_files)
+    ObjectFiles   an object store: S3 and services like it          (object_store.object_files)
+    ArrowFiles    any other file system of pyarrow, such as HDFS    (arrow_files)
     open_files    returns the one that fits a path or a URI         (open_files)
 
 The bytes of a file survive a crash of the machine only after the file is synced, and its name only
@@ -33,16 +34,17 @@ from streaming.errors import StateDamagedError
 
 __all__ = [
     "TEMPORARY_SUFFIX",
+    "AtomicFiles",
     "Bytes",
     "FileStatus",
     "Files",
     "MappableFiles",
     "MappedMemory",
     "ScratchMemory",
+    "StagedFile",
     "create_atomically",
     "read_small_file",
     "replace_atomically",
-    "unused_temporary_name",
 ]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyarrow
@@ -162,6 +164,77 @@ class MappableFiles(Files, Protocol):
         """
 
 
+@runtime_checkable
+class AtomicFiles(Files, Protocol):
+    """A directory on an object store: a write is atomic and durable, and no file is renamed.
+
+    A request of a process that has ended may still take effect later.
+    """
+
+    def create(self, name: str, data: Bytes) -> None:
+        """Create a file; raise `FileExistsError`, and change nothing, if the name is used."""
+
+
+class StagedFile:
+    """A file that is complete, and gets its name by one atomic operation.
+
+    On a file system it is written and synced under a temporary name, and then renamed. On an object
+    store it stays in memory until it is written with its name. The name is durable only after
+    `Files.sync_folder`.
+
+    Args:
+        files: The directory.
+        name: The name.
+        data: The content.
+        temporary: The temporary name, if the file has one; by default an unused name.
+
+    Attributes:
+        temporary: The temporary name; None on an object store.
+    """
+
+    def __init__(self, files: Files, name: str, data: Bytes, temporary: str | None = None) -> None:
+        self.temporary: str | None = None
+        if not isinstance(files, AtomicFiles):
+            self.temporary = temporary or f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
+        self._files = files
+        self._name = name
+        self._data = data
+
+    def prepare(self) -> None:
+        """Write and sync the file under its temporary name, if it has one."""
+        if self.temporary is not None:
+            self._files.write(self.temporary, [self._data])
+            self._files.sync(self.temporary)
+
+    def create(self) -> None:
+        """Give the file its name.
+
+        Raises:
+            FileExistsError: The name is already used.
+            FileNotFoundError: Another process has removed the temporary file.
+        """
+        if isinstance(self._files, AtomicFiles):
+            self._files.create(self._name, self._data)
+        elif self.temporary is not None:
+            self._files.rename_new(self.temporary, self._name)
+
+    def replace(self) -> None:
+        """Give the file its name; it replaces a file of this name.
+
+        Raises:
+            FileNotFoundError: Another process has removed the temporary file.
+        """
+        if self.temporary is None:
+            self._files.write(self._name, [self._data])
+        else:
+            self._files.rename(self.temporary, self._name)
+
+    def abandon(self) -> None:
+        """Remove the temporary file."""
+        if self.temporary is not None:
+            self._files.remove(self.temporary)
+
+
 def read_small_file(files: Files, name: str) -> bytes:
     """Return the bytes of a file of at most ``MAX_SMALL_FILE_BYTES``.
 
@@ -191,19 +264,19 @@ def replace_atomically(
         files: The directory.
         name: The name of the file.
         data: Its new content.
-        temporary: The name of the file while it is written; by default an unused one, because
-            two processes that write one temporary file would mix their contents.
+        temporary: The name of the file while it is written, if it has one; by default an unused
+            name, because two processes that write one temporary file would mix their contents.
 
     Raises:
         OSError: The file system raised an error.
     """
-    temporary = temporary or unused_temporary_name(name)
-    # A killed process may have left the temporary file. If it is another hard link to ``name``,
-    # writing to it would change ``name``.
-    files.remove(temporary)
-    files.write(temporary, [data])
-    files.sync(temporary)
-    files.rename(temporary, name)
+    staged = StagedFile(files, name, data, temporary)
+    if temporary is not None:
+        # A killed process may have left the temporary file. If it is another hard link to
+        # ``name``, writing to it would change ``name``.
+        staged.abandon()
+    staged.prepare()
+    staged.replace()
 
 
 def create_atomically(files: Files, name: str, data: Bytes) -> bool:
@@ -214,17 +287,11 @@ def create_atomically(files: Files, name: str, data: Bytes) -> bool:
     Raises:
         OSError: The file system raised an error.
     """
-    temporary = unused_temporary_name(name)
-    files.write(temporary, [data])
-    files.sync(temporary)
+    staged = StagedFile(files, name, data)
+    staged.prepare()
     try:
-        files.rename_new(temporary, name)
+        staged.create()
     except FileExistsError:
-        files.remove(temporary)
+        staged.abandon()
         return False
     return True
-
-
-def unused_temporary_name(name: str) -> str:
-    """Return an unused name for a file that will be renamed to ``name``."""
-    return f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"

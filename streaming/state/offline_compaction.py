@@ -7,6 +7,9 @@
 3. Commit the version under the same batch id (`streaming.state.version_rewrite`).
 4. Remove the earlier versions, and all files that no manifest names.
 
+On an object store the next micro-batch does the fourth step: an earlier sink may still commit a
+version that names these files (`streaming.state.ownership`).
+
 The codes of values do not change, and the codes of removed values are not used again. A crash
 before the commit leaves the directory as it was. After a crash later than that, the next start
 removes what is left. Afterwards only the newest version exists, so the query continues with the
@@ -30,7 +33,7 @@ from circuits.state.circuit_state import whole_state
 from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.user_functions import UserFunction
 from streaming.errors import StateDamagedError, StateError
-from streaming.state.files import Files
+from streaming.state.files import AtomicFiles, Files
 from streaming.state.manifest import MANIFESTS, Manifest
 from streaming.state.ownership import check_owner, raise_if_replaced
 from streaming.state.verified_files import read_state
@@ -153,11 +156,13 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
             values_after_sweep=written.values_after_sweep,
         )
         read_state(files, after)
-        temporary = rewrite.stage(after)
+        staged = rewrite.stage(after)
     except BaseException:
         writer.undo()
         raise
-    rewrite.commit(temporary)
+    rewrite.commit(staged)
+    if isinstance(files, AtomicFiles):
+        return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))
     versions = Versions(files, keep=1)
     try:
         versions.read(before.state_id)

@@ -37,6 +37,13 @@ harm. Both are refused or repaired when the directory is read, and give no wrong
   manifest by an equal one, which is not the one that the later writer's versions name as parent. So
   it is not used if those are damaged.
 
+An object store (`streaming.state.files.AtomicFiles`) has no temporary manifests: the commit is one
+request, which creates the manifest unless it exists. A request of an earlier writer may be delayed,
+and take effect after a takeover. It then commits the version that the later writer is to write
+next, or nothing. In the first case the later writer's commit fails, because the name is used, and
+it continues from this version when it starts again. Therefore it removes files only after its first
+commit.
+
 If the rename to an unused name is not atomic (`Files.rename_new` says where), two writers that both
 commit a version within that call may replace each other's manifest.
 """
@@ -53,6 +60,7 @@ from streaming.errors import StateDamagedError, StateLockedError
 from streaming.state.checksums import decode_checked, encode_checked, parse_count, parse_text
 from streaming.state.files import (
     TEMPORARY_SUFFIX,
+    AtomicFiles,
     Files,
     read_small_file,
     replace_atomically,
@@ -81,9 +89,10 @@ class Owner:
 
 
 def take_over(files: Files, after: int = 0) -> Owner:
-    """Make this process the writer of a directory; an earlier writer cannot commit any more.
+    """Make this process the writer of a directory.
 
-    A version that an earlier writer has committed is there when this returns.
+    When this returns, the versions of earlier writers are there, and they cannot commit any more.
+    On an object store they may until this writer has committed its first version.
 
     Args:
         files: The directory, locked if it has locks.
@@ -100,7 +109,7 @@ def take_over(files: Files, after: int = 0) -> Owner:
     last_epoch = after if previous is None else max(previous.epoch, after)
     owner = Owner(last_epoch + 1, uuid.uuid4().hex)
     _write_owner(files, owner)
-    for name in files.names(MANIFESTS):
+    for name in [] if isinstance(files, AtomicFiles) else files.names(MANIFESTS):
         if name.endswith(TEMPORARY_SUFFIX):
             with contextlib.suppress(IsADirectoryError):
                 files.remove(name)

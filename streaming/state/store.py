@@ -72,10 +72,11 @@ from streaming.state.directory_identity import (
     update_identity,
 )
 from streaming.state.files import (
+    AtomicFiles,
     Files,
     MappableFiles,
+    StagedFile,
     read_small_file,
-    unused_temporary_name,
 )
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import (
@@ -231,7 +232,10 @@ class Store:
                     ) from error
                 self._fall_back(batch_id, newest, error)
             else:
-                self._remove_unreferenced()
+                # On an object store, an earlier writer may still commit a version that names
+                # these files, until this one has written the next version.
+                if not isinstance(self.files, AtomicFiles):
+                    self._remove_unreferenced()
                 return committed
 
     @observed(WRITE_PHASE)
@@ -271,8 +275,6 @@ class Store:
             self._finish_verification(self._memory)
         stem = f"{batch_id:020}-{_new_name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}", self._compactor)
-        name = manifest_name(batch_id)
-        temporary = unused_temporary_name(name)
         try:
             state = step.state(writer.dictionary_lengths)
             writer.add(state)
@@ -313,7 +315,7 @@ class Store:
                 write_programs(self.files, self._directory_circuit, self._pending)
             data = manifest.encode()
             manifest = replace(manifest, checksum=checksum_of(data))
-            writer.write(temporary, data)
+            staged = writer.stage(manifest_name(batch_id), data)
             if not writer.folders <= self._durable_folders:
                 self.files.sync_folder("")  # makes the names of new folders durable
                 self._durable_folders |= writer.folders
@@ -343,7 +345,7 @@ class Store:
         # the step.
         self._is_loaded = self._is_open = False
         try:
-            self._rename_manifest(temporary, batch_id, data, owner)
+            self._commit(staged, batch_id, data, owner)
         except OSError as error:
             raise StateError(
                 f"the outcome of the commit of micro-batch {batch_id} to state directory "
@@ -516,10 +518,12 @@ class Store:
             if self._cell_count is not None:
                 check_same_circuit(self.files, identity, self._directory_circuit)
             self._owner = take_over(self.files)
-            self._versions.read(self.id)
+            self._versions.read(self.id, spare=1)
             while self._versions.epoch >= self._owner.epoch:  # epoch.json was lost
                 self._owner = take_over(self.files, self._versions.epoch)
-                self._versions.read(self.id)  # another sink may have written versions meanwhile
+                self._versions.read(
+                    self.id, spare=1
+                )  # another sink may have written versions meanwhile
             self._metrics_bytes = self._metrics_file_size()
             if self._versions.fingerprint in (None, self._directory_circuit.fingerprint):
                 self._describe_circuit()
@@ -563,15 +567,14 @@ class Store:
                 "copy, or delete it together with the checkpoint, and start the query again"
             )
 
-    def _rename_manifest(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
-        """Rename a manifest to its name, unless another writer has used the name."""
-        name = manifest_name(batch_id)
+    def _commit(self, staged: StagedFile, batch_id: int, data: bytes, owner: Owner) -> None:
+        """Give a manifest its name, unless another writer has used the name."""
         try:
-            self.files.rename_new(temporary, name)
+            staged.create()
         except FileExistsError as error:
-            # The file is this manifest if the rename succeeded and its result was lost.
-            if read_small_file(self.files, name) != data:
-                self.files.remove(temporary)
+            # The file is this manifest if the operation succeeded and its result was lost.
+            if read_small_file(self.files, manifest_name(batch_id)) != data:
+                staged.abandon()
                 raise StateLockedError(
                     f"version {batch_id} of state directory {self.files.location} was written by "
                     "another sink: stop that query and start this one again, or give it a "

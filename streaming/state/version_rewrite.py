@@ -20,7 +20,7 @@ from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import Files, unused_temporary_name
+from streaming.state.files import Files, StagedFile
 from streaming.state.local_files import LocalFiles, folder_mode
 from streaming.state.manifest import (
     MANIFESTS,
@@ -132,8 +132,8 @@ class VersionRewrite:
         """Return an unused beginning of the names of new data files."""
         return f"{DATA}/{self.before.batch_id:020}-{uuid.uuid4().hex[:12]}"
 
-    def stage(self, after: Manifest) -> str:
-        """Write the manifest of the new version; return its temporary name, for `commit`.
+    def stage(self, after: Manifest) -> StagedFile:
+        """Write the manifest of the new version; return it for `commit`.
 
         Args:
             after: The new version, with the same batch id. Its files are synced.
@@ -142,14 +142,13 @@ class VersionRewrite:
             OSError: The file system failed.
         """
         after = replace(after, epoch=self.owner.epoch, owner=self.owner.token)
-        temporary = unused_temporary_name(manifest_name(self.before.batch_id))
-        self.files.write(temporary, [after.encode()])
-        self.files.sync(temporary)
+        staged = StagedFile(self.files, manifest_name(self.before.batch_id), after.encode())
+        staged.prepare()
         self.files.sync_folder("")
         check_owner(self.files, self.owner)
-        return temporary
+        return staged
 
-    def commit(self, temporary: str) -> None:
+    def commit(self, staged: StagedFile) -> None:
         """Make the staged version the current version.
 
         Raises:
@@ -160,7 +159,7 @@ class VersionRewrite:
         """
         try:
             try:
-                self.files.rename(temporary, manifest_name(self.before.batch_id))
+                staged.replace()
             except FileNotFoundError:
                 check_owner(self.files, self.owner)  # a sink may have removed the temporary file
                 raise

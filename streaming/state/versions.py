@@ -152,11 +152,12 @@ class Versions:
                 unwritten[view] = name
         return unwritten
 
-    def read(self, state_id: str) -> None:
+    def read(self, state_id: str, *, spare: int = 0) -> None:
         """Read the last ``keep`` manifests.
 
         Args:
             state_id: The id of the directory; a manifest of another one is damaged.
+            spare: How many more to read, if there are so many. A crash may have left one.
 
         Raises:
             OSError: The file system failed.
@@ -165,7 +166,7 @@ class Versions:
         self._files.sync_folder(MANIFESTS)
         self._manifests.clear()
         self._ignored.clear()
-        for number in list_batch_ids(self._files)[-self._keep :]:
+        for number in list_batch_ids(self._files)[-self._keep - spare :]:
             try:
                 self._manifests[number] = read_manifest(self._files, number, state_id=state_id)
             except StateDamagedError as error:

@@ -26,7 +26,7 @@ from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
-from streaming.state.files import Bytes, Files
+from streaming.state.files import Bytes, Files, StagedFile
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, name_of_parts
@@ -163,6 +163,15 @@ class Writer:
         checksum = FileChecksum.of(chunks)
         self.bytes_written += checksum.size
         return checksum
+
+    def stage(self, name: str, data: bytes) -> StagedFile:
+        """Write a file that gets its name later; `undo` removes its temporary file."""
+        staged = StagedFile(self._files, name, data)
+        if staged.temporary is not None:
+            self._written.append(staged.temporary)
+        staged.prepare()
+        self.bytes_written += len(data)
+        return staged
 
     def write_added(self, name: str, *chunks: Bytes) -> FileChecksum:
         """Write and sync a file with rows that the step adds; return its checksum."""

@@ -25,6 +25,7 @@ error that names the file. A delta is never wrong.
 
     python -m tests.support.simulation 17            # play one schedule and print all calls
     python -m tests.support.simulation 17 damage long
+    python -m tests.support.simulation 17 objects    # on an object store
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ class Schedule:
         highest: The highest batch id that the sink has received.
     """
 
-    def __init__(self, seed: int, *, damage: bool = False, long: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, damage: bool = False, long: bool = False, objects: bool = False
+    ) -> None:
         self.random = random = Random(f"schedule {seed}")
         # The circuit without a join is quick to compile, and most faults do not depend on the
         # views.
@@ -125,7 +128,7 @@ class Schedule:
         (case,) = random.choices(list(CASES), weights)
         self.stream = stream(case, random.randrange(STREAMS), long=long)
         self.spec = spec_of(case)
-        self.disk = SimulatedDisk(f"disk {seed}")
+        self.disk = SimulatedDisk(f"disk {seed}", has_objects=objects)
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
         # With a limit of one byte, every part of the state is mapped after every commit.
@@ -179,7 +182,8 @@ class Schedule:
                 self._start()
             self._deliver()
             # The fault of a compaction, which does not fail the micro-batch, excuses no later one.
-            self.disk.struck = self.disk.full
+            # A delayed takeover may have fenced the sink, which fails later.
+            self.disk.struck = self.disk.full or self.disk.has_late_request
         except Crash as crash:
             self.sink = None
             if crash.power and self.random.random() < 0.3:
@@ -190,7 +194,7 @@ class Schedule:
                 if self._explained(error):
                     return False
                 raise
-            self.disk.struck = False
+            self.disk.struck = self.disk.has_late_request = False
             self.disk.tidy()
             self._stop_after_error()
         return True
@@ -227,6 +231,7 @@ class Schedule:
     def _restart_without_faults(self) -> None:
         """Replay the last micro-batch with a new sink, and check its views."""
         self.disk.kill()
+        self.disk.let_delayed_requests_arrive(10**9)
         self._start()
         self.committed -= 1
         self._deliver()
@@ -365,14 +370,14 @@ def small_limits(seed: int) -> Iterator[None]:
         yield
 
 
-def play(seed: int, *, damage: bool = False, long: bool = False) -> Schedule:
+def play(seed: int, *, damage: bool = False, long: bool = False, objects: bool = False) -> Schedule:
     """Run one schedule, and say how to run it again if it fails."""
-    schedule = Schedule(seed, damage=damage, long=long)
+    schedule = Schedule(seed, damage=damage, long=long, objects=objects)
     try:
         with small_limits(seed):
             schedule.outcome = schedule.run()
     except BaseException as error:
-        kind = " damage" * damage + " long" * long
+        kind = " damage" * damage + " long" * long + " objects" * objects
         calls = "\n    ".join(schedule.disk.log[-MAX_SHOWN_CALLS:])
         error.add_note(
             f"seed={seed}{kind}; replay: python -m tests.support.simulation {seed}{kind}\n"
@@ -390,5 +395,6 @@ def seeds(number: int) -> Iterable[int]:
 
 
 if __name__ == "__main__":
-    schedule = play(int(sys.argv[1]), damage="damage" in sys.argv, long="long" in sys.argv)
+    kinds = {kind: kind in sys.argv for kind in ("damage", "long", "objects")}
+    schedule = play(int(sys.argv[1]), **kinds)
     sys.stdout.write("\n".join([*schedule.disk.log, schedule.outcome, ""]))

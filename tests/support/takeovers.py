@@ -15,6 +15,7 @@ At the end one more sink runs alone. These properties are checked:
     the dead letters of each micro-batch, once.
 
     python -m tests.support.takeovers 17         # play one schedule and print all calls
+    python -m tests.support.takeovers 17 objects
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from circuits import Circuit
 from streaming import StreamingError
 from streaming.state.manifest import manifest_name
 from streaming.state.offline_compaction import compact_state
-from tests.support.simulated_files import SimulatedDisk, SimulatedFiles
+from tests.support.simulated_files import SimulatedDisk, SimulatedFiles, SimulatedObjects
 from tests.support.simulation import Frame, Schedule, sink_of, small_limits, spec_of
 from tests.support.tables import bag_of
 
@@ -48,6 +49,18 @@ class SharedFiles(SimulatedFiles):
 
     def unlock(self) -> None:
         self.point("no unlock")
+
+    def _run(self, call: str, *args):
+        self._process.wait_for_turn()
+        return super()._run(f"{call}  -- process {self.process}", *args)
+
+
+class SharedObjects(SimulatedObjects):
+    """An object store, for a process that waits for its turn before each request."""
+
+    def __init__(self, disk: SimulatedDisk, process: Process) -> None:
+        super().__init__(disk, process.number)
+        self._process = process
 
     def _run(self, call: str, *args):
         self._process.wait_for_turn()
@@ -94,9 +107,8 @@ class TakeoverSchedule(Schedule):
         outcomes: The name of the error of each process, or "done".
     """
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.disk = SimulatedDisk(f"disk {seed}")
+    def __init__(self, seed: int, *, objects: bool = False) -> None:
+        super().__init__(seed, objects=objects)
         self.outcomes: list[str] = []
         self.faults = 0
         self._end = len(self.stream.tables) - 1
@@ -153,10 +165,13 @@ class TakeoverSchedule(Schedule):
         self.outcomes.append("done" if error is None else type(error).__name__)
 
     def _compact(self, process: Process) -> None:
-        compact_state(SharedFiles(self.disk, process), spec=spec_of(self.stream.name))
+        compact_state(self._files_of(process), spec=spec_of(self.stream.name))
+
+    def _files_of(self, process: Process) -> SharedFiles | SharedObjects:
+        return (SharedObjects if self.disk.has_objects else SharedFiles)(self.disk, process)
 
     def _run_sink(self, process: Process) -> None:
-        files = SharedFiles(self.disk, process)
+        files = self._files_of(process)
         circuit, target = Circuit(spec_of(self.stream.name)), copy(self.target)
         target.files = files
         sink = sink_of(circuit, target, files, self.keep, self.modes)
@@ -172,21 +187,22 @@ class TakeoverSchedule(Schedule):
             sink.close()
 
 
-def play_takeovers(seed: int) -> TakeoverSchedule:
+def play_takeovers(seed: int, *, objects: bool = False) -> TakeoverSchedule:
     """Run one schedule, and say how to run it again if it fails."""
-    schedule = TakeoverSchedule(seed)
+    schedule = TakeoverSchedule(seed, objects=objects)
     try:
         with small_limits(seed):
             schedule.run()
     except BaseException as error:
         calls = "\n    ".join(schedule.disk.log[-MAX_SHOWN_CALLS:])
         error.add_note(
-            f"replay: python -m tests.support.takeovers {seed}; the last calls:\n    {calls}"
+            f"replay: python -m tests.support.takeovers {seed}{' objects' * objects}; the last "
+            f"calls:\n    {calls}"
         )
         raise
     return schedule
 
 
 if __name__ == "__main__":
-    played = play_takeovers(int(sys.argv[1]))
+    played = play_takeovers(int(sys.argv[1]), objects="objects" in sys.argv)
     sys.stdout.write("\n".join([*played.disk.log, *played.outcomes, ""]))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from circuits import InputOptions, ProgramChangeError, compile_sql
 from streaming import (
@@ -247,3 +251,41 @@ def test_without_a_state_directory_the_first_micro_batch_is_the_whole_view(job):
     for batch in range(3):
         feed(sink, batch)
     assert [delta.previous for delta in target.deltas("paths")] == [-1, 0, 1]
+
+
+EVENTS = st.sampled_from(["none", "restart", "drop", "move", "add", "fail before", "fail after"])
+
+
+@given(
+    st.lists(EVENTS, min_size=len(BATCHES), max_size=len(BATCHES)),
+    st.sampled_from(list(MODES)),
+)
+@settings(max_examples=25, deadline=None)
+def test_targets_have_the_whole_views_whatever_happens_to_them(events, mode):
+    """Before each micro-batch, one event happens to the sink or to the table of ``counts``."""
+    modes = MODES[mode]
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(Path(folder))
+        tables = {"counts": "counts"}
+        sink = None
+        for batch, event in enumerate(events):
+            if event != "none" and sink is not None:
+                sink.close()
+                sink = None
+            if event == "drop":
+                with contextlib.closing(job.connect()) as connection:
+                    connection.execute(f"DROP TABLE IF EXISTS {tables['counts']}")
+            elif event == "move":
+                tables["counts"] = f"counts_{batch}"
+            elif event == "add":
+                tables.setdefault("paths", "paths")
+            targets = {view: job.sql(table) for view, table in tables.items()}
+            if event.startswith("fail"):
+                broken = BreakingTarget(targets["counts"], batch, event == "fail after")
+                with pytest.raises(Broken):
+                    job.run({**targets, "counts": broken}, batch, modes=modes)
+            sink = sink or job.run(targets, modes=modes, stop=False)
+            feed(sink, batch)  # after a failure, a replay
+            for view, table in tables.items():
+                assert job.rows(table) == expected(view, batch + 1), (view, batch)
+        sink.close()

@@ -13,14 +13,15 @@ import pytest
 from streaming.state.versions import Versions
 from tests.support.takeovers import play_takeovers
 
-QUICK = 200
+QUICK = 120
 MANY = 5000
 
 
-def test_no_replaced_writer_loses_or_duplicates_a_row():
+@pytest.mark.parametrize("objects", [False, True])
+def test_no_replaced_writer_loses_or_duplicates_a_row(objects):
     outcomes = Counter()
     for seed in range(QUICK):
-        outcomes.update(play_takeovers(seed).outcomes)
+        outcomes.update(play_takeovers(seed, objects=objects).outcomes)
     assert outcomes["done"] > outcomes["StateLockedError"] > QUICK / 4
 
 
@@ -28,6 +29,7 @@ def test_no_replaced_writer_loses_or_duplicates_a_row():
 def test_no_replaced_writer_loses_or_duplicates_a_row_in_many_schedules():
     for seed in range(QUICK, MANY):
         play_takeovers(seed)
+        play_takeovers(seed, objects=True)
 
 
 # Mutation tests: the schedules detect each of these defects.
