@@ -187,6 +187,7 @@ SECTIONS: Mapping[str, str] = {
     "program_change": "A change of the views",
     "latency": "The largest step",
     "sink": "The durable sink",
+    "beyond_memory": "State larger than memory",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
 }

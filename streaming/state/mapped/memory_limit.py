@@ -20,8 +20,9 @@ their space back.
 
 Pages of mapped files that a step touches belong to the system, which drops them when memory is
 short. They count as resident memory of the process until then. If they and the state in memory
-exceed the limit, the pages of all maps are released; the next access gets them from the cache of
-the system, if they are still there.
+exceed the limit, the pages of all maps are released, once in `COMMITS_BETWEEN_RELEASES` commits;
+the next access gets them from the cache of the system, if they are still there. After a release in
+each commit, each step would have to map its pages again.
 
 A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones.
 
@@ -66,6 +67,8 @@ MIN_MAPPED_SHARE: Final = 1024
 MAX_HEAP_PART_BYTES: Final = 1 << 20
 # After an exchange, at most this share of the limit is in use, if possible.
 MAX_SHARE_AFTER_EXCHANGE: Final = 0.5
+# The pages of maps are released at most once in this many commits.
+COMMITS_BETWEEN_RELEASES: Final = 16
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +115,7 @@ class MemoryLimit:
         self._other_file_bytes = _resident_file_bytes()
         self._trusted = TrustedFiles(files)
         self._verification: Verification | None = None
+        self._commits_until_release = 0
         self.use = MemoryUse(0, 0, 0)
         self.exchanges = 0
 
@@ -232,8 +236,11 @@ class MemoryLimit:
                 )
             sizes = self._heap_bytes()
         self.use = self._measure(sum(sizes.values()) + dictionary_bytes)
-        if self.use.heap_bytes + self._mapped_resident_bytes() > self._limit:
+        self._commits_until_release -= 1
+        is_due = bool(keys) or self._commits_until_release <= 0
+        if is_due and self.use.heap_bytes + self._mapped_resident_bytes() > self._limit:
             self.release_pages()
+            self._commits_until_release = COMMITS_BETWEEN_RELEASES
 
     def live_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
         """Return estimates of the rows of traces, from the rows of their runs in memory and maps.

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits.schema import Schema
+from streaming.errors import FeedError
 from streaming.sources.change_feeds import (
     CanalFeed,
     CompactedFeed,
@@ -236,3 +237,18 @@ def test_positions_in_a_binlog_are_ordered_or_have_no_sequence(spark):
     sequences = table["sequence"].to_pylist()
     assert sequences[4:] == [None] * 4
     assert sequences[:4] == sorted(set(sequences[:4]))
+
+
+def test_a_name_with_a_dot_is_renamed_and_an_unknown_column_is_refused(spark):
+    schemas = {"r": pa.schema([("id", pa.int64()), ("city", pa.string())])}
+    value = json.dumps(
+        {"op": "c", "after": {"id": 1, "address.city": "Rome"}, "source": {"table": "r"}}
+    )
+    frame = spark.createDataFrame([(value,)], "value string")
+    feed = DebeziumFeed(rename={"address.city": "city"})
+    assert feed.envelope(frame, schemas).toArrow()["row_r"].to_pylist() == [
+        {"id": 1, "city": "Rome"}
+    ]
+    for rename in ({"address.city": "town"}, {"r.name": "town"}):
+        with pytest.raises(FeedError, match="there is no column 'town' in r"):
+            DebeziumFeed(rename=rename).envelope(frame, schemas)

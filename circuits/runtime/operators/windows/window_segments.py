@@ -252,7 +252,7 @@ class _SegmentSearch:
         self._reach = reach
         self._groups = groups
         self._key_count = len(prefixes)
-        # Rows that are equal in so many columns are equal in the order of a partition.
+        # Rows that are equal in this many first columns are equal in the order of a partition.
         self._width = self._key_count + order_columns
         # If a call reads groups, a segment begins and ends with a group: so `RowRanges.neighbour`
         # finds the bounds of groups, which are rows that are equal in this number of columns.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +20,10 @@ from circuits import compile_sql
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Run
 from streaming import StateDamagedError, StateError, ViewSink
-from streaming.state import compaction
+from streaming.state import compaction, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.mapped.file_merge import FileMerge
+from streaming.state.mapped.memory_limit import MemoryLimit
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
@@ -129,6 +132,46 @@ def mapped_files(folder):
     return {line.split(maxsplit=5)[-1] for line in lines if str(folder) in line}
 
 
+def resident_bytes(folder):
+    """Return the bytes of the mapped files of a folder that are in the memory of this process."""
+    total, is_in_folder = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            is_in_folder = str(folder) in line
+        elif is_in_folder and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    random = np.random.default_rng(0)
+    count = 200_000
+    for number in range(3):  # each run has a range of values of its own
+        low = number * 10**6
+        rows = random.integers(low, low + count, (2, count))
+        table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(count, np.int64)})
+        sink(Frame(table, "q"), number)
+    mapped = sink.metrics[-1].mapped_bytes
+    assert mapped > 10**7
+
+    def touched_by(values, number):
+        sink._versions._memory.release_pages()
+        assert resident_bytes(tmp_path) == 0
+        rows = random.choice(values, (2, 2000))
+        table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(2000, np.int64)})
+        with patch.object(MemoryLimit, "after_commit", lambda *args: None):
+            sink(Frame(table, "q"), number)
+        return resident_bytes(tmp_path)
+
+    # The header of a run has the least and the greatest value of its first column. The system maps
+    # some pages around each page that is read.
+    outside = touched_by(np.arange(5 * 10**6, 5 * 10**6 + 1000), 3)
+    assert outside < mapped // 20
+    assert touched_by(np.arange(count), 4) > 4 * outside
+    sink.close()
+
+
 def test_a_mapped_file_that_was_cut_short_is_named_before_it_is_read(tmp_path):
     sink = sink_on(tmp_path, memory_limit=NOTHING)
     feed(sink, *range(4))
@@ -201,6 +244,40 @@ def test_damage_that_the_system_does_not_report_is_found_before_the_first_commit
         # Nothing is trusted any more, so the next attempt verifies all files before it uses them.
         with pytest.raises(StateDamagedError, match="has the checksum"):
             sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+
+
+def test_a_disk_that_fails_during_the_verification_fails_the_commit_by_name(written_state):
+    with replayed(written_state, NEVER) as (files, sink):
+        error = OSError(errno.EIO, os.strerror(errno.EIO), "data/a")
+        with (
+            patch.object(files, "checksum", Mock(side_effect=error)),
+            pytest.raises(StateError, match=r"cannot be read: .*Input/output error"),
+        ):
+            sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+        sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)  # the disk works again
+        (view,) = sink.circuit.outputs
+        assert sum(bag_of(sink.table(view)).values()) == 10
+
+
+def test_a_merge_for_which_the_disk_is_full_fails_no_step_and_is_tried_again(tmp_path, caplog):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/scratch")
+    random, total = np.random.default_rng(0), Counter()
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(compaction, "STEPS_AFTER_FAILURE", 1),
+        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
+        patch.object(LocalFiles, "scratch", Mock(side_effect=error)),
+    ):
+        for number in range(12):
+            rows = [tuple(row) for row in random.integers(0, 30, (20, 2)).tolist()]
+            sink(Frame(table_of(EDGE, rows, [1] * len(rows)), "q"), number)
+            total.update(rows)
+    assert "were not merged: [Errno 28] No space left on device" in caplog.text
+    (view,) = sink.circuit.outputs
+    assert bag_of(sink.table(view)) == count_triangles(total)
+    sink.close()
 
 
 @pytest.mark.parametrize("record", ["as it is", "missing", "damaged"])
