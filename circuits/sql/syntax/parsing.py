@@ -16,6 +16,7 @@ EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 JSON_VALUE(...)          the clauses of the SQL standard (`circuits.sql.syntax.json_syntax`)
 METADATA                 a part of a column in Flink; ``meta[UNCHECKED_COLUMN_PART]``
 GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in most dialects
+~a + b                   ``~(a + b)`` in DuckDB and PostgreSQL; sqlglot reads ``(~a) + b``
 FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
@@ -238,7 +239,8 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         **dict.fromkeys(exp.DType, _parse_typed_literal),
         **base.TYPE_LITERAL_PARSERS,
     }
-    is_spark_dialect = is_spark(dialect.__name__.lower())
+    dialect_name = dialect.__name__.lower()
+    is_spark_dialect = is_spark(dialect_name)
     lower_names = _NAMES_IN_SPARK if is_spark_dialect else _NAMES_IN_OTHER_DIALECTS
     names = {name.upper() for name in lower_names}
     constraints = {
@@ -249,7 +251,10 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "WATERMARK": _parse_watermark,
     }
     unnamed_constraints = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
+    unary = {TokenType.TILDE: _parse_bitwise_not}
+    has_low_tilde = dialect_name == "duckdb" or is_postgres(dialect_name)
     attributes = {
+        "UNARY_PARSERS": {**base.UNARY_PARSERS, **(unary if has_low_tilde else {})},
         "TYPE_LITERAL_PARSERS": literal_parsers,
         "CONSTRAINT_PARSERS": constraints,
         "SCHEMA_UNNAMED_CONSTRAINTS": unnamed_constraints,
@@ -555,6 +560,12 @@ def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.
         return typed
     literal.replace(typed)
     return value
+
+
+def _parse_bitwise_not(parser: Any) -> exp.Expr:
+    """Return the tree of ``~a + b``, which is ``~(a + b)`` in DuckDB and PostgreSQL."""
+    tree: exp.Expr = parser.expression(exp.BitwiseNot(this=parser._parse_term()))
+    return tree
 
 
 def _parse_watermark(parser: Any) -> exp.Expr | None:
