@@ -105,10 +105,10 @@ def _exact_digits(floats: Floats, scale: int) -> tuple[Any, Any, Any]:
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     value, scale = arguments
-    is_scale = isinstance(scale, Literal) and scale.value in range(_DIGITS)
-    if not is_scale or not is_number(value.type):
+    digits = scale.value if isinstance(scale, Literal) else None
+    if digits not in range(_DIGITS) or not is_number(value.type):
         raise argument_error(name, arguments, "a is a number, and b is a literal from 0 to 38")
-    return (cast_to(value, pa.float64()), scale), pa.decimal256(_DIGITS, scale.value)
+    return (cast_to(value, pa.float64()), scale), pa.decimal256(_DIGITS, digits)
 
 
 def _kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
