@@ -132,6 +132,25 @@ def mapped_files(folder):
     return {line.split(maxsplit=5)[-1] for line in lines if str(folder) in line}
 
 
+def test_rows_that_cancel_do_not_stay_in_mapped_runs(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(compaction, "MIN_REMOVED_ROWS", 100),
+    ):
+        live = 200
+        for number in range(80):  # each step inserts the rows that the next one deletes
+            new = [(row, number) for row in range(live)]
+            old = [(row, number - 1) for row in range(live)] if number else []
+            weights = [1] * len(new) + [-1] * len(old)
+            sink(Frame(table_of(EDGE, [*new, *old], weights), "q"), number)
+            stored = [a.spine.rows for a in arrangements(sink)]
+            # A step adds twice the live rows to each of three arrangements. One of them at a time
+            # is written again, so each has what up to three steps have added.
+            assert max(stored) <= 8 * live
+    sink.close()
+
+
 def resident_bytes(folder):
     """Return the bytes of the mapped files of a folder that are in the memory of this process."""
     total, is_in_folder = 0, False
